@@ -1,0 +1,89 @@
+"""The four readings of the paper's communication model: one model, a row of numbers each.
+
+The paper prints, for the exchange between the two halves of a group at one level,
+
+* Table 1, intra-layer: A(dW_l) in data parallelism, A(F_{l+1}) in model parallelism;
+* Table 2, inter-layer: dp-dp 0; dp-mp 0.25 A(F_{l+1}) + 0.25 A(E_{l+1});
+  mp-mp 0.5 A(E_{l+1}); mp-dp 0.5 A(E_{l+1}),
+
+with A(.) the number of elements. Its text, its figures and a run on real tensors each
+count these exchanges differently:
+
+``tables``
+    Tables 1 and 2 to the letter: what one side fetches. Also the objective of the
+    authors' later AccPar.
+``text``
+    Intra-layer exchanges count both directions, as the worked example does (section 3.4:
+    56 KB = 2 x 70 x 100 x 4 B); inter-layer exchanges as printed. The default.
+``figures``
+    What Figures 5 to 13 imply: both directions throughout, and no charge for mp-mp and
+    mp-dp. Reproduces all 40 rows of Figure 5.
+``executed``
+    What running the plan on real tensors moves, all directions added. Partial sums are
+    added before the pool, and a boundary tensor is moved as the layer before holds it.
+
+`docs/decisions/0003-readings.md` says why there are four and what each reproduces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Phase(StrEnum):
+    """The three passes of a training step.
+
+    Source: section 3.1; MODEL "When each exchange happens".
+    """
+
+    FORWARD = "forward"
+    """Model parallelism's partial sums; the feature-map half of dp-mp."""
+    BACKWARD = "backward"
+    """The error half of dp-mp; all of mp-mp and mp-dp."""
+    GRADIENT = "gradient"
+    """Data parallelism's gradient sums."""
+
+
+TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT)
+INFERENCE = (Phase.FORWARD,)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one reading charges, in quarters of an element so that all are whole numbers.
+
+    Parameters
+    ----------
+    gradient
+        A layer in data parallelism, per element of dW.
+    partial_sum
+        A layer in model parallelism, per element of its output.
+    data_model
+        A boundary from data to model parallelism, per element of A, in each of the two
+        passes that exchange: feature maps forward, errors backward.
+    model_model, model_data
+        The two boundaries behind model parallelism: errors, backward.
+    as_held
+        Sizes as a run has them: partial sums before pooling, and the boundary behind
+        model parallelism as the earlier layer holds it, A / 2^d with that layer's d.
+        Else partial sums after pooling, and the boundary as the later layer reads it.
+    """
+
+    gradient: int
+    partial_sum: int
+    data_model: int
+    model_model: int
+    model_data: int
+    as_held: bool = False
+
+
+READINGS = MappingProxyType(
+    {
+        "text": Reading(8, 8, data_model=1, model_model=2, model_data=2),
+        "tables": Reading(4, 4, data_model=1, model_model=2, model_data=2),
+        "figures": Reading(8, 8, data_model=2, model_model=0, model_data=0),
+        "executed": Reading(8, 8, data_model=2, model_model=4, model_data=4, as_held=True),
+    }
+)

@@ -1,0 +1,55 @@
+"""Tables of names that third parties can add to: solvers, costs, topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from hypar_opt.errors import HyparError, UnknownNameError
+
+
+class Registry(Mapping[str, Any]):
+    """Names to objects, each imported when it is first looked up.
+
+    Parameters
+    ----------
+    kind
+        What the table holds, for messages: ``"solver"``.
+    group
+        The entry-point group through which installed packages add to the table.
+        They cannot take over a built-in name.
+    built_in
+        Name to ``"module:attribute"``, as an entry point writes it.
+    """
+
+    def __init__(self, kind: str, group: str, built_in: Mapping[str, str]) -> None:
+        self._kind = kind
+        self._group = group
+        self._built_in = {name: EntryPoint(name, at, group) for name, at in built_in.items()}
+
+    @cached_property
+    def _entries(self) -> dict[str, EntryPoint]:
+        installed = sorted(entry_points(group=self._group), key=lambda entry: entry.name)
+        return self._built_in | {e.name: e for e in installed if e.name not in self._built_in}
+
+    def __getitem__(self, name: str) -> Any:
+        # Installed packages are searched only for a name that is not built in.
+        entry = self._built_in.get(name) or self._entries.get(name)
+        if entry is None:
+            raise UnknownNameError(self._kind, name, list(self))
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            message = f"{self._kind} {name!r} cannot be loaded from {entry.value!r}: {error}"
+            raise HyparError(message) from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._built_in or name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

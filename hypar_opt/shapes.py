@@ -1,0 +1,134 @@
+"""The tensors of one training step, for a batch, exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from hypar_opt.network import Conv, FeatureMap, FullyConnected
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """The tensors of layer l: shapes as ``(batch, channels, height, width)``.
+
+    A fully-connected layer reads and writes ``(batch, features)``.
+
+    Source: section 3.1; MODEL "Sizes": no biases, and the next layer reads pooled maps.
+    """
+
+    name: str
+    kind: str
+    input: Shape
+    """F_l, as this layer reads it."""
+    weight: Shape
+    """W_l: ``(kernel height, kernel width, input, output channels)``, or ``(input, output)``."""
+    output: Shape
+    """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
+    pooled: Shape
+    """F_{l+1} after pooling: what the next layer reads."""
+    macs: int
+    """Multiply-accumulates of one pass (forward, backward or gradient) over the batch."""
+
+    @property
+    def gradient(self) -> Shape:
+        """dW_l: as large as the weights."""
+        return self.weight
+
+    @property
+    def input_error(self) -> Shape:
+        """E_l: as large as the feature map that is read."""
+        return self.input
+
+    @property
+    def error(self) -> Shape:
+        """E_{l+1} as it arrives from the next layer: as large as the pooled feature map."""
+        return self.pooled
+
+    @property
+    def output_error(self) -> Shape:
+        """E_{l+1} before pooling, once led back through the pool."""
+        return self.output
+
+    @property
+    def input_channels(self) -> int:
+        """What model parallelism splits: input channels, or input features."""
+        return self.weight[-2]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The tensor on an edge of the layer graph, between two positions in `Shapes.layers`."""
+
+    source: int
+    target: int
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """All layers and boundaries of a network for one batch, in topological order."""
+
+    batch: int
+    layers: tuple[LayerShapes, ...]
+    boundaries: tuple[Boundary, ...]
+
+    @classmethod
+    def of(cls, graph: nx.DiGraph[str], batch: int) -> Shapes:
+        """Give the layer graph a batch size."""
+        import networkx as nx
+
+        position = {name: place for place, name in enumerate(nx.topological_sort(graph))}
+        layers = tuple(
+            _layer(graph.nodes[n]["layer"], graph.nodes[n]["maps"], batch) for n in position
+        )
+        boundaries = (
+            Boundary(position[u], position[v], (batch, *boundary))
+            for u, v, boundary in graph.edges(data="boundary")
+        )
+        return cls(batch, layers, tuple(sorted(boundaries, key=lambda b: (b.target, b.source))))
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """Elements of each layer's W (and dW)."""
+        return tuple(math.prod(layer.weight) for layer in self.layers)
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """Elements of each layer's output before pooling."""
+        return tuple(math.prod(layer.output) for layer in self.layers)
+
+    @cached_property
+    def pooled(self) -> tuple[int, ...]:
+        """Elements of each layer's output after pooling (F, and E)."""
+        return tuple(math.prod(layer.pooled) for layer in self.layers)
+
+    @cached_property
+    def boundary_sizes(self) -> tuple[int, ...]:
+        """Elements of each boundary tensor (A)."""
+        return tuple(math.prod(boundary.shape) for boundary in self.boundaries)
+
+
+def _layer(
+    layer: Conv | FullyConnected, maps: tuple[FeatureMap, FeatureMap, FeatureMap], batch: int
+) -> LayerShapes:
+    read, output, pooled = maps
+    if layer.kind == "fc":
+        weight: Shape = (read.elements, layer.units)
+        vector = (batch, layer.units)
+        macs = batch * math.prod(weight)
+        return LayerShapes(
+            layer.name, layer.kind, (batch, read.elements), weight, vector, vector, macs
+        )
+    weight = (*layer.kernel, read.channels, layer.filters)
+    macs = batch * math.prod(weight) * output.height * output.width
+    return LayerShapes(
+        layer.name, layer.kind, (batch, *read), weight, (batch, *output), (batch, *pooled), macs
+    )

@@ -1,0 +1,17 @@
+"""Solvers by name. Each sees a cost table and nothing else."""
+
+from __future__ import annotations
+
+from hypar_opt.registry import Registry
+
+SOLVERS = Registry(
+    "solver",
+    "hypar_opt.solvers",
+    {
+        "dp": "hypar_opt.solvers.dynamic_programming:DynamicProgramming",
+        "brute": "hypar_opt.solvers.brute_force:BruteForce",
+        "data": "hypar_opt.solvers.fixed:DataParallelism",
+        "model": "hypar_opt.solvers.fixed:ModelParallelism",
+        "trick": "hypar_opt.solvers.fixed:OneWeirdTrick",
+    },
+)
