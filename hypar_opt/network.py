@@ -33,11 +33,15 @@ from hypar_opt.documents import (
     validate,
 )
 
-SCHEMA = "hypar-opt/network/1"
+SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
 
 
 def _both(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value, value)
+    if not isinstance(value, list | tuple):
+        return value, value
+    if len(value) != 2:
+        raise rule(f"should be one number or [height, width], got {value}")
+    return value
 
 
 def _name(value: str) -> str:
@@ -54,7 +58,7 @@ BorderPair = Annotated[
     tuple[Border, Border],
     BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
 ]
-Name = Annotated[str, Field(min_length=1), AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"minLength": 1})]
 
 
 class FeatureMap(NamedTuple):

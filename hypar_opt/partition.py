@@ -72,8 +72,8 @@ def levelwise(
         assignments.append(result.assignment)
         if result.status is not Status.OPTIMAL:
             status = Status.FEASIBLE
-        known = bound is not None and result.bound is not None
-        bound = bound + table.in_units(result.bound) if known else None
+        if bound is not None:
+            bound = None if result.bound is None else bound + table.in_units(result.bound)
         splits = splits.after(result.assignment)
     progress(levels, levels)
     return Partition(tuple(assignments), status, bound)

@@ -249,7 +249,11 @@ def describe(network: Network, shapes: Shapes) -> dict[str, Any]:
             shapes.layers, shapes.weights, shapes.pooled, strict=True
         )
     ]
-    total = {key: sum(row[key] for row in layers) for key in ("weights", "feature_map", "macs")}
+    total = {
+        "weights": sum(shapes.weights),
+        "feature_map": sum(shapes.pooled),
+        "macs": sum(layer.macs for layer in shapes.layers),
+    }
     head = {"name": network.name, "source": network.source, "digest": network.digest()}
     return {**head, "batch": shapes.batch, "layers": layers, "total": total}
 

@@ -32,7 +32,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.network import Name, Network
 from hypar_opt.parallelism import CHOICES, Parallelism
 
-SCHEMA = "hypar-opt/plan/1"
+SCHEMA: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 MOST_LEVELS = 64
 
 Levels = Annotated[int, Strict(), Field(ge=0, le=MOST_LEVELS)]

@@ -89,10 +89,10 @@ class Shapes:
         layers = tuple(
             _layer(graph.nodes[n]["layer"], graph.nodes[n]["maps"], batch) for n in position
         )
-        boundaries = (
-            Boundary(position[u], position[v], (batch, *boundary))
-            for u, v, boundary in graph.edges(data="boundary")
-        )
+        boundaries = [
+            Boundary(position[u], position[v], (batch, *data["boundary"]))
+            for u, v, data in graph.edges(data=True)
+        ]
         return cls(batch, layers, tuple(sorted(boundaries, key=lambda b: (b.target, b.source))))
 
     @cached_property

@@ -12,7 +12,8 @@ from hypar_opt import models
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete.lower())]
+    typed = len(incomplete)  # what was typed stays as it is, in its own case
+    return [incomplete + n[typed:] for n in names if n.startswith(incomplete.lower())]
 
 
 def complete_networks(incomplete: str) -> list[str]:

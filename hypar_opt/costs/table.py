@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64] | NDArray[np.object_]
+Integers = NDArray[Any]
+"""int64, or Python integers in an array of dtype object."""
 
 
 @dataclass(frozen=True, eq=False)

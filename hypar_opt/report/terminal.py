@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -23,7 +24,7 @@ PIPE_WIDTH = 100
 def console() -> Console:
     """Standard output: the terminal's width, or a fixed one where there is no terminal."""
     found = Console(highlight=False)
-    if not found.is_terminal and "COLUMNS" not in found._environ:
+    if not found.is_terminal and "COLUMNS" not in os.environ:
         found.width = PIPE_WIDTH
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypar_opt.solvers.base import SolveResult, Status
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Integers
 
 LIMIT = 2**24
 
@@ -30,7 +30,7 @@ class BruteForce:
         # The last layer's axis comes first, so that the first of equal minima in memory
         # order is the canonical one.
         axis = [table.layers - 1 - layer for layer in range(table.layers)]
-        totals = np.zeros((table.choices,) * table.layers, table.node.dtype)
+        totals: Integers = np.zeros((table.choices,) * table.layers, table.node.dtype)
         for layer, node in enumerate(table.node):
             shape = [1] * table.layers
             shape[axis[layer]] = table.choices

@@ -1,0 +1,92 @@
+"""The README and docs: every command in them is run, and prints what stands there."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import hypar_opt as ho
+
+ROOT = Path(__file__).parent.parent
+COMMAND = Path(sys.executable).with_name("hypar-opt")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+# A fenced block, with the file it is to be saved under where the line before names one.
+BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    return BLOCK.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.relative_to(ROOT).as_posix() for p in PAGES])
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+    """Files are saved, commands and Python are run in order, and outputs compared."""
+    printed: str | None = None
+    for name, language, text in blocks(page):
+        if name:
+            (tmp_path / name).write_text(text)
+        if language == "console":
+            for call in re.split(r"^\$ ", text, flags=re.M)[1:]:
+                line, _, expected = call.partition("\n")
+                if line.startswith("make "):
+                    target = line.removeprefix("make ")
+                    assert f"\n{target}:" in (ROOT / "Makefile").read_text()
+                    continue
+                program, *args = shlex.split(line)
+                assert program == "hypar-opt"
+                done = subprocess.run(
+                    [COMMAND, *args],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    check=False,
+                    cwd=tmp_path,
+                    env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
+                )
+                assert done.stdout == expected
+        elif language == "python" and not name:
+            stream = io.StringIO()
+            with redirect_stdout(stream):
+                exec(compile(text, str(page), "exec"), {})
+            printed = stream.getvalue()
+        elif language == "text" and printed is not None:
+            assert printed == text
+            printed = None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.relative_to(ROOT).as_posix() for p in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_readmes_first_screen_has_the_two_commands_and_the_demos_output() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:36])
+    assert "$ make demo\n$ hypar-opt solve vgg-a --solver dp\n" in first_screen
+    assert "$ make test\n" in first_screen
+    assert "1.408 GB" in first_screen
+    recipe = subprocess.run(
+        ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert recipe.rstrip().endswith("hypar-opt solve vgg-a --solver dp")
+
+
+def test_the_picture_is_of_the_present_plan() -> None:
+    picture = (ROOT / "docs" / "images" / "vgg-a.svg").read_text().replace("&#160;", " ")
+    plan = ho.solve("vgg-a")
+    for bytes_ in (*plan.cost.per_level, plan.cost.total):
+        assert f"{bytes_ / 1e9:.4g} GB" in picture
+    flat = [choice.value for row in plan.parallelism for choice in row]
+    assert picture.count("●") == flat.count("model") + 1  # and the legend's
+    assert picture.count("○") == flat.count("data") + 1
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")

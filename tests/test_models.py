@@ -1,0 +1,81 @@
+"""The zoo: the ten networks of the paper."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+import hypar_opt as ho
+from hypar_opt import models
+from hypar_opt.network import json_schema
+
+WEIGHTS = {
+    "SFC": 140_722_176,
+    "SCONV": 100_500,
+    "Lenet-c": 430_500,
+    "Cifar-c": 145_376,
+    "AlexNet": 16_624_656,
+    "VGG-A": 132_851_392,
+    "VGG-B": 133_035_712,
+    "VGG-C": 133_625_536,
+    "VGG-D": 138_344_128,
+    "VGG-E": 143_652_544,
+}
+
+
+def shapes(name: str, batch: int = 1) -> ho.Shapes:
+    return ho.Shapes.of(ho.layer_graph(ho.load(name)), batch)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights(name: str) -> None:
+    assert sum(shapes(name).weights) == WEIGHTS[name]
+
+
+def test_the_zoo_holds_the_papers_ten_in_its_order() -> None:
+    assert [ho.load(name).name for name in ho.names()] == list(WEIGHTS)
+
+
+def test_a_name_is_taken_in_any_case() -> None:
+    assert ho.load("VGG-a") == ho.load("vgg-A")
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ho.HyparError, match=r"unknown network 'alexnt': did you mean alexnet\?"):
+        ho.load("alexnt")
+
+
+@pytest.mark.parametrize("name", ho.names())
+def test_a_file_satisfies_the_schema_and_cites_its_source(name: str) -> None:
+    table = tomllib.loads(files(models).joinpath(f"{name}.toml").read_text())
+    jsonschema.validate(table, json_schema())
+    assert table["schema"] == "hypar-opt/network/1"
+    assert table["source"]
+
+
+def test_vgg_e_has_the_shapes_and_macs_of_its_paper() -> None:
+    vgg = shapes("vgg-e", batch=2)
+    first, last = vgg.layers[0], vgg.layers[-1]
+    assert (first.input, first.weight) == ((2, 3, 224, 224), (3, 3, 3, 64))
+    assert vgg.layers[15].pooled == (2, 512, 7, 7)
+    assert vgg.layers[16].input == (2, 25_088)
+    assert (last.weight, last.output) == ((4096, 1000), (2, 1000))
+    assert sum(layer.macs for layer in shapes("vgg-e").layers) == 19_632_062_464
+
+
+def test_alexnet_states_the_real_single_column() -> None:
+    alexnet = shapes("alexnet")
+    assert [layer.output[2] for layer in alexnet.layers[:5]] == [55, 27, 13, 13, 13]
+    assert [layer.pooled[2] for layer in alexnet.layers[:5]] == [27, 13, 13, 13, 6]
+    assert alexnet.layers[5].input == (1, 128 * 6 * 6)
+
+
+def test_cifar_c_pools_rounding_up_as_caffe_does() -> None:
+    assert [layer.pooled[2:] for layer in shapes("cifar-c").layers[:3]] == [
+        (16, 16),
+        (8, 8),
+        (4, 4),
+    ]

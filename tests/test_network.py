@@ -1,0 +1,257 @@
+"""The network format: what it takes, what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.errors import InputError
+from hypar_opt.network import json_schema
+from tests.strategies import networks
+
+LENET = """
+name = "Lenet-c"
+source = "LeNet of the Caffe examples; HyPar, section 6.1"
+input = { channels = 1, height = 28, width = 28 }
+[[layer]]
+name = "conv1"
+kind = "conv"
+filters = 20
+kernel = 5
+pool = { kind = "max", size = 2, stride = 2, rounding = "down" }
+[[layer]]
+name = "fc1"
+kind = "fc"
+units = 500
+activation = "relu"
+"""
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def read(tmp_path: Path, text: str) -> ho.Network:
+    file = tmp_path / "net.toml"
+    file.write_text(text)
+    return ho.read_network(file)
+
+
+def test_the_documented_example_reads(tmp_path: Path) -> None:
+    network = read(tmp_path, LENET)
+    assert [layer.name for layer in network.layers] == ["conv1", "fc1"]
+    maps = list(network.maps())
+    assert maps[0].output == (20, 24, 24)
+    assert maps[0].pooled == (20, 12, 12)
+    assert maps[1].input.elements == 20 * 12 * 12
+    assert maps[1].output == (500, 1, 1)
+
+
+def test_one_number_stands_for_height_and_width(tmp_path: Path) -> None:
+    pairs = LENET.replace("kernel = 5", "kernel = [5, 5]\nstride = [1, 1]\npadding = [0, 0]")
+    assert read(tmp_path, pairs) == read(tmp_path, LENET)
+    assert read(tmp_path, pairs).digest() == read(tmp_path, LENET).digest()
+    flat = read(tmp_path, LENET.replace("kernel = 5", "kernel = [1, 27]"))
+    assert next(flat.maps()).output == (20, 28, 2)
+
+
+def test_a_pool_strides_by_its_size_unless_told(tmp_path: Path) -> None:
+    assert read(tmp_path, LENET.replace(" stride = 2,", "")) == read(tmp_path, LENET)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding", "rounding", "side"),
+    [
+        (3, 2, 0, "down", 15),  # 32 wide: 14.5 + 1 windows
+        (3, 2, 0, "up", 16),  # Caffe's cifar10_quick: the last window is partly covered
+        (2, 2, 0, "up", 16),
+        (1, 3, 0, "up", 11),
+        (2, 4, 1, "up", 9),  # the ninth window starts on the last pixel's border
+        (3, 2, 1, "down", 16),
+    ],
+)
+def test_pooling_windows(size: int, stride: int, padding: int, rounding: str, side: int) -> None:
+    pool = {
+        "kind": "max", "size": size, "stride": stride, "padding": padding, "rounding": rounding
+    }  # fmt: skip
+    layer = {"name": "a", "kind": "conv", "filters": 1, "kernel": 1, "pool": pool}
+    picture = {"channels": 1, "height": 32, "width": 32}
+    network = ho.Network.model_validate({"name": "n", "input": picture, "layer": [layer]})
+    assert next(network.maps()).pooled == (1, side, side)
+
+
+@given(
+    extent=st.integers(1, 30), size=st.integers(1, 5), stride=st.integers(1, 5), up=st.booleans()
+)
+def test_windows_are_those_that_fit_or_start_on_the_map(
+    extent: int, size: int, stride: int, up: bool
+) -> None:
+    if size > extent:
+        return
+    starts = range(0, extent, stride)
+    fit = [start for start in starts if start + size <= extent]
+    reach = [start for start in starts if start - stride + size < extent or start == 0]
+    pool = {"kind": "max", "size": size, "stride": stride, "rounding": "up" if up else "down"}
+    layer = {"name": "a", "kind": "conv", "filters": 1, "kernel": 1, "pool": pool}
+    picture = {"channels": 1, "height": extent, "width": extent}
+    network = ho.Network.model_validate({"name": "n", "input": picture, "layer": [layer]})
+    assert next(network.maps()).pooled.height == len(reach if up else fit)
+
+
+def first(key: str, value: object) -> Change:
+    return lambda net: net["layer"][0].__setitem__(key, value)
+
+
+def pool(key: str, value: object) -> Change:
+    return lambda net: net["layer"][0]["pool"].__setitem__(key, value)
+
+
+def top(key: str, value: object) -> Change:
+    return lambda net: net.__setitem__(key, value)
+
+
+REFUSED: list[tuple[Change, str]] = [
+    # unknown keys
+    (top("nmae", "x"), "unknown key 'nmae'; known: schema, name, source, input, layer"),
+    (top("layers", []), "unknown key 'layers'; known: schema, name, source, input, layer"),
+    (first("units", 3), "layer 'conv1': unknown key 'units'; known: name, kind, filters"),
+    (pool("sise", 3), "layer 'conv1', pool: unknown key 'sise'; known: kind, size, stride"),
+    (top("input", {"features": 3, "chanels": 1}), "input: unknown key 'chanels'"),
+    # missing keys
+    (lambda net: net.pop("name"), "missing key 'name'"),
+    (lambda net: net.pop("input"), "missing key 'input'"),
+    (lambda net: net.pop("layer"), "missing key 'layer'"),
+    (lambda net: net["layer"][0].pop("filters"), "layer 'conv1': missing key 'filters'"),
+    (lambda net: net["layer"][0].pop("name"), "layer[0]: missing key 'name'"),
+    (lambda net: net["layer"][0].pop("kind"), "layer 'conv1': missing key 'kind'"),
+    (lambda net: net["layer"][1].pop("units"), "layer 'fc1': missing key 'units'"),
+    (lambda net: net["layer"][0]["pool"].pop("size"), "layer 'conv1', pool: missing key 'size'"),
+    (top("input", {"channels": 1, "height": 2}), "input: missing key 'width'"),
+    # ill-typed
+    (first("filters", True), "layer 'conv1', filters: should be a valid integer, got true"),
+    (first("filters", float("nan")), "layer 'conv1', filters: should be a valid integer, got NaN"),
+    (first("filters", 20.0), "layer 'conv1', filters: should be a valid integer, got 20.0"),
+    (first("filters", "20"), "layer 'conv1', filters: should be a valid integer, got \"20\""),
+    (first("kernel", True), "layer 'conv1', kernel: should be a valid integer, got true"),
+    (first("kernel", [5, True]), "layer 'conv1', kernel[1]: should be a valid integer, got true"),
+    (
+        first("kernel", [5]),
+        "layer 'conv1', kernel: should be one number or [height, width], got [5]",
+    ),
+    (
+        first("kernel", [5, 5, 5]),
+        "layer 'conv1', kernel: should be one number or [height, width], got [5, 5, 5]",
+    ),
+    (first("kind", "convolution"), "layer 'conv1', kind: should be one of 'conv', 'fc', got 'con"),
+    (first("name", 3), "layer[0], name: should be a valid string, got 3"),
+    (first("pool", 2), "layer 'conv1', pool: should be"),
+    (pool("kind", "mean"), "layer 'conv1', pool, kind: should be 'max' or 'average', got \"mean\""),
+    (pool("rounding", "near"), "layer 'conv1', pool, rounding: should be 'down' or 'up'"),
+    (top("input", 784), "input: should be"),
+    (top("layer", {}), "layer: should be"),
+    (top("layer", [3]), "layer[0]: should be"),
+    # sizes
+    (first("filters", 0), "layer 'conv1', filters: should be greater than or equal to 1, got 0"),
+    (first("stride", -1), "layer 'conv1', stride: should be greater than or equal to 1, got -1"),
+    (first("padding", -1), "layer 'conv1', padding: should be greater than or equal to 0, got -1"),
+    (first("filters", 2**31), "layer 'conv1', filters: should be less than or equal to 2147483647"),
+    (top("input", {"features": 0}), "input, features: should be greater than or equal to 1"),
+    # what does not fit
+    (first("kernel", 29), "layer 'conv1', kernel: should fit its padded input (28x28"),
+    (first("kernel", [1, 29]), "layer 'conv1', kernel: should fit its padded input (28x28"),
+    (pool("size", 25), "layer 'conv1', pool: should fit its padded input (24x24"),
+    (pool("padding", 2), "layer 'conv1', pool: padding should be smaller than size"),
+    (lambda net: net["layer"].reverse(), "layer 'conv1', kind: should be 'fc', got 'conv'"),
+    (top("input", {"features": 784}), "layer 'conv1', kind: should be 'fc', got 'conv'"),
+    # names
+    (first("name", "fc1"), "layer 'fc1', name: should be unique, stands twice"),
+    (first("name", ""), "layer '', name: should be a name in printable characters, got ''"),
+    (first("name", "  "), "layer '  ', name: should be a name in printable characters"),
+    (
+        first("name", "a\x1b[31m"),
+        "layer 'a\\x1b[31m', name: should be a name in printable characters",
+    ),
+    (top("name", ""), "name: should be a name in printable characters, got ''"),
+    (top("layer", []), "layer: "),
+    # versions
+    (top("schema", "hypar-opt/network/2"), "schema: 'hypar-opt/network/2' is newer than this"),
+    (top("schema", 1), "schema: should be 'hypar-opt/network/1', got 1"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), REFUSED, ids=[c for _, c in REFUSED])
+def test_a_bad_description_is_refused_in_a_line_that_names_the_key(
+    change: Change, complaint: str
+) -> None:
+    from hypar_opt.documents import validate
+
+    net = copy.deepcopy(tomllib.loads(LENET))
+    change(net)
+    with pytest.raises(InputError) as raised:
+        validate(ho.Network, net, file="net.toml")
+    message = str(raised.value)
+    assert message.startswith(f"net.toml: {complaint}")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"name = ", "should be TOML: Invalid value"),
+        (b"name = 'a'\nname = 'b'", "should be TOML: Cannot overwrite"),
+        (b"\xff\xfe", "should be UTF-8 text"),
+        (b"", "missing key 'name'"),
+        (b"name = " + b"9" * 5000, "should be TOML"),
+        (b"x = " + b"[" * 100_000, "should be TOML"),
+        (b"name = 'a'\ninput = { features = nan }\nlayer = []", "input, features: should be"),
+    ],
+)
+def test_a_file_that_is_no_network_is_refused(tmp_path: Path, text: bytes, complaint: str) -> None:
+    file = tmp_path / "net.toml"
+    file.write_bytes(text)
+    with pytest.raises(InputError) as raised:
+        ho.read_network(file)
+    assert str(raised.value).startswith(f"{file}: {complaint}")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.toml: cannot be read: No such file"):
+        ho.read_network(tmp_path / "none.toml")
+
+
+@given(networks())
+def test_a_description_reads_back_as_the_same_network(network: ho.Network) -> None:
+    again = ho.Network.model_validate(network.description())
+    assert again == network
+    assert again.digest() == network.digest()
+
+
+@given(networks())
+def test_the_schema_takes_every_network(network: ho.Network) -> None:
+    jsonschema.validate(network.description(), json_schema())
+    assert network.description()["schema"] == "hypar-opt/network/1"
+
+
+# What a schema cannot say: that layers fit one another, that names are unique or printable.
+BEYOND_A_SCHEMA = ("fit", "padding should", "got 'conv'", "unique", "printable", "newer")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [change for change, complaint in REFUSED if not any(w in complaint for w in BEYOND_A_SCHEMA)],
+    ids=[c for _, c in REFUSED if not any(w in c for w in BEYOND_A_SCHEMA)],
+)
+def test_the_schema_refuses_what_a_schema_can(change: Change) -> None:
+    net = copy.deepcopy(tomllib.loads(LENET))
+    change(net)
+    if repr(net).count("20.0"):
+        return  # in JSON 20.0 is a whole number
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(net, json_schema())

@@ -1,0 +1,133 @@
+"""What is installed, and that what is checked is what is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "hypar_opt"
+
+
+def run(*args: str | Path, cwd: Path | None = None) -> str:
+    done = subprocess.run(args, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shipped() -> set[str]:
+    """Every module, network and marker of the source tree."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.suffix in {".py", ".toml", ".typed"} or path.name == "py.typed"
+    }
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from the sdist, which is built from the tree."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_a_wheel_built_from_the_sdist_has_every_module_and_every_network(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in names if ".dist-info/" not in name} == shipped()
+    assert "hypar_opt/cli/app.py" in names
+    assert sum(name.endswith(".toml") for name in names) == 10
+
+
+def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    env = tmp_path / "env"
+    venv.create(env, with_pip=False)
+    python = env / "bin" / "python"
+    run(
+        sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check",
+        "install", "--no-deps", "--no-index", wheel,
+    )  # fmt: skip
+    # The dependencies are this environment's, behind the installed package; the editable
+    # install of this tree is not among them, for a folder on the path reads no .pth file.
+    site = Path(sysconfig.get_paths(vars={"base": str(env), "platbase": str(env)})["purelib"])
+    assert (site / "hypar_opt").is_dir()
+    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    out = run(env / "bin" / "hypar-opt", "solve", "vgg-a", cwd=tmp_path)
+    assert "1.408 GB" in out
+    where = run(python, "-c", "import hypar_opt; print(hypar_opt.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(env)
+    everything = run(
+        python,
+        "-c",
+        "import pkgutil, importlib, hypar_opt\n"
+        "for m in pkgutil.walk_packages(hypar_opt.__path__, 'hypar_opt.'):\n"
+        "    m.name.endswith('__main__') or importlib.import_module(m.name); print(m.name)",
+        cwd=tmp_path,
+    )
+    modules = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in shipped()
+        if name.endswith(".py")
+    }
+    assert set(everything.split()) == modules - {"hypar_opt"}
+
+
+@pytest.mark.parametrize("name", ["solvers", "cli", "models"])
+def test_the_root_links_to_the_packages_folders(name: str) -> None:
+    link = ROOT / name
+    assert link.is_symlink()
+    assert os.readlink(link) == f"hypar_opt/{name}"  # noqa: PTH115 - the text of the link
+    assert link.resolve() == PACKAGE / name
+
+
+@pytest.mark.parametrize("name", ["solvers", "cli", "models"])
+def test_importing_through_a_root_link_is_banned(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "user.py"
+    file.write_text(f"import {name}\n\nprint({name})\n")
+    ruff = Path(sys.executable).with_name("ruff")
+    done = subprocess.run(
+        [ruff, "check", "--no-cache", "--config", ROOT / "pyproject.toml", file],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"import hypar_opt.{name}: the link at the root is not installed" in done.stdout
+
+
+def test_an_import_against_the_floors_breaks_the_contract(tmp_path: Path) -> None:
+    """The contract that the linters check is a real one: a solver may not see a network."""
+    copy = tmp_path / "hypar_opt"
+    run("cp", "-r", PACKAGE, copy)
+    run("cp", ROOT / "pyproject.toml", tmp_path)
+    fixed = copy / "solvers" / "fixed.py"
+    fixed.write_text(fixed.read_text() + "\nfrom hypar_opt import partition\n")
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [linter, "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert "hypar_opt.solvers is not allowed to import hypar_opt.partition" in done.stdout
+
+
+def test_the_public_names_are_there() -> None:
+    import hypar_opt as ho
+
+    for name in ho.__all__:
+        assert getattr(ho, name) is not None
+    assert dir(ho) == ho.__all__
+    with pytest.raises(AttributeError, match="no attribute 'solver'"):
+        _ = ho.solver

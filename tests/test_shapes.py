@@ -1,0 +1,72 @@
+"""The layer graph and the tensors on it."""
+
+from __future__ import annotations
+
+import networkx as nx
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from tests.strategies import networks
+
+
+@given(networks())
+def test_the_graph_of_a_network_is_a_path_of_its_layers(network: ho.Network) -> None:
+    graph = ho.layer_graph(network)
+    assert list(nx.topological_sort(graph)) == [layer.name for layer in network.layers]
+    assert nx.is_directed_acyclic_graph(graph)
+    assert graph.number_of_edges() == len(network.layers) - 1
+    for u, v, data in graph.edges(data=True):
+        assert data["boundary"] == graph.nodes[u]["maps"].pooled == graph.nodes[v]["maps"].input
+
+
+@given(networks(), st.integers(1, 2**31 - 1))
+def test_tensors_of_a_batch(network: ho.Network, batch: int) -> None:
+    one, many = (ho.Shapes.of(ho.layer_graph(network), size) for size in (1, batch))
+    assert many.weights == one.weights
+    assert many.pooled == tuple(batch * size for size in one.pooled)
+    assert many.outputs == tuple(batch * size for size in one.outputs)
+    assert many.boundary_sizes == many.pooled[:-1]
+    for layer in many.layers:
+        assert layer.input[0] == layer.output[0] == layer.pooled[0] == batch
+        assert layer.gradient == layer.weight
+        assert layer.error == layer.pooled
+        assert layer.output_error == layer.output
+        assert layer.input_error == layer.input
+
+
+@given(networks())
+def test_a_convolution_multiplies_its_kernel_at_every_output(network: ho.Network) -> None:
+    shapes = ho.Shapes.of(ho.layer_graph(network), 3)
+    for layer, weights in zip(shapes.layers, shapes.weights, strict=True):
+        positions = layer.output[2] * layer.output[3] if layer.kind == "conv" else 1
+        assert layer.macs == 3 * weights * positions
+
+
+def test_the_largest_sizes_overflow_nothing() -> None:
+    most = 2**31 - 1
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": most} for n in range(3)]
+    network = ho.Network.model_validate(
+        {"name": "huge", "input": {"features": most}, "layer": layers}
+    )
+    shapes = ho.Shapes.of(ho.layer_graph(network), most)
+    assert shapes.weights == (most**2,) * 3
+    assert shapes.layers[0].macs == most**3
+    plan = ho.solve(network, batch=most, levels=64)
+    # 2W or 2F an element a level of one group, twice as much at the next, 64 times
+    assert plan.cost.baselines.data == 3 * 2 * 4 * most**2 * (2**64 - 1)
+
+
+def test_any_graph_of_layers_has_shapes() -> None:
+    """Two branches of one layer: more than the format describes, no more than a graph."""
+    network = ho.load("sfc")
+    graph = ho.layer_graph(network)
+    fc1 = graph.nodes["fc1"]["maps"]
+    graph.remove_edge("fc2", "fc3")
+    graph.add_edge("fc1", "fc3", boundary=fc1.pooled)
+    shapes = ho.Shapes.of(graph, 2)
+    edges = [
+        (shapes.layers[b.source].name, shapes.layers[b.target].name) for b in shapes.boundaries
+    ]
+    assert sorted(edges) == [("fc1", "fc2"), ("fc1", "fc3"), ("fc3", "fc4")]
+    assert shapes.boundary_sizes == (2 * 8192,) * 3
