@@ -76,7 +76,11 @@ def test_the_readmes_first_screen_has_the_two_commands_and_the_demos_output() ->
     assert "$ make test\n" in first_screen
     assert "1.408 GB" in first_screen
     recipe = subprocess.run(
-        ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--dry-run", "--no-print-directory", "demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert recipe.rstrip().endswith("hypar-opt solve vgg-a --solver dp")
 
