@@ -22,8 +22,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m benchmarks.linear
-	$(BIN)/python -m benchmarks.startup
+	-$(BIN)/python -m benchmarks.linear
+	-$(BIN)/python -m benchmarks.joint
+	-$(BIN)/python -m benchmarks.cp_sat
+	-$(BIN)/python -m benchmarks.startup
 
 # The README's picture, from a real run.
 picture: $(VENV)/.installed

@@ -5,7 +5,7 @@
     >>> plan.parallelism[0][-1]
     <Parallelism.MODEL: 'model'>
     >>> plan.cost.total
-    1587544064
+    1408428544
 
 The names below are the public ones. They are imported when first used, so that
 the command line answers ``--help`` without numpy or networkx.
@@ -16,7 +16,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from hypar_opt.version import __version__
+
 if TYPE_CHECKING:
+    from hypar_opt.advice import better_reading as better_reading
+    from hypar_opt.alternatives import best_plans as best_plans
+    from hypar_opt.alternatives import regrets as regrets
+    from hypar_opt.certificate import certify as certify
+    from hypar_opt.certificate import check_certificate as check_certificate
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.graph import layer_graph as layer_graph
     from hypar_opt.models import load as load
@@ -24,44 +31,58 @@ if TYPE_CHECKING:
     from hypar_opt.network import Network as Network
     from hypar_opt.network import read_network as read_network
     from hypar_opt.parallelism import Parallelism as Parallelism
-    from hypar_opt.pipeline import better_reading as better_reading
     from hypar_opt.pipeline import read_plan as read_plan
     from hypar_opt.pipeline import solve as solve
+    from hypar_opt.plan import Constraints as Constraints
     from hypar_opt.plan import Plan as Plan
+    from hypar_opt.plan import Problem as Problem
     from hypar_opt.plan import write_plan as write_plan
     from hypar_opt.shapes import Shapes as Shapes
-
-__version__ = "0.1.0"
+    from hypar_opt.solvers.base import SolverOptions as SolverOptions
 
 _HOME = {
+    "Constraints": "plan",
     "HyparError": "errors",
     "Network": "network",
     "Parallelism": "parallelism",
     "Plan": "plan",
+    "Problem": "plan",
     "Shapes": "shapes",
-    "better_reading": "pipeline",
+    "SolverOptions": "solvers.base",
+    "best_plans": "alternatives",
+    "better_reading": "advice",
+    "certify": "certificate",
+    "check_certificate": "certificate",
     "layer_graph": "graph",
     "load": "models",
     "names": "models",
     "read_network": "network",
     "read_plan": "pipeline",
+    "regrets": "alternatives",
     "solve": "pipeline",
     "write_plan": "plan",
 }
 
 __all__ = [
+    "Constraints",
     "HyparError",
     "Network",
     "Parallelism",
     "Plan",
+    "Problem",
     "Shapes",
+    "SolverOptions",
     "__version__",
+    "best_plans",
     "better_reading",
+    "certify",
+    "check_certificate",
     "layer_graph",
     "load",
     "names",
     "read_network",
     "read_plan",
+    "regrets",
     "solve",
     "write_plan",
 ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -33,10 +32,15 @@ class Document(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    written_schema: ClassVar[str | None] = None
+    """What a file's ``schema`` key says, as ``hypar-opt/plan/1``."""
+
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
         if isinstance(data, dict):
+            if cls.written_schema is not None and "schema" in data:
+                _check_schema(data["schema"], cls.written_schema)
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
                 if key not in known:
@@ -44,21 +48,15 @@ class Document(BaseModel):
         return data
 
 
-def schema_name(kind: str, version: int) -> Callable[[object], object]:
-    """Check of a document's ``schema`` key: ours, or refused with the reason."""
-    ours = f"hypar-opt/{kind}/{version}"
-
-    def check(found: object) -> object:
-        if found == ours:
-            return found
-        stem, _, number = str(found).rpartition("/")
-        if stem == f"hypar-opt/{kind}" and number.isdecimal() and int(number) > version:
-            problem = f"{found!r} is newer than this version of hypar-opt reads ({ours!r})"
-        else:
-            problem = f"should be {ours!r}, got {found!r}"
-        raise rule(problem)
-
-    return check
+def _check_schema(found: object, ours: str) -> None:
+    """Refuse another schema, before anything in it that we may not know."""
+    stem, _, version = ours.rpartition("/")
+    theirs, _, number = str(found).rpartition("/") if isinstance(found, str) else ("", "", "")
+    newer = number.isdecimal() and len(number) < 9 and int(number) > int(version)
+    if theirs == stem and newer:
+        raise rule(f"schema: {found!r} is newer than this version of hypar-opt reads ({ours!r})")
+    if found != ours:
+        raise rule(f"schema: should be {ours!r}, got {_shown(found)}")
 
 
 Doc = TypeVar("Doc", bound=BaseModel)
@@ -78,6 +76,20 @@ def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
         first = error.errors(include_url=False)[0]
         where, problem = _describe(first, data)
         raise InputError(problem, where=where, file=file) from None
+
+
+_PLAIN = {
+    "bool_type": "should be true or false",
+    "float_type": "should be a number",
+    "int_type": "should be a whole number",
+    "model_attributes_type": "should be a table",
+    "model_type": "should be a table",
+    "none_required": "should be null",
+    "string_type": "should be text",
+    "too_short": "should have at least one entry",
+    "tuple_type": "should be an array",
+}
+"""What pydantic says in Python's words, in those of the file."""
 
 
 def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
@@ -108,9 +120,16 @@ def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
             return ", ".join([*where, key]), problem
         case "rule":
             return ", ".join(where), error["msg"]
-    shown = json.dumps(error["input"], default=str, ensure_ascii=False)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return ", ".join(where), f"{error['msg'].replace('Input should', 'should')}, got {shown}"
+    problem = _PLAIN.get(error["type"]) or error["msg"].replace("Input should", "should")
+    return ", ".join(where), f"{problem}, got {_shown(error['input'])}"
+
+
+def _shown(value: object) -> str:
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except ValueError:  # more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def rule(problem: str) -> PydanticCustomError:
@@ -126,6 +145,14 @@ def read_text(path: str | Path) -> str:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
     except (UnicodeDecodeError, ValueError) as error:
         raise InputError(f"should be UTF-8 text: {error}", file=str(path)) from None
+
+
+def exists(path: Path) -> bool:
+    """Return whether a path is there; one that cannot be looked up is, for reading to refuse."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return True
 
 
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:
@@ -156,39 +183,62 @@ def parse_json(text: str, *, file: str) -> Any:
         raise InputError(f"should be JSON: {error}", file=file) from None
 
 
-def write_whole(path: str | Path, text: str) -> None:
+def write_whole(path: str | Path, content: str | bytes) -> None:
     """Write a file so that a reader sees all of it or what was there before.
 
-    What is no regular file (a pipe, ``/dev/stdout``) is written to directly.
+    What is no regular file (a pipe, a device) is written to directly.
 
     Raises
     ------
     InputError
         Naming the file and the reason; what stood there is unharmed.
     """
+    check_writable(path)
     target = Path(path)
+    data = content.encode() if isinstance(content, str) else content
     try:
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(data)
             return
         target = target.resolve()  # a link stays, what it leads to is replaced
-        mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
-        handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        there = target.exists()
+        draft = target.with_name(f".hypar-opt-{secrets.token_hex(8)}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            Path(draft).chmod(mode)
-            Path(draft).replace(target)
+            if there:
+                draft.chmod(target.stat().st_mode)
+            draft.replace(target)
         except BaseException:
-            Path(draft).unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def check_writable(path: str | Path) -> None:
+    """Refuse a file that could not be written, before any work is done for it.
+
+    Raises
+    ------
+    InputError
+        Naming the file and what would be right.
+    """
+    target = Path(path)
+    try:
+        if str(target).startswith(("/dev/std", "/dev/fd", "/proc/")) or str(path) == "-":
+            problem = "should be a file; --json prints to standard output"
+            raise InputError(problem, file=str(path))
+        if not str(path) or target.is_dir():
+            raise InputError("should be a file, not a folder", file=str(path))
+        folder = target.resolve().parent
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {str(folder)!r}", file=str(path))
+        if not os.access(target if target.exists() else folder, os.W_OK):
+            raise InputError("cannot be written: Permission denied", file=str(path))
+    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
+        reason = getattr(error, "strerror", None) or "a loop of links"
+        raise InputError(f"cannot be written: {reason}", file=str(path)) from None

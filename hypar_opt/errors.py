@@ -36,10 +36,12 @@ class InputError(HyparError):
 class UnknownNameError(HyparError):
     """A name stands in no table; the message suggests the nearest."""
 
-    def __init__(self, kind: str, name: str, known: list[str]) -> None:
+    def __init__(self, kind: str, name: object, known: list[str]) -> None:
         import difflib
 
-        near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.5)
+        near = difflib.get_close_matches(
+            str(name).lower(), [k.lower() for k in known], n=1, cutoff=0.5
+        )
         hint = f"did you mean {near[0]}? " if near else ""
         super().__init__(f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}")
 
@@ -52,6 +54,12 @@ class WrongClaimError(HyparError):
     """A solver's claim and its plan, priced again from the table, disagree."""
 
     exit_status = 1
+
+
+class NoAnswerError(HyparError):
+    """No answer within the limits that were given."""
+
+    exit_status = 3
 
 
 class CheckFailedError(HyparError):

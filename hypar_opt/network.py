@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,7 +29,6 @@ from hypar_opt.documents import (
     parse_toml,
     read_text,
     rule,
-    schema_name,
     validate,
 )
 
@@ -47,6 +46,12 @@ def _both(value: object) -> object:
 def _name(value: str) -> str:
     if not value.strip() or not value.isprintable():
         raise rule(f"should be a name in printable characters, got {value!r}")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise rule(f"should be in printable characters, got {value!r}")
     return value
 
 
@@ -156,11 +161,11 @@ class Network(Document):
         Where layers do not fit one another; `read_network` says it as an `InputError`.
     """
 
-    schema_: Annotated[
-        Literal["hypar-opt/network/1"], BeforeValidator(schema_name("network", 1))
-    ] = Field(default=SCHEMA, alias="schema")
+    written_schema: ClassVar[str | None] = SCHEMA
+
+    schema_: Literal["hypar-opt/network/1"] = Field(default=SCHEMA, alias="schema")
     name: Name
-    source: str = ""
+    source: Annotated[str, AfterValidator(_printable)] = ""
     input: Annotated[
         Annotated[ImageInput, Tag("image")] | Annotated[VectorInput, Tag("vector")],
         Discriminator(_input_kind),

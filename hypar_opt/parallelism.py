@@ -11,7 +11,7 @@ class Parallelism(StrEnum):
     The order is the canonical one: where two choices cost the same, the earlier is
     taken. A member's position in the enumeration is its column in a cost table.
 
-    Source: section 3.1.
+    Source: section 3.1; for `OUTPUT`, Song et al., "AccPar", HPCA 2020, Type III.
     """
 
     DATA = "data"
@@ -20,5 +20,11 @@ class Parallelism(StrEnum):
     MODEL = "model"
     """The kernel is halved by input channel, and the layer's input with it."""
 
+    OUTPUT = "output"
+    """The kernel is halved by output channel, and the layer's output with it."""
 
-CHOICES = tuple(Parallelism)
+
+PAPERS_CHOICES = (Parallelism.DATA, Parallelism.MODEL)
+
+DATA, MODEL, OUTPUT = range(3)
+"""The columns of a cost table."""

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import operator
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt import __version__, models
-from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.readings import READINGS
-from hypar_opt.documents import LARGEST_SIZE, read_text
-from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, WrongClaimError
+from hypar_opt import models
+from hypar_opt.costs import COSTS
+from hypar_opt.documents import exists, read_text, validate
+from hypar_opt.errors import HyparError, InputError, RefusedError, UnknownNameError, WrongClaimError
 from hypar_opt.graph import layer_graph
+from hypar_opt.limits import Limits
 from hypar_opt.network import Network, read_network
-from hypar_opt.partition import SEARCHES, Progress
+from hypar_opt.partition import SEARCHES, Progress, Search
 from hypar_opt.plan import (
-    MOST_LEVELS,
     NetworkRecord,
     Plan,
     Problem,
     SolverRecord,
-    amount,
-    parallelism_of,
+    SolverSettings,
+    json_number,
     parse_plan,
 )
 from hypar_opt.shapes import Shapes
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.verify import check_plan, price, too_fine
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.verify import check_plan, price
+from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.solvers.base import Solver
+    from hypar_opt.costs.base import CostModel
 
 
 def find_network(network: str | Path | Network) -> Network:
@@ -45,11 +46,13 @@ def find_network(network: str | Path | Network) -> Network:
     """
     if isinstance(network, Network):
         return network
+    if not isinstance(network, str | Path):
+        raise HyparError(f"a network should be a name, a path or a Network, got {network!r}")
     name = str(network)
     if name.lower() in models.names():
         return models.load(name)
     path = Path(name)
-    if path.suffix or len(path.parts) > 1 or path.exists():
+    if name and (path.suffix or len(path.parts) != 1 or exists(path)):
         return read_network(path)
     raise UnknownNameError("network", name, list(models.names()))
 
@@ -59,12 +62,10 @@ def solve(
     *,
     solver: str = "dp",
     search: str = "levelwise",
-    batch: int = 256,
-    levels: int = 4,
-    reading: str = "text",
-    element_bytes: int = 4,
-    inference: bool = False,
+    options: SolverOptions | None = None,
+    start: Plan | None = None,
     progress: Progress = lambda done, of: None,
+    **asked: Any,
 ) -> Plan:
     """Choose each layer's parallelism at each level of 2^levels accelerators.
 
@@ -75,19 +76,17 @@ def solve(
     solver
         A name of `hypar_opt.solvers.SOLVERS`.
     search
-        ``levelwise``, the paper's Algorithm 2.
-    batch
-        Images a step, over all accelerators.
-    levels
-        0 to 64; 0 is one accelerator.
-    reading
-        What is charged: ``text``, ``tables``, ``figures`` or ``executed``.
-    element_bytes
-        Bytes of a tensor's element.
-    inference
-        Charge the forward pass only.
+        ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together.
+    options
+        Limits and settings of the solver.
+    start
+        A plan of the same problem for the solver to start from.
     progress
-        Called with the number of levels done, and of levels.
+        Called with the number of tables solved, and of tables.
+    **asked
+        The fields of `Problem`: ``batch=256``, ``levels=4`` (0 to 64; 0 is one
+        accelerator), ``reading="text"``, ``element_bytes=4``, ``inference=False``,
+        ``choices``, ``level_weights``, ``constraints``.
 
     Returns
     -------
@@ -101,57 +100,69 @@ def solve(
 
     Examples
     --------
-    >>> solve("lenet-c", batch=256, levels=2).parallelism[0]
-    (<Parallelism.DATA: 'data'>, <Parallelism.DATA: 'data'>, <Parallelism.MODEL: 'model'>, \
-<Parallelism.MODEL: 'model'>)
+    >>> plan = solve("lenet-c", batch=256, levels=2)
+    >>> [[choice.value for choice in row] for row in plan.parallelism]
+    [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
-    levels = _whole("levels", levels, 0, MOST_LEVELS)
+    problem = validate(Problem, asked)
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
+    method = SOLVERS[solver]()
     described = find_network(network)
-    cost = CommunicationCost(reading, element_bytes, inference)
-    method: Solver = SOLVERS[solver]()
+    options = options or SolverOptions()
 
-    shapes = shapes_of(described, batch)
+    shapes = shapes_of(described, problem.batch)
+    cost: CostModel = COSTS["bytes"].asked(problem)
+    limits = Limits(problem, shapes)
     started = time.perf_counter()
     try:
-        partition = SEARCHES[search](shapes, cost, method, levels, progress)
+        rows = None if start is None else _rows_to_start_from(start, described, problem)
+        request = Search(shapes, cost, problem.levels, limits, method, options, rows, progress)
+        partition = SEARCHES[search](request)
     except (RefusedError, WrongClaimError) as error:
         raise type(error)(f"solver {solver!r} on {described.name}: {error}") from None
     seconds = time.perf_counter() - started
 
-    problem = Problem(shapes.batch, levels, reading, element_bytes, inference)
+    priced = price(shapes, problem, partition.assignments)
+    bound = None if partition.bound is None else json_number(partition.bound)
+    total = priced.total
     return Plan(
         network=NetworkRecord.of(described),
-        batch=shapes.batch,
-        levels=levels,
-        element_bytes=element_bytes,
-        inference=inference,
-        layers=tuple(layer.name for layer in described.layers),
-        parallelism=parallelism_of(partition.assignments),
-        cost=price(shapes, problem, partition.assignments),
+        layers=tuple(layer.name for layer in shapes.layers),
+        parallelism=named(partition.assignments, problem),
+        cost=priced,
         solver=SolverRecord(
             name=solver,
             search=search,
             status=partition.status.value,
-            scope="level",
-            bound=None if partition.bound is None else amount(partition.bound),
+            scope=partition.scope,
+            bound=bound,
+            gap=None if bound is None else (total - bound) / total if total else 0.0,
+            stopped_by=partition.stopped_by,
             seconds=seconds,
-            options={},
-            versions={"hypar-opt": __version__},
+            options=_settings(options, start),
+            statistics=tuple(dict(each) for each in partition.statistics),
+            versions={"hypar-opt": __version__, **partition.versions},
         ),
+        **{name: getattr(problem, name) for name in Problem.model_fields if name != "reading"},
     )
 
 
 def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
-    """Solve a plan's own problem with its own solver and search."""
+    """Solve a plan's own problem with its own solver, search and options."""
     return solve(
         plan.network.description,
         solver=plan.solver.name,
         search=plan.solver.search,
+        options=SolverOptions(**plan.solver.options.model_dump(exclude={"warm_start"})),
         progress=progress,
-        **plan.problem._asdict(),
+        **dict(plan.problem),
     )
+
+
+def named(rows: Sequence[Sequence[int]], problem: Problem) -> tuple[tuple[Any, ...], ...]:
+    """Return columns of a cost table as the choices they stand for."""
+    return tuple(tuple(problem.choices[choice] for choice in row) for row in rows)
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -160,79 +171,27 @@ def read_plan(path: str | Path) -> Plan:
     Raises
     ------
     InputError
-        If it is no plan, a newer one, or says anything that its choices do not bear out.
+        If it is no plan, a newer one, says a cost that its choices do not have, or does not
+        keep to its own constraints.
     """
     plan = parse_plan(read_text(path), file=str(path))
     check_plan(plan, file=str(path))
+    if plan.constraints.any:
+        try:
+            Limits(plan, shapes_of(plan.network.description, plan.batch)).check(plan.assignments())
+        except HyparError as error:
+            raise InputError(str(error), file=str(path)) from None
     return plan
-
-
-def is_plan(name: str) -> bool:
-    """Whether a name is a plan file's, not a network's: JSON opens with a brace, TOML cannot."""
-    path = Path(name)
-    if name.lower() in models.names() or not path.is_file():
-        return False
-    return read_text(path).lstrip().startswith("{")
-
-
-def difference(plan: Plan, other: Plan) -> str | None:
-    """Return the first key in which two plans differ, the seconds of the search aside."""
-
-    def keys(table: dict[str, Any], before: str = "") -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for key, value in table.items():
-            inner = keys(value, f"{before}{key}.") if isinstance(value, dict) else {}
-            flat |= inner or {before + key: value}
-        return flat
-
-    ours, theirs = keys(plan.document()), keys(other.document())
-    return next(
-        (
-            key
-            for key in [*ours, *theirs]
-            if key != "solver.seconds" and ours.get(key) != theirs.get(key)
-        ),
-        None,
-    )
-
-
-def warnings(plan: Plan) -> list[str]:
-    """Say, a sentence each, what a plan's user should know before running it."""
-    found = []
-    better = better_reading(plan)
-    if better is not None:
-        reading, moved = better
-        found.append(
-            f"run, this plan moves {plan.cost.executed_bytes / 1e6:.1f} MB,"
-            f" Data Parallelism {plan.cost.data_parallel_bytes / 1e6:.1f} MB;"
-            f" the plan of --solver dp --reading {reading} moves {moved / 1e6:.1f} MB"
-        )
-    return [*found, *too_fine(plan)]
-
-
-def better_reading(plan: Plan) -> tuple[str, int | float] | None:
-    """Return the reading whose plan moves the fewest bytes when run, and those bytes.
-
-    None unless the plan would move more, when run, than Data Parallelism.
-    """
-    if plan.cost.executed_bytes <= plan.cost.data_parallel_bytes:
-        return None
-    problem = plan.problem._asdict()
-    executed = {
-        reading: solve(plan.network.description, **problem | {"reading": reading}).cost
-        for reading in ("executed", *READINGS)  # of equals, the one made for it
-    }
-    best = min(executed, key=lambda reading: executed[reading].executed_bytes)
-    return best, executed[best].executed_bytes
 
 
 def shapes_of(network: Network, batch: int) -> Shapes:
     """Return a network's tensors for a batch."""
-    return Shapes.of(layer_graph(network), _whole("batch", batch, 1, LARGEST_SIZE))
+    return Shapes.of(layer_graph(network), batch)
 
 
-def describe(network: Network, shapes: Shapes) -> dict[str, Any]:
+def describe(network: Network, batch: int) -> dict[str, Any]:
     """Return what is known of a network's layers as plain data; counts are the batch's."""
+    shapes = shapes_of(network, validate(Problem, {"batch": batch}).batch)
     layers = [
         {
             "name": layer.name,
@@ -258,11 +217,22 @@ def describe(network: Network, shapes: Shapes) -> dict[str, Any]:
     return {**head, "batch": shapes.batch, "layers": layers, "total": total}
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not least <= number <= most:
-        raise HyparError(f"{name} should be a whole number from {least} to {most}, got {value!r}")
-    return number
+def _settings(options: SolverOptions, start: Plan | None) -> SolverSettings:
+    names = SolverSettings.model_fields.keys() - {"warm_start"}
+    return SolverSettings(
+        warm_start=start is not None,
+        **{name: getattr(options, name) for name in names},
+    )
+
+
+def _rows_to_start_from(
+    start: Plan, network: Network, problem: Problem
+) -> tuple[tuple[int, ...], ...]:
+    same = (
+        start.network.digest == network.digest()
+        and start.levels == problem.levels
+        and start.choices == problem.choices
+    )
+    if not same:
+        raise RefusedError("a warm start should be a plan of the same network, levels and choices")
+    return start.assignments()

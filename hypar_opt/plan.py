@@ -6,12 +6,13 @@ A plan file is JSON and needs nothing beside it; its schema is ``hypar-opt/plan/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     Strict,
@@ -24,24 +25,66 @@ from hypar_opt.documents import (
     Size,
     parse_json,
     rule,
-    schema_name,
     validate,
     write_whole,
 )
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, InputError
 from hypar_opt.network import Name, Network
-from hypar_opt.parallelism import CHOICES, Parallelism
+from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 
 SCHEMA: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 MOST_LEVELS = 64
+ELEMENT_BYTES = (1, 2, 4, 8)
+OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
+"""Elements of state that an optimizer keeps for each weight."""
+
+_UNITS = {"": 1, "B": 1} | {
+    prefix + ending: base ** (power + 1)
+    for ending, base in (("", 1000), ("B", 1000), ("i", 1024), ("iB", 1024))
+    for power, prefix in enumerate("kMGTP")
+}
+
+
+def _element_bytes(value: int) -> int:
+    if value not in ELEMENT_BYTES:
+        raise rule(f"should be one of {', '.join(map(str, ELEMENT_BYTES))}, got {value}")
+    return value
+
+
+def _choices(value: tuple[Parallelism, ...]) -> tuple[Parallelism, ...]:
+    if value not in (PAPERS_CHOICES, tuple(Parallelism)):
+        raise rule(f'should be ["data", "model"], or with "output", got {json.dumps(value)}')
+    return value
+
+
+def _bytes(value: object) -> object:
+    """Read ``8GB`` (1e9) or ``8GiB`` (2^30); whole numbers are bytes."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGTP]?i?B?)\s*", value)
+    unit = found[2].replace("K", "k") if found else ""
+    if found is None or unit not in _UNITS:
+        raise rule(f"should be bytes, as in 8GB or 512MiB, got {value!r}")
+    return int(Fraction(found[1]) * _UNITS[unit])
+
+
+def _optimizer(value: object) -> object:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    if value not in OPTIMIZERS and (type(value) is not int or value < 0):
+        known = ", ".join(OPTIMIZERS)
+        raise rule(f"should be {known} or the bytes it keeps for a weight, got {value!r}")
+    return value
+
 
 Levels = Annotated[int, Strict(), Field(ge=0, le=MOST_LEVELS)]
 Flag = Annotated[bool, Strict()]
+Ratio = Annotated[float, Strict(), Field(ge=0)]
 Amount = Annotated[int, Strict(), Field(ge=0)] | Annotated[float, Strict(), Field(ge=0)]
 """Exact: a whole number, or a float where a smaller element makes halves of a byte."""
 
 
-def amount(exact: Fraction) -> int | float:
+def json_number(exact: Fraction) -> int | float:
     """Return a cost as a JSON number that is exactly it.
 
     Raises
@@ -52,8 +95,73 @@ def amount(exact: Fraction) -> int | float:
     if exact.denominator == 1:
         return exact.numerator
     if Fraction(float(exact)) != exact:
-        raise HyparError(f"element bytes: {exact} bytes is more than a plan file can hold exactly")
+        raise HyparError(
+            "element bytes: the total is a broken number of bytes with more digits than a plan"
+            " file holds exactly; take 4, or fewer levels"
+        )
     return float(exact)
+
+
+class Constraints(Document):
+    """What a plan has to keep to."""
+
+    fix: tuple[str, ...] = ()
+    """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
+    even: Flag = False
+    """Only splits that divide the batch and the channels, so that the plan can run."""
+    memory: Annotated[int, BeforeValidator(_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None = (
+        None
+    )
+    """Bytes that an accelerator has for weights, gradients, the optimizer's state, and
+    feature maps and errors at each layer's input and output."""
+    optimizer: Annotated[str | int, BeforeValidator(_optimizer)] = "sgd"
+    """``sgd``, ``momentum``, ``adam``, or the bytes it keeps for each weight."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.fix) or self.even or self.memory is not None
+
+    def optimizer_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the optimizer's state for each weight."""
+        if isinstance(self.optimizer, int):
+            return self.optimizer
+        return OPTIMIZERS[self.optimizer] * element_bytes
+
+
+class Asked(Document):
+    """Every option that changes the answer, but for the reading that prices it."""
+
+    batch: Size = 256
+    """Images a training step, over all accelerators."""
+    levels: Levels = 4
+    """Levels of the hierarchy, for 2^levels accelerators."""
+    element_bytes: Annotated[int, Strict(), AfterValidator(_element_bytes)] = 4
+    """Bytes of a tensor's element."""
+    inference: Flag = False
+    """Charge the forward pass only: no gradients and no errors."""
+    choices: Annotated[tuple[Parallelism, ...], AfterValidator(_choices)] = PAPERS_CHOICES
+    """What a layer may choose from."""
+    level_weights: tuple[Size, ...] = ()
+    """What a byte costs at each level, H1 first; empty for 1 everywhere."""
+    constraints: Constraints = Constraints()
+
+    @model_validator(mode="after")
+    def _a_weight_a_level(self) -> Self:
+        if self.level_weights and len(self.level_weights) != self.levels:
+            raise rule(
+                f"level_weights: should be one for each of {self.levels} levels,"
+                f" got {len(self.level_weights)}"
+            )
+        return self
+
+
+class Problem(Asked):
+    """What is asked of a search, validated.
+
+    ``reading`` is what is charged: ``text``, ``tables``, ``figures`` or ``executed``.
+    """
+
+    reading: str = "text"
 
 
 class NetworkRecord(Document):
@@ -83,8 +191,8 @@ class NetworkRecord(Document):
         return self
 
 
-class Against(Document):
-    """The plan beside its two baselines, all in the plan's own reading."""
+class Baselines(Document):
+    """The totals of Data and of Model Parallelism, in the plan's own reading."""
 
     data: Amount
     model: Amount
@@ -93,69 +201,75 @@ class Against(Document):
 class Ratios(Document):
     """How many times the plan's total a baseline's is; null where the plan's is 0."""
 
-    data: Annotated[float, Field(ge=0)] | None
-    model: Annotated[float, Field(ge=0)] | None
+    data: Ratio | None
+    model: Ratio | None
 
 
 class Cost(Document):
     """What a plan costs. `hypar_opt.verify.price` makes it from the parallelism alone."""
 
     kind: Literal["bytes"] = "bytes"
-    reading: Literal["text", "tables", "figures", "executed"]
-    unit: Literal["bytes"] = "bytes"
+    reading: str
+    unit: Literal["bytes", "weighted bytes"]
     total: Amount
     per_level: tuple[Amount, ...]
     """H1 first, all groups of a level together; sums to ``total``."""
-    executed_bytes: Amount
-    """What running the plan moves, whatever reading found it."""
+    executed_bytes: Amount | None
+    """What running the plan moves, whatever reading found it; null with output parallelism,
+    for which no run has been measured."""
     data_parallel_bytes: Amount
     """What running Data Parallelism moves."""
-    baselines: Against
+    baselines: Baselines
     ratios: Ratios
 
 
-class SolverRecord(Document):
-    """How a plan was found, and what that is worth."""
+class SolverSettings(Document):
+    """The options that were given to the solver, of those that can change its answer."""
 
-    name: str
-    search: Literal["levelwise"]
+    backend: str | None = None
+    parameters: dict[str, str] = Field(default_factory=dict)
+    time_limit: Annotated[float, Field(gt=0)] | None = None
+    gap: Annotated[float, Field(ge=0, le=1)] = 0.0
+    threads: Size | None = None
+    seed: Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)] | None = None
+    hint: Flag = False
+    warm_start: Flag = False
+    """Whether the search started from a plan; which one is not recorded."""
+
+
+class SolverRecord(Document):
+    """How a plan was found, and what the solver says that is worth."""
+
+    name: Name
+    search: Literal["levelwise", "joint"]
     status: Literal["optimal", "feasible"]
-    scope: Literal["level"]
-    """``level``: each level's table is solved, given the levels above it."""
+    scope: Literal["level", "joint"]
+    """``level``: each level's table is solved, given the levels above it; ``joint``: all
+    plans are compared."""
     bound: Amount | None
-    """The levels' bounds added up: with scope ``level`` never a bound over all plans."""
-    seconds: Annotated[float, Field(ge=0)]
-    options: dict[str, str]
+    """The tables' bounds added up: with scope ``level`` never a bound over all plans."""
+    gap: Ratio | None
+    """(total - bound) / total."""
+    stopped_by: str | None
+    """What ended the search before a proof."""
+    seconds: Ratio
+    options: SolverSettings
+    statistics: tuple[dict[str, int | float], ...]
+    """Of each model that was built: rows, columns, nonzeros, root bound."""
     versions: dict[str, str]
 
 
-class Problem(NamedTuple):
-    """Every option that changes the answer, by its name on the command line."""
-
-    batch: int
-    levels: int
-    reading: str
-    element_bytes: int
-    inference: bool
-
-
-class Plan(Document):
+class Plan(Asked):
     """One plan, priced.
 
     ``parallelism[level][layer]`` is a `Parallelism`; H1, the topmost level, comes first.
     """
 
-    schema_: Annotated[Literal["hypar-opt/plan/1"], BeforeValidator(schema_name("plan", 1))] = (
-        Field(default=SCHEMA, alias="schema")
-    )
+    written_schema: ClassVar[str | None] = SCHEMA
+
+    schema_: Literal["hypar-opt/plan/1"] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     array: None = None
-    batch: Size
-    levels: Levels
-    element_bytes: Size
-    inference: Flag
-    choices: tuple[Parallelism, ...] = CHOICES
-    constraints: tuple[()] = ()
     placement: None = None
     layers: tuple[str, ...]
     parallelism: tuple[tuple[Parallelism, ...], ...]
@@ -167,8 +281,6 @@ class Plan(Document):
         names = tuple(layer.name for layer in self.network.description.layers)
         if self.layers != names:
             raise rule("layers: should be the network's layers, in order")
-        if self.choices != CHOICES:
-            raise rule(f"choices: should be {json.dumps(CHOICES)}")
         if len(self.parallelism) != self.levels:
             raise rule(
                 f"parallelism: should have a row for each of {self.levels} levels,"
@@ -180,30 +292,28 @@ class Plan(Document):
                     f"parallelism[{level}]: should have a choice for each of {len(names)} layers,"
                     f" got {len(row)}"
                 )
+            if not set(row) <= set(self.choices):
+                raise rule(f"parallelism[{level}]: should be among {json.dumps(self.choices)}")
         return self
 
     @property
     def problem(self) -> Problem:
-        return Problem(
-            self.batch, self.levels, self.cost.reading, self.element_bytes, self.inference
-        )
+        asked = {name: getattr(self, name) for name in Asked.model_fields}
+        return Problem(reading=self.cost.reading, **asked)
 
     def assignments(self) -> tuple[tuple[int, ...], ...]:
         """Return the parallelism as columns of a cost table, ``levels x layers``."""
-        return tuple(tuple(map(CHOICES.index, row)) for row in self.parallelism)
+        return tuple(tuple(map(self.choices.index, row)) for row in self.parallelism)
 
     def document(self) -> dict[str, Any]:
-        """Return the plan as the plain data of its file."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Return the plan as the plain data of its file, in the order that people read it."""
+        dumped = self.model_dump(mode="json", by_alias=True)
+        head = ("schema", "network", "array")
+        return {key: dumped[key] for key in (*head, *(k for k in dumped if k not in head))}
 
     def to_json(self) -> str:
         """Return the text of the plan's file."""
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
-
-
-def parallelism_of(assignments: Iterable[Iterable[int]]) -> tuple[tuple[Parallelism, ...], ...]:
-    """Return columns of a cost table as the choices they stand for."""
-    return tuple(tuple(CHOICES[choice] for choice in row) for row in assignments)
 
 
 def parse_plan(text: str, *, file: str) -> Plan:
@@ -216,7 +326,13 @@ def parse_plan(text: str, *, file: str) -> Plan:
     InputError
         Naming the file, the key, what is wrong and what would be right.
     """
-    return validate(Plan, parse_json(text, file=file), file=file)
+    document = parse_json(text, file=file)
+    plan = validate(Plan, document, file=file)
+    # Defaults serve those who make a plan; one that is read has to say all of it.
+    missing = next((key for key in plan.document() if key not in document), None)
+    if missing:
+        raise InputError(f"missing key {missing!r}", file=file)
+    return plan
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:

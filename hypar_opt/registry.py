@@ -32,7 +32,9 @@ class Registry(Mapping[str, Any]):
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
         installed = sorted(entry_points(group=self._group), key=lambda entry: entry.name)
-        return self._built_in | {e.name: e for e in installed if e.name not in self._built_in}
+        return self._built_in | {
+            entry.name: entry for entry in installed if entry.name not in self._built_in
+        }
 
     def __getitem__(self, name: str) -> Any:
         # Installed packages are searched only for a name that is not built in.
@@ -41,7 +43,7 @@ class Registry(Mapping[str, Any]):
             raise UnknownNameError(self._kind, name, list(self))
         try:
             return entry.load()
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # somebody else's module may raise anything
             message = f"{self._kind} {name!r} cannot be loaded from {entry.value!r}: {error}"
             raise HyparError(message) from error
 

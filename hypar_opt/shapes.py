@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     import networkx as nx
 
@@ -62,6 +65,11 @@ class LayerShapes:
         """What model parallelism splits: input channels, or input features."""
         return self.weight[-2]
 
+    @property
+    def output_channels(self) -> int:
+        """What output parallelism splits: output channels, or units."""
+        return self.weight[-1]
+
 
 @dataclass(frozen=True)
 class Boundary:
@@ -82,10 +90,17 @@ class Shapes:
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str], batch: int) -> Shapes:
-        """Give the layer graph a batch size."""
-        import networkx as nx
+        """Give the layer graph a batch size.
 
-        position = {name: place for place, name in enumerate(nx.topological_sort(graph))}
+        Raises
+        ------
+        ValueError
+            If the graph's nodes do not stand in topological order.
+        """
+        position = {name: place for place, name in enumerate(graph)}
+        for source, target in graph.edges:
+            if position[source] >= position[target]:
+                raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
         layers = tuple(
             _layer(graph.nodes[n]["layer"], graph.nodes[n]["maps"], batch) for n in position
         )
@@ -101,6 +116,11 @@ class Shapes:
         return tuple(math.prod(layer.weight) for layer in self.layers)
 
     @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """Elements of each layer's input, as it reads it."""
+        return tuple(math.prod(layer.input) for layer in self.layers)
+
+    @cached_property
     def outputs(self) -> tuple[int, ...]:
         """Elements of each layer's output before pooling."""
         return tuple(math.prod(layer.output) for layer in self.layers)
@@ -114,6 +134,18 @@ class Shapes:
     def boundary_sizes(self) -> tuple[int, ...]:
         """Elements of each boundary tensor (A)."""
         return tuple(math.prod(boundary.shape) for boundary in self.boundaries)
+
+    @cached_property
+    def ends(self) -> NDArray[np.intp]:
+        """Each boundary's source and target, ``(boundaries, 2)``."""
+        pairs = [(boundary.source, boundary.target) for boundary in self.boundaries]
+        return np.array(pairs, np.intp).reshape(-1, 2)
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements of all tensors together: what no sum of sizes exceeds."""
+        parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
+        return sum(map(sum, parts))
 
 
 def _layer(

@@ -6,74 +6,87 @@ choices pick.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Splits
-from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.base import CostModel, Splits, level_table
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.graph import layer_graph
-from hypar_opt.plan import Against, Cost, Plan, Problem, Ratios, amount
+from hypar_opt.parallelism import OUTPUT
+from hypar_opt.plan import Baselines, Cost, Plan, Problem, Ratios, json_number
 from hypar_opt.shapes import Shapes
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
+Rows = Sequence[Sequence[int]]
 
-def price_level(table: CostTable, assignment: Sequence[int]) -> int:
-    """Return what one level's assignment costs, in the table's whole numbers."""
+
+def price_table(table: CostTable, assignment: Sequence[int]) -> int:
+    """Return what an assignment costs, in the table's whole numbers."""
     choice = np.asarray(assignment, np.intp)
-    source, target = table.ends[:, 0], table.ends[:, 1]
+    source, target = table.ends.T
     nodes = table.node[np.arange(table.layers), choice].sum()
     edges = table.edge[np.arange(len(table.ends)), choice[source], choice[target]].sum()
     return int(nodes) + int(edges)
 
 
-def price_levels(
-    shapes: Shapes, cost: CostModel, assignments: Sequence[Sequence[int]]
-) -> tuple[Fraction, ...]:
+def level_tables(
+    shapes: Shapes, cost: CostModel, rows: Rows
+) -> Iterator[tuple[CostTable, Sequence[int]]]:
+    """Yield each level's table, H1 first, given the choices above it, and its own choices."""
+    splits = Splits.none(len(shapes.layers), cost.choices)
+    for row in rows:
+        yield level_table(cost, shapes, splits), row
+        splits = splits.after(row)
+
+
+def price_levels(shapes: Shapes, cost: CostModel, rows: Rows) -> tuple[Fraction, ...]:
     """Return what each level costs, H1 first, in the cost's unit."""
-    splits = Splits.none(len(shapes.layers))
-    prices = []
-    for assignment in assignments:
-        table = cost.table(shapes, splits)
-        prices.append(table.in_units(price_level(table, assignment)))
-        splits = splits.after(assignment)
-    return tuple(prices)
+    return tuple(
+        table.in_units(price_table(table, row)) for table, row in level_tables(shapes, cost, rows)
+    )
 
 
-def price(shapes: Shapes, problem: Problem, assignments: Sequence[Sequence[int]]) -> Cost:
+def price(shapes: Shapes, problem: Problem, rows: Rows) -> Cost:
     """Price a plan, and its baselines, in its own reading and as executed."""
-
-    def per_level(reading: str, rows: Sequence[Sequence[int]]) -> tuple[Fraction, ...]:
-        cost = CommunicationCost(reading, problem.element_bytes, problem.inference)
-        return price_levels(shapes, cost, rows)
-
     layers = len(shapes.layers)
     all_data, all_model = ([[choice] * layers] * problem.levels for choice in (0, 1))
-    own = per_level(problem.reading, assignments)
-    total = sum(own, Fraction())
-    data = sum(per_level(problem.reading, all_data), Fraction())
-    model = sum(per_level(problem.reading, all_model), Fraction())
+    own = COSTS["bytes"].asked(problem)
+    plain = problem.model_copy(update={"choices": problem.choices[:OUTPUT], "level_weights": ()})
+    executed = COSTS["bytes"].asked(plain, "executed")
+
+    def total(cost: CostModel, rows: Rows) -> Fraction:
+        return sum(price_levels(shapes, cost, rows), Fraction())
+
+    per_level = price_levels(shapes, own, rows)
+    costs = sum(per_level, Fraction())
+    data, model = total(own, all_data), total(own, all_model)
+    has_run = not any(OUTPUT in row for row in rows)
     return Cost(
         reading=problem.reading,
-        total=amount(total),
-        per_level=tuple(map(amount, own)),
-        executed_bytes=amount(sum(per_level("executed", assignments), Fraction())),
-        data_parallel_bytes=amount(sum(per_level("executed", all_data), Fraction())),
-        baselines=Against(data=amount(data), model=amount(model)),
+        unit=own.unit,
+        total=json_number(costs),
+        per_level=tuple(map(json_number, per_level)),
+        executed_bytes=json_number(total(executed, rows)) if has_run else None,
+        data_parallel_bytes=json_number(total(executed, all_data)),
+        baselines=Baselines(data=json_number(data), model=json_number(model)),
         ratios=Ratios(
-            data=float(data / total) if total else None,
-            model=float(model / total) if total else None,
+            data=float(data / costs) if costs else None,
+            model=float(model / costs) if costs else None,
         ),
     )
 
 
 def check_plan(plan: Plan, *, file: str) -> None:
     """Refuse a plan whose cost is not what its choices cost.
+
+    What the solver says of it, ``optimal`` say, is a claim that only has to be consistent;
+    a certificate proves it.
 
     Raises
     ------
@@ -85,36 +98,36 @@ def check_plan(plan: Plan, *, file: str) -> None:
         cost = price(shapes, plan.problem, plan.assignments())
     except HyparError as error:
         raise InputError(str(error), file=file) from None
-    for key, ours in cost.model_dump().items():
-        theirs = getattr(plan.cost, key)
-        theirs = theirs.model_dump() if hasattr(theirs, "model_dump") else theirs
-        if theirs != ours:
-            problem = f"should be {ours}, as the parallelism is priced, got {theirs}"
+    theirs = plan.cost.model_dump(mode="json")
+    for key, ours in cost.model_dump(mode="json").items():
+        if theirs[key] != ours:
+            problem = f"should be {ours}, as the parallelism is priced, got {theirs[key]}"
             raise InputError(problem, where=f"cost, {key}", file=file)
-    bound, optimal = plan.solver.bound, plan.solver.status == "optimal"
-    if optimal and bound != plan.cost.total:
-        problem = f"should be the cost's total {plan.cost.total} of an optimal plan, got {bound}"
+    solver, total = plan.solver, plan.cost.total
+    if solver.status == "optimal" and solver.bound != total:
+        problem = f"should be the cost's total {total} of an optimal plan, got {solver.bound}"
         raise InputError(problem, where="solver, bound", file=file)
-    if bound is not None and bound > plan.cost.total:
-        problem = f"should be at most the cost's total {plan.cost.total}, got {bound}"
+    if solver.bound is not None and solver.bound > total:
+        problem = f"should be at most the cost's total {total}, got {solver.bound}"
         raise InputError(problem, where="solver, bound", file=file)
 
 
 def too_fine(plan: Plan) -> list[str]:
-    """Say, a sentence each, where a plan splits below one image or one input channel.
+    """Say, a sentence each, where a plan splits below one image or one channel.
 
     The model halves exactly, also past the last image or channel; an array cannot.
     """
     shapes = Shapes.of(layer_graph(plan.network.description), plan.batch)
-    splits = Splits.none(len(shapes.layers))
-    for assignment in plan.assignments():
-        splits = splits.after(assignment)
-    data, model = splits.counts.tolist()
+    splits = Splits.none(len(shapes.layers), len(plan.choices))
+    for row in plan.assignments():
+        splits = splits.after(row)
+    parts = (
+        ("image", [plan.batch] * len(shapes.layers)),
+        ("input channel", [layer.input_channels for layer in shapes.layers]),
+        ("output channel", [layer.output_channels for layer in shapes.layers]),
+    )
     sentences = []
-    for word, counts, sizes in (
-        ("image", data, [plan.batch] * len(data)),
-        ("input channel", model, [layer.input_channels for layer in shapes.layers]),
-    ):
+    for (word, sizes), counts in zip(parts, splits.counts.tolist(), strict=False):
         over = [
             (layer.name, size, count)
             for layer, size, count in zip(shapes.layers, sizes, counts, strict=True)

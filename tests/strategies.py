@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -17,20 +19,27 @@ def networks(draw: st.DrawFn, longest: int = 6) -> Network:
     count = draw(st.integers(1, longest))
     convolutions = draw(st.integers(0, count))
     layers: list[dict[str, object]] = []
-    side = draw(st.integers(1, 12))
+    height, width = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     description: dict[str, object] = {"name": "random", "layer": layers}
     if convolutions:
-        description["input"] = {"channels": draw(_sizes), "height": side, "width": side}
+        description["input"] = {"channels": draw(_sizes), "height": height, "width": width}
     else:
         description["input"] = {"features": draw(_sizes)}
     for place in range(convolutions):
-        kernel = draw(st.integers(1, min(side, 3)))
-        layer = {"name": f"conv{place}", "kind": "conv", "filters": draw(_sizes), "kernel": kernel}
-        side -= kernel - 1
-        if side >= 2 and draw(st.booleans()):
+        border = draw(st.integers(0, 1))
+        stride = draw(st.integers(1, 2))
+        kernel = [draw(st.integers(1, min(side + 2 * border, 3))) for side in (height, width)]
+        height, width = (
+            (side + 2 * border - k) // stride + 1
+            for side, k in zip((height, width), kernel, strict=True)
+        )
+        layer = {"name": f"conv{place}", "kind": "conv", "filters": draw(_sizes)}
+        layer |= {"kernel": kernel, "stride": stride, "padding": border}
+        if min(height, width) >= 2 and draw(st.booleans()):
             rounding = draw(st.sampled_from(["down", "up"]))
             layer["pool"] = {"kind": "max", "size": 2, "rounding": rounding}
-            side = side // 2 if rounding == "down" else (side + 1) // 2
+            up = rounding == "up"
+            height, width = (height + up) // 2, (width + up) // 2
         layers.append(layer)
     layers += [
         {"name": f"fc{place}", "kind": "fc", "units": draw(_sizes)}
@@ -40,16 +49,39 @@ def networks(draw: st.DrawFn, longest: int = 6) -> Network:
 
 
 @st.composite
-def tables(draw: st.DrawFn, longest: int = 7, largest: int = 4) -> CostTable:
-    """Chain tables of two or three choices with costs so small that many plans tie."""
+def tables(
+    draw: st.DrawFn, longest: int = 7, largest: int = 4, *, limited: bool = True
+) -> CostTable:
+    """Tables of two or three choices with costs so small that many plans tie.
+
+    Chains, chains side by side, now and then another graph; some choices forbidden and a
+    capacity, if ``limited``.
+    """
     layers = draw(st.integers(1, longest))
     choices = draw(st.integers(2, 3))
-    costs = st.integers(0, largest)
 
     def array(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         count = int(np.prod(shape))
-        drawn = draw(st.lists(costs, min_size=count, max_size=count))
+        drawn = draw(st.lists(st.integers(0, largest), min_size=count, max_size=count))
         return np.array(drawn, np.int64).reshape(shape)
 
-    node, edge = array(layers, choices), array(layers - 1, choices, choices)
-    return CostTable(node, edge, chain_ends(layers))
+    ends = chain_ends(layers)
+    match draw(st.sampled_from(["chain", "chain", "chains", "graph"])):
+        case "chains":
+            ends = ends[[draw(st.booleans()) for _ in ends]]
+        case "graph":
+            pairs = [(u, v) for v in range(layers) for u in range(v)]
+            kept = [pair for pair in pairs if draw(st.booleans())]
+            ends = np.array(kept, np.intp).reshape(-1, 2)
+    table = CostTable(
+        node=array(layers, choices),
+        edge=array(len(ends), choices, choices),
+        ends=ends,
+        kinds=tuple(draw(st.sampled_from(["conv", "fc"])) for _ in range(layers)),
+    )
+    if limited and draw(st.booleans()):
+        table = replace(table, allowed=array(layers, choices) > 0)
+    if limited and draw(st.booleans()):
+        load = array(layers, choices)
+        table = replace(table, load=load, capacity=draw(st.integers(0, largest * layers)))
+    return table

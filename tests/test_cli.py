@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -21,6 +22,7 @@ COMMAND = Path(sys.executable).with_name("hypar-opt")
 def hypar(
     *args: str, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
+    env = env or {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     return subprocess.run(
         [COMMAND, *args], capture_output=True, text=True, check=False, env=env, cwd=cwd
     )
@@ -31,7 +33,9 @@ def test_solve_prints_a_glyph_a_layer_and_the_savings() -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("VGG-A: batch 256, 2^4 = 16 accelerators")
+    assert lines[0] == (
+        "VGG-A: batch 256, 2^4 = 16 accelerators, reading text, dp levelwise (each level optimal)"
+    )
     levels = [line.split() for line in lines if line.startswith("H")]
     assert [level[0] for level in levels] == ["H1", "H2", "H3", "H4"]
     assert ["".join(level[1:3]) for level in levels] == ["○○○○○○○○●●●"] * 3 + ["○○○○○○○●●●●"]
@@ -59,7 +63,7 @@ def test_json_is_the_plan_and_nothing_else(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout == file.read_text()
     assert json.loads(done.stdout)["cost"]["total"] == 12_542_208
-    assert done.stderr.startswith("hypar-opt: warning: run, this plan moves 21.8 MB")
+    assert done.stderr.startswith("hypar-opt: warning: run, this plan moves 21.82 MB")
 
 
 def test_show_prices_a_plan_with_no_other_file_at_hand(tmp_path: Path) -> None:
@@ -130,7 +134,9 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "networks", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(ho.names())
     assert run(["list", "solvers"]) == 0
-    assert "exact on a chain" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "exact on a chain" in listed
+    assert "cbc" in listed
 
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,20 +152,40 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["solve", "."], ".: cannot be read: Is a directory"),
         (["solve", "sfc", "--solver", "dq"], "unknown solver 'dq': did you mean dp?"),
         (["solve", "sfc", "--reading", "table"], "unknown reading 'table': did you mean tables?"),
-        (["solve", "sfc", "--search", "x"], "unknown search 'x': known: levelwise"),
-        (["solve", "sfc", "--batch", "0"], "batch should be a whole number from 1 to"),
+        (["solve", "sfc", "--search", "x"], "unknown search 'x': known: levelwise, joint"),
+        (["solve", "sfc", "--batch", "0"], "batch: should be greater than or equal to 1, got 0"),
         (["solve", "sfc", "--batch", "1.5"], "Invalid value for '--batch'"),
         (["solve", "sfc", "--batch", "nan"], "Invalid value for '--batch'"),
         (["solve", "sfc", "--batch", "9" * 5000], "Invalid value for '--batch'"),
-        (["solve", "sfc", "--levels", "65"], "levels should be a whole number from 0 to 64"),
-        (["solve", "sfc", "--element-bytes", "3"], "element bytes should be one of 1, 2, 4, 8"),
-        (["solve", "sfc", "--output", "/nowhere/p.json"], "--output should be a file in a folder"),
-        (["solve", "sfc", "--output", "."], "--output should be a file in a folder"),
+        (["solve", "sfc", "--levels", "65"], "levels: should be less than or equal to 64, got 65"),
+        (
+            ["solve", "sfc", "--element-bytes", "3"],
+            "element_bytes: should be one of 1, 2, 4, 8, got 3",
+        ),
+        (["solve", "sfc", "--output", "/nowhere/p.json"], "/nowhere/p.json: there is no folder"),
+        (["solve", "sfc", "--output", "."], ".: should be a file, not a folder"),
+        (["solve", "sfc", "--output", "/dev/stdout"], "/dev/stdout: should be a file; --json"),
+        (["solve", "x" * 300 + ".toml"], "x"),
+        (["solve", ""], "unknown network ''"),
+        (["solve", "sfc", "--fix", "fc1"], "--fix should be LAYER[@LEVEL]=CHOICE"),
+        (["solve", "sfc", "--memory", "much"], "constraints, memory: should be bytes, as in 8GB"),
+        (["solve", "sfc", "--optimizer", "lion"], "constraints, optimizer: should be sgd"),
+        (["solve", "sfc", "--level-weights", "8,x"], "--level-weights should be whole numbers"),
+        (["solve", "sfc", "--solver-option", "x"], "--solver-option should be K=V"),
+        (["solve", "sfc", "--threads", "2"], "solver 'dp' on SFC: takes no --threads"),
+        (["solve", "sfc", "--best", "0"], "--best should be 1 or more, got 0"),
+        (["solve", "sfc", "--time-limit", "-1"], "time_limit: should be greater than 0"),
+        (["verify"], "verify takes a NETWORK, a PLAN, or --random N"),
+        (["verify", "sfc", "--certificate", "x"], "--certificate goes with a plan file"),
+        (["verify", "sfc", "--solvers", "dp,x"], "unknown solver 'x'"),
         (["solve"], "Missing argument 'NETWORK'; see hypar-opt solve --help"),
         (["solve", "sfc", "--depth", "3"], "No such option: --depth"),
         (["slove", "sfc"], "No such command 'slove'"),
         (["show"], "show takes a NETWORK or a PLAN, or --schema"),
-        (["show", "sfc", "--schema"], "--schema is the format's: it takes no NETWORK or PLAN"),
+        (
+            ["show", "sfc", "--schema"],
+            "--schema is the format's: it takes no NETWORK, PLAN or option",
+        ),
         (["show", "sfc", "--rerun"], "--rerun takes a plan file, and 'sfc' is a network"),
         (["show", "plan.json"], "plan.json: cannot be read: No such file or directory"),
     ],
@@ -185,7 +211,7 @@ def test_a_solver_that_refuses_ends_with_2_and_the_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["solve", str(chain(tmp_path, 25)), "--solver", "brute"]) == 2
-    assert "at most 16,777,216 assignments a level, and there are 33,554,432" in (
+    assert "at most 16,777,216 assignments a table, and there are 33,554,432" in (
         capsys.readouterr().err
     )
 
@@ -290,6 +316,34 @@ def test_a_reader_that_goes_away_causes_no_traceback() -> None:
     assert full.stderr == "hypar-opt: standard output: No space left on device\n"
 
 
+def test_closed_streams_cause_no_traceback(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    closed = subprocess.run(f"{COMMAND} solve sfc >&-", shell=True, check=False)
+    assert closed.returncode == 0
+    deaf = subprocess.run(f"{COMMAND} solve cifar-c 2>&- >{out}", shell=True, check=False)
+    assert deaf.returncode == 0
+    assert "Cifar-c" in out.read_text()
+
+
+def test_output_never_replaces_the_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = chain(tmp_path, 2)
+    before = file.read_text()
+    assert run(["solve", str(file), "--output", str(file)]) == 2
+    assert "is the network's own file" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+def test_narrow_terminals_lose_no_column() -> None:
+    narrow = hypar("solve", "vgg-a", env={**os.environ, "COLUMNS": "20"})
+    assert "H4" in narrow.stdout
+    assert "fc1–fc3" in narrow.stdout
+    assert "○○○○○○○●" in narrow.stdout
+    nothing = hypar("show", "vgg-e", "--batch", "256", env={**os.environ, "COLUMNS": "0"})
+    assert "22,196,256,768" in nothing.stdout
+
+
 def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     file, output = chain(tmp_path, 24), tmp_path / "plan.json"
     running = subprocess.Popen(
@@ -330,10 +384,12 @@ def test_a_third_partys_solver_takes_part_and_is_checked(tmp_path: Path) -> None
         "class Zeros:\n"
         "    summary = 'all zeros'\n"
         "    def accepts(self, table): return None\n"
-        "    def solve(self, table):\n"
+        "    searches = False\n"
+        "    heeds = frozenset()\n"
+        "    def solve(self, table, options):\n"
         "        return SolveResult((0,) * table.layers, None, Status.FEASIBLE)\n"
         "class Liar(Zeros):\n"
-        "    def solve(self, table):\n"
+        "    def solve(self, table, options):\n"
         "        return SolveResult((0,) * table.layers, 0, Status.OPTIMAL, 0)\n"
     )
     info = tmp_path / "theirs-1.dist-info"
@@ -352,5 +408,97 @@ def test_a_third_partys_solver_takes_part_and_is_checked(tmp_path: Path) -> None
     gone = hypar("solve", "sfc", "--solver", "gone", env=env)
     assert gone.returncode == 2
     assert "solver 'gone' cannot be loaded from 'theirs:Gone'" in gone.stderr
+    listed = hypar("list", "solvers", "--json", env=env)
+    rows = json.loads(listed.stdout)["solvers"]
+    assert {"zeros", "liar", "gone"} < {row["name"] for row in rows}
     own = hypar("solve", "sfc", "--solver", "dp", "--json", env=env)
     assert json.loads(own.stdout)["solver"]["status"] == "optimal"
+
+
+def marked(mark: str) -> list[str]:
+    """Return the processes whose environment holds a mark."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:  # gone, or somebody else's
+            continue
+    return found
+
+
+@pytest.mark.parametrize("solver", ["ilp", "cpsat"])
+def test_ctrl_c_leaves_no_process_of_a_solver_behind(solver: str, tmp_path: Path) -> None:
+    file, mark = chain(tmp_path, 4000), f"HYPAR_MARK={uuid4()}"
+    key, _, value = mark.partition("=")
+    running = subprocess.Popen(
+        [COMMAND, "solve", file, "--solver", solver, "--levels", "9"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, key: value},
+    )
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    deadline = time.monotonic() + 10
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def test_no_answer_within_a_limit_ends_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["solve", str(chain(tmp_path, 3000)), "--levels", "64", "--time-limit", "0.01"]
+    assert run(args) == 3
+    assert capsys.readouterr().err.endswith("no answer within the time limit\n")
+
+
+def test_a_warm_start_is_a_plan_of_the_same_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    ho.write_plan(ho.solve("lenet-c", solver="trick"), file)
+    start = ["--warm-start", str(file)]
+    for solver in ("ilp", "cpsat"):
+        for search in ("levelwise", "joint"):
+            assert run(["solve", "lenet-c", "--solver", solver, "--search", search, *start]) == 0
+    capsys.readouterr()
+    assert run(["solve", "sconv", "--solver", "ilp", *start]) == 2
+    assert "a warm start should be a plan of the same network" in capsys.readouterr().err
+    assert run(["solve", "lenet-c", *start]) == 2
+    assert "takes no --warm-start" in capsys.readouterr().err
+
+
+def test_models_are_exported_one_a_level_or_one_for_all(tmp_path: Path) -> None:
+    for solver, suffix in (("ilp", "mps"), ("ilp", "lp"), ("cpsat", "pb")):
+        model = tmp_path / f"{solver}.{suffix}"
+        args = ["solve", "lenet-c", "--levels", "2", "--solver", solver, "--export-model"]
+        assert run([*args, str(model)]) == 0
+        assert not model.exists()
+        for level in ("H1", "H2"):
+            model.with_stem(f"{model.stem}-{level}").unlink()
+        assert run([*args, str(model), "--search", "joint"]) == 0
+        assert model.stat().st_size > 0
+        assert run([*args, str(model.with_suffix(".txt"))]) == 2
+
+
+def test_regret_and_best_are_in_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["solve", "lenet-c", "--levels", "2", "--regret", "--best", "2", "--json"]
+    assert run(args) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["regret"]) == 8
+    assert set(document["regret"][0]) == {"layer", "level", "choice", "extra"}
+    assert [set(each) for each in document["best"]] == [{"parallelism", "total", "count"}] * 2
+
+
+def test_statistics_of_the_models_are_in_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for solver in ("ilp", "cpsat"):
+        assert run(["solve", "lenet-c", "--levels", "2", "--solver", solver, "--json"]) == 0
+        record = json.loads(capsys.readouterr().out)["solver"]
+        assert len(record["statistics"]) == 2
+        assert {"rows", "columns", "nonzeros"} <= set(record["statistics"][0])
+        assert len(record["versions"]) >= 2
+        assert (record["status"], record["gap"]) == ("optimal", 0.0)

@@ -36,7 +36,7 @@ def test_weights(name: str) -> None:
 
 
 def test_the_zoo_holds_the_papers_ten_in_its_order() -> None:
-    assert [ho.load(name).name for name in ho.names()] == list(WEIGHTS)
+    assert [ho.load(name).name for name in ho.names()[:10]] == list(WEIGHTS)
 
 
 def test_a_name_is_taken_in_any_case() -> None:

@@ -135,12 +135,12 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda net: net["layer"][0]["pool"].pop("size"), "layer 'conv1', pool: missing key 'size'"),
     (top("input", {"channels": 1, "height": 2}), "input: missing key 'width'"),
     # ill-typed
-    (first("filters", True), "layer 'conv1', filters: should be a valid integer, got true"),
-    (first("filters", float("nan")), "layer 'conv1', filters: should be a valid integer, got NaN"),
-    (first("filters", 20.0), "layer 'conv1', filters: should be a valid integer, got 20.0"),
-    (first("filters", "20"), "layer 'conv1', filters: should be a valid integer, got \"20\""),
-    (first("kernel", True), "layer 'conv1', kernel: should be a valid integer, got true"),
-    (first("kernel", [5, True]), "layer 'conv1', kernel[1]: should be a valid integer, got true"),
+    (first("filters", True), "layer 'conv1', filters: should be a whole number, got true"),
+    (first("filters", float("nan")), "layer 'conv1', filters: should be a whole number, got NaN"),
+    (first("filters", 20.0), "layer 'conv1', filters: should be a whole number, got 20.0"),
+    (first("filters", "20"), "layer 'conv1', filters: should be a whole number, got \"20\""),
+    (first("kernel", True), "layer 'conv1', kernel: should be a whole number, got true"),
+    (first("kernel", [5, True]), "layer 'conv1', kernel[1]: should be a whole number, got true"),
     (
         first("kernel", [5]),
         "layer 'conv1', kernel: should be one number or [height, width], got [5]",
@@ -150,13 +150,14 @@ REFUSED: list[tuple[Change, str]] = [
         "layer 'conv1', kernel: should be one number or [height, width], got [5, 5, 5]",
     ),
     (first("kind", "convolution"), "layer 'conv1', kind: should be one of 'conv', 'fc', got 'con"),
-    (first("name", 3), "layer[0], name: should be a valid string, got 3"),
+    (first("name", 3), "layer[0], name: should be text, got 3"),
     (first("pool", 2), "layer 'conv1', pool: should be"),
     (pool("kind", "mean"), "layer 'conv1', pool, kind: should be 'max' or 'average', got \"mean\""),
     (pool("rounding", "near"), "layer 'conv1', pool, rounding: should be 'down' or 'up'"),
-    (top("input", 784), "input: should be"),
-    (top("layer", {}), "layer: should be"),
-    (top("layer", [3]), "layer[0]: should be"),
+    (top("input", 784), "input: should be a table, got 784"),
+    (top("layer", {}), "layer: should be an array, got {}"),
+    (top("layer", [3]), "layer[0]: should be a table, got 3"),
+    (top("source", "a\x1b[2J"), "source: should be in printable characters"),
     # sizes
     (first("filters", 0), "layer 'conv1', filters: should be greater than or equal to 1, got 0"),
     (first("stride", -1), "layer 'conv1', stride: should be greater than or equal to 1, got -1"),
@@ -179,9 +180,13 @@ REFUSED: list[tuple[Change, str]] = [
         "layer 'a\\x1b[31m', name: should be a name in printable characters",
     ),
     (top("name", ""), "name: should be a name in printable characters, got ''"),
-    (top("layer", []), "layer: "),
+    (top("layer", []), "layer: should have at least one entry, got []"),
     # versions
     (top("schema", "hypar-opt/network/2"), "schema: 'hypar-opt/network/2' is newer than this"),
+    (
+        lambda net: net.update({"schema": "hypar-opt/network/2", "wiring": []}),
+        "schema: 'hypar-opt/network/2' is newer than this version of hypar-opt reads",
+    ),
     (top("schema", 1), "schema: should be 'hypar-opt/network/1', got 1"),
 ]
 
@@ -209,6 +214,10 @@ def test_a_bad_description_is_refused_in_a_line_that_names_the_key(
         (b"\xff\xfe", "should be UTF-8 text"),
         (b"", "missing key 'name'"),
         (b"name = " + b"9" * 5000, "should be TOML"),
+        (
+            b"name = 'a'\ninput = { features = 0x" + b"f" * 5000 + b" }",
+            "input, features: should be",
+        ),
         (b"x = " + b"[" * 100_000, "should be TOML"),
         (b"name = 'a'\ninput = { features = nan }\nlayer = []", "input, features: should be"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import WrongClaimError
-from hypar_opt.partition import solve_checked
-from hypar_opt.solvers.base import SolveResult
+from hypar_opt.partition import check_claim
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from tests.strategies import networks, tables
 
@@ -86,20 +87,34 @@ def test_a_network_of_one_layer_takes_what_moves_less() -> None:
         ({"bound": 10**9}, "claims the bound 1000000000, above"),
         ({"bound": -1}, "claims an optimum"),
         ({"bound": None}, "claims an optimum"),
+        ({"bound": 0.5}, "whole numbers"),
+        ({"assignment": (0.5,)}, "whole numbers"),
         ({"assignment": ()}, "assigned 0 of"),
         ({"assignment": (7,)}, "outside the table's"),
     ],
 )
-@given(table=tables(longest=1))
+@given(table=tables(longest=1, limited=False))
 def test_a_wrong_claim_is_never_taken_over(
     changes: dict[str, object], complaint: str, table: CostTable
 ) -> None:
-    class Boaster(DynamicProgramming):
-        def solve(self, table: CostTable) -> SolveResult:
-            return replace(super().solve(table), **changes)  # type: ignore[arg-type]
-
+    result = DynamicProgramming().solve(table, SolverOptions())
+    check_claim(table, result)
     with pytest.raises(WrongClaimError, match=complaint):
-        solve_checked(Boaster(), table)
+        check_claim(table, replace(result, **changes))  # type: ignore[arg-type]
+
+
+@given(table=tables(longest=3))
+def test_what_is_not_allowed_is_never_taken_over(table: CostTable) -> None:
+    free = replace(table, allowed=None, load=None, capacity=None)
+    result = DynamicProgramming().solve(free, SolverOptions()) if free.is_chain else None
+    if result is not None and result.assignment is not None:
+        forbidden = np.ones(table.node.shape, bool)
+        forbidden[0, result.assignment[0]] = False
+        with pytest.raises(WrongClaimError, match="not allowed"):
+            check_claim(replace(free, allowed=forbidden), result)
+        heavy = replace(free, load=np.ones_like(table.node), capacity=table.layers - 1)
+        with pytest.raises(WrongClaimError, match="more than the capacity"):
+            check_claim(heavy, result)
 
 
 def test_a_refusal_names_the_solver_and_the_network() -> None:
@@ -121,16 +136,34 @@ def test_progress_counts_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "complaint"),
     [
-        ("batch", 0),
-        ("batch", True),
-        ("batch", 2**31),
-        ("batch", 1.5),
-        ("levels", 65),
-        ("levels", -1),
+        ("batch", 0, "batch: should be greater than or equal to 1, got 0"),
+        ("batch", True, "batch: should be a whole number, got true"),
+        ("batch", 2**31, "batch: should be less than or equal to 2147483647"),
+        ("batch", 1.5, "batch: should be a whole number, got 1.5"),
+        ("levels", 65, "levels: should be less than or equal to 64, got 65"),
+        ("levels", -1, "levels: should be greater than or equal to 0, got -1"),
+        ("element_bytes", 3, "element_bytes: should be one of 1, 2, 4, 8, got 3"),
+        ("inference", 1, "inference: should be true or false, got 1"),
+        ("reading", None, "reading: should be text, got null"),
+        ("reading", "txt", "unknown reading 'txt': did you mean text?"),
+        ("choices", ("data",), 'choices: should be ["data", "model"], or with "output"'),
+        ("level_weights", (1, 2), "level_weights: should be one for each of 4 levels, got 2"),
+        ("depth", 3, "unknown key 'depth'; known: batch, levels, element_bytes"),
+        ("search", None, "unknown search None"),
+        ("solver", "dq", "unknown solver 'dq': did you mean dp?"),
     ],
 )
-def test_a_batch_or_levels_out_of_range_is_refused_by_name(name: str, value: object) -> None:
-    with pytest.raises(ho.HyparError, match=f"^{name} should be a whole number from"):
+def test_a_wrong_option_is_refused_by_name_before_any_work(
+    name: str, value: object, complaint: str
+) -> None:
+    with pytest.raises(ho.HyparError) as raised:
         ho.solve("sfc", **{name: value})  # type: ignore[arg-type]
+    assert str(raised.value).startswith(complaint)
+
+
+@pytest.mark.parametrize("network", [None, 3, "", b"sfc", "x" * 5000, "a\0b.toml"])
+def test_what_is_no_network_is_refused(network: object) -> None:
+    with pytest.raises(ho.HyparError):
+        ho.solve(network)  # type: ignore[arg-type]

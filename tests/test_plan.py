@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
+from hypar_opt.advice import difference, readable_bytes, warnings
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import InputError
-from hypar_opt.pipeline import difference, solve_again, warnings
-from hypar_opt.plan import amount, parse_plan
+from hypar_opt.pipeline import solve_again
+from hypar_opt.plan import json_number, parse_plan
 from hypar_opt.verify import check_plan, too_fine
 from tests.strategies import networks
 
@@ -34,6 +35,7 @@ def reread(document: dict[str, Any]) -> ho.Plan:
 @given(
     networks(), st.integers(1, 9), st.integers(0, 4), st.sampled_from(list(READINGS)),
     st.sampled_from([1, 2, 4, 8]), st.booleans(), st.sampled_from(["dp", "model", "trick"]),
+    st.sampled_from(["levelwise", "joint"]),
 )  # fmt: skip
 def test_a_plan_reads_back_and_solves_again_to_the_same_bytes(
     network: ho.Network,
@@ -43,10 +45,12 @@ def test_a_plan_reads_back_and_solves_again_to_the_same_bytes(
     element_bytes: int,
     inference: bool,
     solver: str,
+    search: str,
 ) -> None:
     plan = ho.solve(
         network,
         solver=solver,
+        search=search,
         batch=batch,
         levels=levels,
         reading=reading,
@@ -109,37 +113,56 @@ REFUSED: list[tuple[Change, str]] = [
     (at("schema", "hypar-opt/plan/2"), "schema: 'hypar-opt/plan/2' is newer than this version"),
     (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/1', got"),
     (at("parallelism.1.4", "model"), "cost, total: should be"),
-    (at("parallelism.1.4", "both"), "parallelism[1][4]: should be 'data' or 'model', got"),
+    (
+        at("parallelism.1.4", "both"),
+        "parallelism[1][4]: should be 'data', 'model' or 'output', got",
+    ),
     (at("parallelism.1", ["data"]), "parallelism[1]: should have a choice for each of 5 layers"),
     (at("levels", 5), "parallelism: should have a row for each of 5 levels, got 4"),
-    (at("levels", True), "levels: should be a valid integer, got true"),
+    (at("levels", True), "levels: should be a whole number, got true"),
     (at("layers.0", "conv0"), "layers: should be the network's layers, in order"),
     (at("batch", 128), "cost, total: should be"),
     (at("inference", True), "cost, total: should be"),
     (at("element_bytes", 2), "cost, total: should be"),
-    (at("element_bytes", 3), "element bytes should be one of 1, 2, 4, 8, got 3"),
+    (at("element_bytes", 3), "element_bytes: should be one of 1, 2, 4, 8, got 3"),
     (at("cost.reading", "tables"), "cost, total: should be"),
-    (at("cost.reading", "mine"), "cost, reading: should be 'text', 'tables', 'figures' or"),
+    (at("cost.reading", "mine"), "unknown reading 'mine': known: text, tables, figures, executed"),
     (at("cost.total", CIFAR["cost"]["total"] + 1), "cost, total: should be 12542208, as the"),
-    (at("cost.total", True), "cost, total: should be a valid"),
-    (at("cost.per_level.0", 0), "cost, per_level: should be (1163008, 1965568"),
+    (at("cost.total", True), "cost, total: should be a whole number, got true"),
+    (at("cost.per_level.0", 0), "cost, per_level: should be [1163008, 1965568"),
     (at("cost.executed_bytes", 1), "cost, executed_bytes: should be 21815552"),
     (at("cost.data_parallel_bytes", 1), "cost, data_parallel_bytes: should be 17445120"),
     (at("cost.baselines.model", 1), "cost, baselines: should be"),
     (at("cost.ratios.data", 2.0), "cost, ratios: should be"),
     (at("solver.bound", 1), "solver, bound: should be the cost's total 12542208 of an optimal"),
-    (at("solver.scope", "joint"), "solver, scope: should be 'level', got \"joint\""),
+    (at("solver.scope", "all"), "solver, scope: should be 'level' or 'joint', got \"all\""),
+    (at("solver.name", "a\nb"), "solver, name: should be a name in printable characters"),
+    (at("solver.seconds", "0.1"), "solver, seconds: should be a number"),
+    (at("cost.ratios.data", "1.0"), "cost, ratios, data: should be a number"),
+    (at("solver.options.gap", 2), "solver, options, gap: should be less than or equal to 1"),
+    (
+        lambda d: d["solver"].update(status="feasible", bound=d["cost"]["total"] + 1),
+        "solver, bound: should be at most the cost's total 12542208",
+    ),
     (at("network.name", "x"), "network: name should be the description's, 'Cifar-c'"),
     (at("network.digest", "sha256:0"), "network: digest should be the description's, sha256:"),
     (at("network.description.layer.0.filters", 33), "network: digest should be the description's"),
     (at("network.description.layer.0.filters", 0), "network, description, layer 'conv1', filters:"),
     (consistent_digest, "cost, total: should be"),
-    (at("array", {}), "array: should be None, got {}"),
-    (at("placement", []), "placement: should be None, got []"),
-    (at("constraints", ["fc1=data"]), "constraints: "),
-    (at("choices", ["data"]), 'choices: should be ["data", "model"]'),
-    (at("note", "mine"), "unknown key 'note'; known: schema, network, array"),
+    (at("array", {}), "array: should be null, got {}"),
+    (at("placement", []), "placement: should be null, got []"),
+    (at("constraints", ["fc1=data"]), "constraints: should be a table"),
+    (at("constraints.memory", "lots"), "constraints, memory: should be bytes, as in 8GB"),
+    (at("choices", ["data"]), 'choices: should be ["data", "model"], or with "output", got'),
+    (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
+    (
+        lambda d: d.update({"schema": "hypar-opt/plan/2", "new": 1}),
+        "schema: 'hypar-opt/plan/2' is newer than this version",
+    ),
+    (at("note", "mine"), "unknown key 'note'; known: batch, levels"),
     (lambda document: document.pop("batch"), "missing key 'batch'"),
+    (lambda document: document.pop("schema"), "missing key 'schema'"),
+    (lambda document: document.pop("placement"), "missing key 'placement'"),
 ]
 
 
@@ -159,7 +182,7 @@ def test_a_tampered_newer_or_misshapen_plan_is_refused_by_name(
     ("text", "complaint"),
     [
         ("{", "should be JSON"),
-        ("[]", "should be a valid dictionary"),
+        ("[]", "should be a table"),
         ('{"batch": NaN}', "NaN is no JSON number"),
         ('{"batch": 1, "batch": 2}', "key 'batch' is given twice"),
         ("[" * 100_000, "should be JSON"),
@@ -193,6 +216,40 @@ def test_a_file_is_written_whole_or_not_at_all(
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("/dev/stdout", "--json prints to standard output"),
+        ("-", "--json prints to standard output"),
+        ("", "should be a file, not a folder"),
+        ("nowhere/plan.json", "there is no folder"),
+        ("loop", "a loop of links|Symlink loop|symbolic links"),
+        ("x" * 300, "cannot be written: File name too long"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name(
+    name: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match=complaint):
+        ho.write_plan(ho.solve("sconv"), name)
+
+
+def test_a_new_file_has_the_mode_that_the_mask_leaves(tmp_path: Path) -> None:
+    plain, ours = tmp_path / "plain", tmp_path / ("y" * 255)
+    plain.touch()
+    ho.write_plan(ho.solve("sconv"), ours)
+    assert ours.stat().st_mode == plain.stat().st_mode
+
+
+def test_bytes_are_readable_and_never_rounded_to_nothing() -> None:
+    assert readable_bytes(21_815_552) == "21.82 MB"
+    assert readable_bytes(288) == "288 B"
+    assert readable_bytes(0.5) == "0.5 B"
+    assert readable_bytes(1.8e12) == "1.8 TB"
+
+
 def test_a_link_stays_a_link_and_keeps_its_files_mode(tmp_path: Path) -> None:
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.touch(mode=0o640)
@@ -205,10 +262,12 @@ def test_a_link_stays_a_link_and_keeps_its_files_mode(tmp_path: Path) -> None:
 
 
 def test_halves_of_a_byte_are_exact_or_refused() -> None:
-    assert amount(Fraction(2**80)) == 2**80
-    assert amount(Fraction(3, 4)) == 0.75
-    with pytest.raises(ho.HyparError, match="more than a plan file can hold exactly"):
-        amount(Fraction(2**60 + 1, 2))
+    assert json_number(Fraction(2**80)) == 2**80
+    assert json_number(Fraction(3, 4)) == 0.75
+    with pytest.raises(
+        ho.HyparError, match="more digits than a plan file holds exactly; take 4, or fewer levels"
+    ):
+        json_number(Fraction(2**60 + 1, 2))
 
 
 def test_a_plan_past_the_last_image_or_channel_says_so() -> None:
@@ -224,6 +283,30 @@ def test_a_plan_past_the_last_image_or_channel_says_so() -> None:
 def test_warnings_name_the_reading_that_does_better() -> None:
     (warning,) = warnings(ho.solve("cifar-c"))
     assert warning == (
-        "run, this plan moves 21.8 MB, Data Parallelism 17.4 MB;"
-        " the plan of --solver dp --reading executed moves 13.8 MB"
+        "run, this plan moves 21.82 MB, Data Parallelism 17.45 MB;"
+        " the plan of --solver dp --reading executed moves 13.82 MB"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("fix", ["fc1@H2=data"], "constraints: fc1 may not take model at H2"),
+        ("even", True, "constraints: conv3 may not take model at H4"),
+        ("memory", 8_380_160, "constraints: the plan takes 8,"),
+        ("fix", ["fc9=data"], "--fix fc9=data: no layer is called 'fc9'"),
+    ],
+)
+def test_a_plan_that_does_not_keep_to_its_constraints_is_refused(
+    key: str, value: object, complaint: str, tmp_path: Path
+) -> None:
+    document = copy.deepcopy(CIFAR)
+    document["network"]["description"]["layer"][1]["filters"] = 33
+    network = ho.Network.model_validate(document["network"]["description"])
+    document = ho.solve(network).document() if key == "even" else copy.deepcopy(CIFAR)
+    document["constraints"][key] = value
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError) as raised:
+        ho.read_plan(file)
+    assert str(raised.value).startswith(f"{file}: {complaint}")

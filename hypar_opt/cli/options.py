@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,8 +34,12 @@ def _readings(incomplete: str) -> list[str]:
 
 
 def _searches(incomplete: str) -> list[str]:
-    return _starting(incomplete, ["levelwise"])
+    return _starting(incomplete, ["levelwise", "joint"])
 
+
+PROBLEM = "The problem"
+SOLVING = "The solver"
+WHAT_IF = "What if"
 
 NETWORK = Annotated[
     str,
@@ -45,33 +50,175 @@ NETWORK = Annotated[
         show_default=False,
     ),
 ]
-SOLVER = Annotated[
-    str,
-    typer.Option(help="How a level is solved (list solvers).", autocompletion=_solvers),
+BATCH = Annotated[
+    int,
+    typer.Option(help="Images a training step, over all accelerators.", rich_help_panel=PROBLEM),
 ]
-SEARCH = Annotated[
-    str,
-    typer.Option(
-        help="How the levels are searched: levelwise, the paper's Algorithm 2.",
-        autocompletion=_searches,
-    ),
-]
-BATCH = Annotated[int, typer.Option(help="Images a training step, over all accelerators.")]
 LEVELS = Annotated[
-    int, typer.Option(help="Levels H of the hierarchy: 2^H accelerators, H from 0 to 64.")
+    int,
+    typer.Option(
+        help="Levels H of the hierarchy: 2^H accelerators, H from 0 to 64.",
+        rich_help_panel=PROBLEM,
+    ),
 ]
 READING = Annotated[
     str,
     typer.Option(
         help="What is charged: text (the paper's), tables, figures, or executed (what runs).",
         autocompletion=_readings,
+        rich_help_panel=PROBLEM,
     ),
 ]
 ELEMENT_BYTES = Annotated[
-    int, typer.Option(help="Bytes of a tensor's element: 4, or 2 for half precision; 1, 8.")
+    int,
+    typer.Option(
+        help="Bytes of a tensor's element: 4, or 2 for half precision; 1, 8.",
+        rich_help_panel=PROBLEM,
+    ),
 ]
 INFERENCE = Annotated[
-    bool, typer.Option("--inference", help="Charge the forward pass only: no gradients, no errors.")
+    bool,
+    typer.Option(
+        "--inference",
+        help="Charge the forward pass only: no gradients, no errors.",
+        rich_help_panel=PROBLEM,
+    ),
+]
+CHOICES = Annotated[
+    str,
+    typer.Option(
+        help="What a layer may choose from: data,model or data,model,output (AccPar's Type III;"
+        " readings text and tables).",
+        rich_help_panel=PROBLEM,
+    ),
+]
+LEVEL_WEIGHTS = Annotated[
+    str | None,
+    typer.Option(
+        metavar="W,W,...",
+        help="What a byte costs at each level, H1 first, as 8,4,2,1.",
+        rich_help_panel=PROBLEM,
+        show_default=False,
+    ),
+]
+FIX = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LAYER[@LEVEL]=CHOICE",
+        help="Pin a choice, as fc1@H2=data; the layer may be a pattern. Repeatable.",
+        rich_help_panel=PROBLEM,
+        show_default=False,
+    ),
+]
+EVEN = Annotated[
+    bool,
+    typer.Option(
+        "--even",
+        help="Only splits that divide the batch and the channels, so that the plan can run.",
+        rich_help_panel=PROBLEM,
+    ),
+]
+MEMORY = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="Memory of an accelerator, as 8GB or 512MiB.",
+        rich_help_panel=PROBLEM,
+        show_default=False,
+    ),
+]
+OPTIMIZER = Annotated[
+    str,
+    typer.Option(
+        help="What the optimizer keeps in memory: sgd, momentum, adam, or bytes a weight.",
+        rich_help_panel=PROBLEM,
+    ),
+]
+SOLVER = Annotated[
+    str,
+    typer.Option(
+        help="How a table is solved (list solvers).",
+        autocompletion=_solvers,
+        rich_help_panel=SOLVING,
+    ),
+]
+SEARCH = Annotated[
+    str,
+    typer.Option(
+        help="levelwise: each level given those above, the paper's Algorithm 2; joint: all"
+        " levels together.",
+        autocompletion=_searches,
+        rich_help_panel=SOLVING,
+    ),
+]
+BACKEND = Annotated[
+    str | None,
+    typer.Option(
+        help="The program behind ilp: cbc, highs, or another that PuLP finds.",
+        rich_help_panel=SOLVING,
+        show_default=False,
+    ),
+]
+SOLVER_OPTION = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="K=V",
+        help="Handed to the backend as it is. Repeatable.",
+        rich_help_panel=SOLVING,
+        show_default=False,
+    ),
+]
+TIME_LIMIT = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="For the whole search.",
+        rich_help_panel=SOLVING,
+        show_default=False,
+    ),
+]
+GAP = Annotated[
+    float,
+    typer.Option(
+        help="Stop at this (total - bound) / total; 0 asks for an optimum.",
+        rich_help_panel=SOLVING,
+    ),
+]
+THREADS = Annotated[
+    int | None,
+    typer.Option(
+        help="Of the backend; one unless given.", rich_help_panel=SOLVING, show_default=False
+    ),
+]
+SEED = Annotated[
+    int | None,
+    typer.Option(help="Of the backend.", rich_help_panel=SOLVING, show_default=False),
+]
+WARM_START = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PLAN", help="A plan to start from.", rich_help_panel=SOLVING, show_default=False
+    ),
+]
+HINT = Annotated[
+    bool,
+    typer.Option("--hint", help="Start from dp's answer.", rich_help_panel=SOLVING),
+]
+SOLVER_LOG = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The backend's own log.", rich_help_panel=SOLVING, show_default=False
+    ),
+]
+EXPORT_MODEL = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the model that the solver was given: .lp or .mps (ilp), .pb (cpsat); levelwise"
+        " one a level, FILE-H1 and so on.",
+        rich_help_panel=SOLVING,
+        show_default=False,
+    ),
 ]
 JSON = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, for programs, and nothing else.")

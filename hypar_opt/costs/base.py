@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.costs.table import CostTable
+
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import Integers
     from hypar_opt.shapes import Shapes
 
 
@@ -34,6 +36,12 @@ class Splits:
         """Return the state at the topmost level, where every tensor is whole."""
         return cls(0, np.zeros((choices, layers), np.int64))
 
+    @classmethod
+    def uniform(cls, layers: int, counts: Sequence[int]) -> Splits:
+        """Return the state in which every layer has taken each choice as often."""
+        column = np.array(counts, np.int64)[:, None]
+        return cls(int(column.sum()), np.broadcast_to(column, (len(counts), layers)))
+
     def after(self, assignment: Sequence[int] | NDArray[np.intp]) -> Splits:
         """Return the state one level down, each layer having taken its choice."""
         counts = self.counts.copy()
@@ -41,13 +49,71 @@ class Splits:
         return Splits(self.level + 1, counts)
 
 
+@dataclass(frozen=True)
+class Thresholds:
+    """All levels together, as a question a number of levels: "model at t levels or more?".
+
+    Of H levels a layer that takes model parallelism at m is charged ``model * 2^(t-1)`` for
+    each t up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels;
+    a boundary is charged for each t by how its two layers answer. So the questions are
+    independent, and the optimum over all levels is that of H chains of two choices.
+
+    Parameters
+    ----------
+    data, model
+        A charge a layer.
+    ends
+        Each boundary's source and target.
+    pairs
+        What each boundary is charged for dp-dp, for dp-mp, for mp-dp and for mp-mp.
+
+    Source: MODEL "Facts about the optimum", 1 to 3.
+    """
+
+    data: Sequence[int]
+    model: Sequence[int]
+    ends: Sequence[tuple[int, int]]
+    pairs: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
+
+
 class CostModel(Protocol):
     """Prices one hierarchy level, given what the levels above have split.
 
-    A table's entries are charges of the whole level, over all its groups, so that a
-    plan's total is the plain sum of its levels.
+    Charges are whole numbers, of the whole level, over all its groups, so that a plan's
+    total is the plain sum of its levels.
     """
 
-    unit: str
+    @property
+    def unit(self) -> str: ...
 
-    def table(self, shapes: Shapes, splits: Splits) -> CostTable: ...
+    @property
+    def per_unit(self) -> int:
+        """The charges count this fraction of the unit."""
+
+    @property
+    def choices(self) -> int: ...
+
+    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+        """Charge each layer for each choice: ``(layers, choices)``."""
+
+    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+        """Charge each boundary for each pair of choices: ``(boundaries, choices, choices)``.
+
+        A boundary's charge depends on the splits of its source in ``source`` and on those
+        of its target in ``target``; a level's table has both the same.
+        """
+
+    def thresholds(self, shapes: Shapes) -> Thresholds | None:
+        """Return what all levels together charge, if they come apart; else None."""
+
+
+def level_table(cost: CostModel, shapes: Shapes, splits: Splits) -> CostTable:
+    """Price one level."""
+    return CostTable(
+        node=cost.node(shapes, splits),
+        edge=cost.edge(shapes, splits, splits),
+        ends=shapes.ends,
+        kinds=tuple(layer.kind for layer in shapes.layers),
+        unit=cost.unit,
+        per_unit=cost.per_unit,
+    )

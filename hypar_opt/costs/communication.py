@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
-from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.base import Thresholds
+from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
+from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import Splits
+    from hypar_opt.plan import Problem
     from hypar_opt.shapes import Shapes
-
-DATA, MODEL = 0, 1
-ELEMENT_BYTES = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
 class CommunicationCost:
     """Bytes exchanged between the two halves of every group of one level, added up.
 
-    With d data and m model choices of a layer above a level (of 2^h groups), a group has
-    W / 2^m, F / 2^d and, of the layer's own input, A / 2^(d+m). Times 2^h these are whole
-    numbers, also where a size is odd: the table is exact without rounding anything.
+    With d data, m model and o output choices of a layer above a level (of 2^h groups, h
+    their sum), a group has W / 2^(m+o), F / 2^(d+o) and, of the layer's own input,
+    A / 2^(d+m). Times 2^h these are W * 2^d, F * 2^m and A * 2^o: whole numbers, also where
+    a size is odd, so the charges are exact without rounding anything.
 
     ======  ======  =======================  ===============
     layer   choice  charged for              times
     ======  ======  =======================  ===============
     l       data    dW_l                     gradient
     l       model   F_{l+1}                  partial_sum
+    l       output  E_l                      input_error
     l-1, l  dp-mp   A, forward and backward  data_model each
     l-1, l  mp-mp   A, backward              model_model
     l-1, l  mp-dp   A, backward              model_data
     ======  ======  =======================  ===============
+
+    Factors are quarters of an element. In the reading ``executed`` F_{l+1} is the output
+    before pooling, and mp-mp and mp-dp are charged on A / 2^d, with the d of layer l-1.
+
+    Conversions from and to output parallelism, on A: d-o a half and o-o a half, forward;
+    o-d a quarter forward and a quarter backward; m-o and o-m nothing.
 
     Parameters
     ----------
@@ -47,66 +55,134 @@ class CommunicationCost:
         Bytes of a tensor's element: 4 as in the paper, 2 for half precision.
     inference
         Charge the forward pass only: no gradients and no errors.
+    choices
+        2, or 3 with output parallelism, for the readings ``tables`` and ``text``.
+    level_weights
+        What a byte costs at each level, H1 first; empty for 1 everywhere.
 
-    Source: Tables 1 and 2; Algorithm 2; MODEL "Sizes" and "Communication at one level".
+    Source: Tables 1 and 2; Algorithm 2; MODEL "Sizes", "Communication at one level" and
+    "A third choice".
     """
 
     reading: str = "text"
     element_bytes: int = 4
     inference: bool = False
-    unit = "bytes"
+    choices: int = 2
+    level_weights: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
             raise UnknownNameError("reading", self.reading, list(READINGS))
-        if self.element_bytes not in ELEMENT_BYTES:
-            known = ", ".join(map(str, ELEMENT_BYTES))
-            raise HyparError(f"element bytes should be one of {known}, got {self.element_bytes}")
+        if self.choices == 3 and self._row.input_error is None:
+            known = " or ".join(name for name, row in READINGS.items() if row.input_error)
+            raise HyparError(f"choices: output needs the reading {known}, got {self.reading}")
 
-    def table(self, shapes: Shapes, splits: Splits) -> CostTable:
-        """Price one level for a batch, given the choices above.
+    @classmethod
+    def asked(cls, problem: Problem, reading: str | None = None) -> CommunicationCost:
+        """Return the cost of a problem, in its own reading or in another."""
+        return cls(
+            reading or problem.reading,
+            problem.element_bytes,
+            problem.inference,
+            len(problem.choices),
+            problem.level_weights,
+        )
 
-        Returns
-        -------
-        CostTable
-            Unit bytes; entries count bytes, or the half or quarter bytes that a quarter
-            of a smaller element makes.
-        """
-        row = READINGS[self.reading]
-        phases = INFERENCE if self.inference else TRAINING
-        forward, backward, gradient = (phase in phases for phase in Phase)
-        # Entries are quarters of an element; element_bytes / 4 in lowest terms makes bytes.
-        common = gcd(self.element_bytes, 4)
-        scale, per_unit = self.element_bytes // common, 4 // common
+    @property
+    def unit(self) -> str:
+        return "weighted bytes" if self.level_weights else "bytes"
 
-        level = splits.level
+    @cached_property
+    def per_unit(self) -> int:
+        """Charges count bytes, or the half or quarter that a smaller element makes."""
+        return Fraction(self.element_bytes, 4).denominator
+
+    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+        """Charge each layer: Table 1."""
+        row = self._row
+        forward, backward, gradient = self._phases
         outputs = shapes.outputs if row.as_held else shapes.pooled
-        number = _number_type(8 * scale << level, shapes.weights, outputs, shapes.boundary_sizes)
-        halvings = splits.counts.astype(number)
-        ends = np.array([(b.source, b.target) for b in shapes.boundaries], np.intp).reshape(-1, 2)
+        number, scale = self._number(shapes, splits.level)
+        counts = splits.counts.astype(number)
+        node: Integers = np.zeros((len(shapes.layers), self.choices), number)
+        node[:, DATA] = (
+            scale * row.gradient * gradient * np.array(shapes.weights, number) << counts[DATA]
+        )
+        node[:, MODEL] = (
+            scale * row.partial_sum * forward * np.array(outputs, number) << counts[MODEL]
+        )
+        if self.choices > OUTPUT:
+            errors = np.array(shapes.inputs, number) << counts[OUTPUT]
+            node[:, OUTPUT] = scale * (row.input_error or 0) * backward * errors
+            if not row.first_input_error:
+                first = np.setdiff1d(np.arange(len(shapes.layers)), shapes.ends[:, 1])
+                node[first, OUTPUT] = 0
+        return node
 
-        node = np.zeros((len(shapes.layers), 2), number)
-        weights = np.array(shapes.weights, number) << (level - halvings[MODEL])
-        partial_sums = np.array(outputs, number) << (level - halvings[DATA])
-        node[:, DATA] = scale * row.gradient * gradient * weights
-        node[:, MODEL] = scale * row.partial_sum * forward * partial_sums
+    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+        """Charge each boundary: Table 2."""
+        row = self._row
+        forward, backward, _ = self._phases
+        number, scale = self._number(shapes, target.level)
+        sources, targets = shapes.ends.T
+        boundary = scale * np.array(shapes.boundary_sizes, number)
+        # As the later layer reads it; a run finds it as the source holds it, whole where
+        # that layer took model parallelism.
+        read = boundary
+        if self.choices > OUTPUT:
+            read = boundary << target.counts[OUTPUT, targets].astype(number)
+        held = boundary << source.counts[MODEL, sources].astype(number) if row.as_held else read
 
-        edge = np.zeros((len(ends), 2, 2), number)
-        # Either choice halves a layer's input: 2^h groups of A / 2^(d+m) are one A. A run
-        # finds it as the source holds it, whole where that layer took model parallelism.
-        boundary = np.array(shapes.boundary_sizes, number)
-        behind_model = boundary
+        edge: Integers = np.zeros((len(boundary), self.choices, self.choices), number)
+        edge[:, DATA, MODEL] = row.data_model * (forward + backward) * read
+        edge[:, MODEL, MODEL] = row.model_model * backward * held
+        edge[:, MODEL, DATA] = row.model_data * backward * held
+        if self.choices > OUTPUT:
+            edge[:, DATA, OUTPUT] = edge[:, OUTPUT, OUTPUT] = 2 * forward * read
+            edge[:, OUTPUT, DATA] = (forward + backward) * read
+        return edge
+
+    def thresholds(self, shapes: Shapes) -> Thresholds | None:
+        """Charge all levels together: for two choices and the same weight at each level.
+
+        A run's mp-mp and mp-dp are charged on what the source holds, which is twice as much
+        for each model choice it has made; that makes them a charge of the source's own.
+        """
+        if self.choices > 2 or len(set(self.level_weights)) > 1:
+            return None
+        row = self._row
+        forward, backward, gradient = self._phases
+        weight = self.level_weights[0] if self.level_weights else 1
+        scale = self.element_bytes * weight * self.per_unit // 4
+        outputs = shapes.outputs if row.as_held else shapes.pooled
+        of_weights = scale * row.gradient * gradient
+        of_outputs = scale * row.partial_sum * forward
+        data = [of_weights * weights for weights in shapes.weights]
+        model = [of_outputs * output for output in outputs]
+        to_model = scale * row.data_model * (forward + backward)
+        model_model = scale * row.model_model * backward
+        model_data = scale * row.model_data * backward
+        ends = [(boundary.source, boundary.target) for boundary in shapes.boundaries]
         if row.as_held:
-            behind_model = boundary << (level - halvings[DATA][ends[:, 0]])
-        edge[:, DATA, MODEL] = scale * row.data_model * (forward + backward) * boundary
-        edge[:, MODEL, MODEL] = scale * row.model_model * backward * behind_model
-        edge[:, MODEL, DATA] = scale * row.model_data * backward * behind_model
+            for (source, _), size in zip(ends, shapes.boundary_sizes, strict=True):
+                model[source] += model_model * size
+            model_model = model_data = 0
+        sizes = shapes.boundary_sizes
+        factors = (0, to_model, model_data, model_model)
+        dd, dm, md, mm = ([factor * size for size in sizes] for factor in factors)
+        return Thresholds(data, model, ends, (dd, dm, md, mm))
 
-        kinds = tuple(layer.kind for layer in shapes.layers)
-        return CostTable(node, edge, ends, kinds, self.unit, per_unit)
+    @cached_property
+    def _row(self) -> Reading:
+        return READINGS[self.reading]
 
+    @cached_property
+    def _phases(self) -> tuple[bool, ...]:
+        phases = INFERENCE if self.inference else TRAINING
+        return tuple(phase in phases for phase in Phase)
 
-def _number_type(factor: int, *sizes: Sequence[int]) -> type[np.int64 | np.object_]:
-    """Return int64 where no sum of charges can overflow it, else Python's own integers."""
-    largest = factor * sum(sum(size) for size in sizes)
-    return np.int64 if largest < 2**63 else np.object_
+    def _number(self, shapes: Shapes, level: int) -> tuple[type[np.int64 | np.object_], int]:
+        """Return the type that holds a level's largest sum, and an element's quarter in units."""
+        weight = self.level_weights[level] if self.level_weights else 1
+        scale = self.element_bytes * weight * self.per_unit // 4
+        return whole_number_type(8 * scale * shapes.elements << level), scale

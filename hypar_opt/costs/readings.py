@@ -65,6 +65,12 @@ class Reading:
         passes that exchange: feature maps forward, errors backward.
     model_model, model_data
         The two boundaries behind model parallelism: errors, backward.
+    input_error
+        A layer in output parallelism, per element of its own input: the error that leaves it
+        is a partial sum. None where the reading has no such choice.
+    first_input_error
+        Whether that is charged for a network's first layer too, although nobody needs the
+        error of the network's input: the convention of AccPar.
     as_held
         Sizes as a run has them: partial sums before pooling, and the boundary behind
         model parallelism as the earlier layer holds it, A / 2^d with that layer's d.
@@ -76,13 +82,17 @@ class Reading:
     data_model: int
     model_model: int
     model_data: int
+    input_error: int | None = None
+    first_input_error: bool = False
     as_held: bool = False
 
 
 READINGS = MappingProxyType(
     {
-        "text": Reading(8, 8, data_model=1, model_model=2, model_data=2),
-        "tables": Reading(4, 4, data_model=1, model_model=2, model_data=2),
+        "text": Reading(8, 8, data_model=1, model_model=2, model_data=2, input_error=8),
+        "tables": Reading(
+            4, 4, data_model=1, model_model=2, model_data=2, input_error=4, first_input_error=True
+        ),
         "figures": Reading(8, 8, data_model=2, model_model=0, model_data=0),
         "executed": Reading(8, 8, data_model=2, model_model=4, model_data=4, as_held=True),
     }

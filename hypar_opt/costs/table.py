@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ Integers = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
-    """The cost of every assignment of one hierarchy level, as a sum over nodes and edges.
+    """The cost of every assignment, as a sum over nodes and edges: of a level, or of a plan.
 
     An assignment takes one choice ``c[l]`` for each layer and costs
     ``sum(node[l, c[l]]) + sum(edge[e, c[u], c[v]])`` over layers l and edges e = (u, v).
@@ -25,9 +26,9 @@ class CostTable:
     Parameters
     ----------
     node : (layers, choices)
-        What a choice costs by itself: intra-layer communication.
+        What a choice costs by itself: intra-layer communication. Not negative.
     edge : (edges, choices, choices)
-        What a pair costs, the source's choice first: inter-layer communication.
+        What a pair costs, the source's choice first: inter-layer communication. Not negative.
     ends : (edges, 2)
         The positions of an edge's source and target, source before target.
     kinds
@@ -36,6 +37,12 @@ class CostTable:
         What the costs count, ``bytes``.
     per_unit
         The entries count this fraction of the unit: 2 for halves of a byte.
+    allowed : (layers, choices) bool
+        Choices that may be taken; None for all.
+    load : (layers, choices)
+        What a choice takes of ``capacity``; None where nothing is limited.
+    capacity
+        The sum of loads that an assignment may not exceed.
     """
 
     node: Integers
@@ -44,6 +51,32 @@ class CostTable:
     kinds: tuple[str, ...] = ()
     unit: str = "bytes"
     per_unit: int = 1
+    allowed: NDArray[np.bool_] | None = None
+    load: Integers | None = None
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        choices = self.node.shape[1]
+        edges = len(self.ends)
+        if self.edge.shape != (edges, choices, choices) or self.ends.shape != (edges, 2):
+            raise ValueError(f"edge {self.edge.shape} and ends {self.ends.shape} do not fit node")
+        arrays = [part for part in (self.node, self.edge, self.load) if part is not None]
+        if any(part.dtype not in (np.int64, np.object_) for part in arrays):
+            raise ValueError("a cost should be a whole number: int64, or Python's own")
+        if any(part.size and part.min() < 0 for part in arrays):
+            raise ValueError("a cost should not be negative")
+        if edges and (self.ends[:, 0] >= self.ends[:, 1]).any():
+            raise ValueError("an edge should lead from an earlier layer to a later one")
+        if self.node.dtype != self.edge.dtype:
+            raise ValueError("node and edge should be of one type")
+        if self.node.dtype == np.int64 and self.largest >= 2**63:
+            raise ValueError("a sum of costs may not fit int64; make them Python's integers")
+
+    @property
+    def largest(self) -> int:
+        """No assignment costs more: each layer and each edge at its worst."""
+        worst = self.node.max(axis=1, initial=0), self.edge.max(axis=(1, 2), initial=0)
+        return sum(sum(part.tolist()) for part in worst)
 
     @property
     def layers(self) -> int:
@@ -55,16 +88,54 @@ class CostTable:
 
     @property
     def is_chain(self) -> bool:
-        """Whether the edges are exactly those from each layer to the next."""
-        count = self.layers - 1
-        return len(self.ends) == count and bool(
-            (self.ends[:, 0] == np.arange(count)).all()
-            and (self.ends[:, 1] == np.arange(1, count + 1)).all()
-        )
+        """Whether each edge leads to the next layer: one chain, or several side by side."""
+        sources, targets = self.ends.T
+        return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
+
+    def chain_edges(self) -> Integers:
+        """Return a chain's edges with zeros between chains, ``(layers - 1, choices, choices)``."""
+        if len(self.ends) == self.layers - 1:
+            return self.edge
+        shape = (self.layers - 1, self.choices, self.choices)
+        edges: Integers = np.zeros(shape, self.edge.dtype)
+        edges[self.ends[:, 0]] = self.edge
+        return edges
 
     def in_units(self, cost: int) -> Fraction:
         """Turn a sum of entries into the table's unit."""
         return Fraction(cost, self.per_unit)
+
+    def priced_out(self) -> tuple[CostTable, int]:
+        """Return the table with nothing forbidden, but at a price, and that price.
+
+        An assignment that costs the price or more takes a forbidden choice; no assignment
+        that keeps to the allowed ones costs as much.
+        """
+        price = 1 + self.largest
+        if self.allowed is None:
+            return self, price
+        number = whole_number_type(price * (self.layers + 1))
+        forbidden: Integers = (~self.allowed).astype(number)
+        node = self.node.astype(number) + price * forbidden
+        return replace(self, node=node, edge=self.edge.astype(number), allowed=None), price
+
+
+def side_by_side(tables: Sequence[CostTable]) -> CostTable:
+    """Return independent tables of the same choices as one: the first's layers, the next's."""
+    first = tables[0]
+    starts = np.cumsum([0] + [table.layers for table in tables[:-1]])
+    return replace(
+        first,
+        node=np.concatenate([table.node for table in tables]),
+        edge=np.concatenate([table.edge for table in tables]),
+        ends=np.concatenate([t.ends + start for t, start in zip(tables, starts, strict=True)]),
+        kinds=tuple(kind for table in tables for kind in table.kinds),
+    )
+
+
+def whole_number_type(largest: int) -> type[np.int64 | np.object_]:
+    """Return int64 where it holds the largest sum there can be, else Python's integers."""
+    return np.int64 if largest < 2**63 else np.object_
 
 
 def chain_ends(layers: int) -> NDArray[np.intp]:

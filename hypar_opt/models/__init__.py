@@ -23,7 +23,9 @@ _ORDER = (
 @cache
 def names() -> tuple[str, ...]:
     """The zoo's names, the paper's ten in the paper's order, then any further file."""
-    found = {f.name.removesuffix(".toml") for f in files(__name__).iterdir() if ".toml" in f.name}
+    found = {
+        f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml")
+    }
     return (*(n for n in _ORDER if n in found), *sorted(found.difference(_ORDER)))
 
 

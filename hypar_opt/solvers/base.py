@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from hypar_opt.costs.table import CostTable
 
 
@@ -17,7 +21,62 @@ class Status(StrEnum):
     """No assignment of this table costs less; the bound equals the objective."""
 
     FEASIBLE = "feasible"
-    """An assignment, with no word on whether a better one exists."""
+    """An assignment, with no word on whether a better one exists, or a bound below it."""
+
+    INFEASIBLE = "infeasible"
+    """No assignment keeps to what is allowed."""
+
+    NO_ANSWER = "no answer"
+    """A limit came before the first assignment."""
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """How to solve. A solver refuses, by name, what it cannot heed.
+
+    Parameters
+    ----------
+    backend
+        The program behind a modelling library: ``cbc``, ``highs``, ...
+    parameters
+        Handed to the backend as they are.
+    time_limit
+        Seconds for one search, all its tables together.
+    gap
+        Stop once (objective - bound) / objective is no more: 0 asks for an optimum.
+    threads, seed
+        Of the backend. One thread unless asked for, so that a run repeats.
+    warm_start
+        An assignment to start from, for each table of the search.
+    hint
+        Start from dynamic programming's assignment.
+    log
+        A file for the backend's own log.
+    export
+        A file for the model that the backend was given; its suffix tells the format.
+    """
+
+    backend: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    time_limit: float | None = None
+    gap: float = 0.0
+    threads: int | None = None
+    seed: int | None = None
+    warm_start: tuple[int, ...] | None = None
+    hint: bool = False
+    log: Path | None = None
+    export: Path | None = None
+
+    def given(self) -> set[str]:
+        """Return the names of the options that differ from their defaults."""
+        default = SolverOptions()
+        return {name for name in vars(self) if getattr(self, name) != getattr(default, name)}
+
+
+def flags(names: Iterable[str]) -> list[str]:
+    """Return the names of solver options as a command line spells them."""
+    spelled = {"parameters": "solver-option", "log": "solver-log", "export": "export-model"}
+    return sorted(f"--{spelled.get(name, name.replace('_', '-'))}" for name in names)
 
 
 @dataclass(frozen=True)
@@ -27,18 +86,27 @@ class SolveResult:
     Parameters
     ----------
     assignment
-        Each layer's choice, as its column in the table.
+        Each layer's choice, as its column in the table; None without an answer.
     objective
         What the assignment costs, in the table's whole numbers, as the solver has it; None
         where the solver does not say.
     bound
         No assignment costs less; None where the solver has no word on that.
+    stopped_by
+        What ended the search before a proof: ``time limit`` or ``gap``.
+    statistics
+        Of the model that was built: rows, columns, nonzeros, root bound, as far as known.
+    versions
+        Of what was used.
     """
 
-    assignment: tuple[int, ...]
+    assignment: tuple[int, ...] | None
     objective: int | None
     status: Status
     bound: int | None = None
+    stopped_by: str | None = None
+    statistics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Solver(Protocol):
@@ -52,8 +120,14 @@ class Solver(Protocol):
     summary: ClassVar[str]
     """What it does and what it guarantees, in a line."""
 
+    searches: ClassVar[bool]
+    """Whether it compares assignments; a baseline takes the same one at every level."""
+
+    heeds: ClassVar[frozenset[str]]
+    """The names of the `SolverOptions` that it takes."""
+
     def accepts(self, table: CostTable) -> str | None:
         """Return why this table is refused, or None."""
 
-    def solve(self, table: CostTable) -> SolveResult:
+    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         """Answer a table that `accepts` did not refuse."""

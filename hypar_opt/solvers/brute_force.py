@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable, Integers
@@ -17,29 +18,48 @@ LIMIT = 2**24
 class BruteForce:
     """Price all assignments at once, as one array with an axis a layer."""
 
-    summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a level"
+    summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a table"
+    searches: ClassVar[bool] = True
+    heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
 
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers
         if count > LIMIT:
             shown = f"{count:,}" if table.layers <= 64 else f"{table.choices}^{table.layers}"
-            return f"takes at most {LIMIT:,} assignments a level, and there are {shown}"
+            return f"takes at most {LIMIT:,} assignments a table, and there are {shown}"
         return None
 
-    def solve(self, table: CostTable) -> SolveResult:
-        # The last layer's axis comes first, so that the first of equal minima in memory
-        # order is the canonical one.
-        axis = [table.layers - 1 - layer for layer in range(table.layers)]
-        totals: Integers = np.zeros((table.choices,) * table.layers, table.node.dtype)
-        for layer, node in enumerate(table.node):
-            shape = [1] * table.layers
-            shape[axis[layer]] = table.choices
-            totals += node.reshape(shape)
-        for (source, target), edge in zip(table.ends, table.edge, strict=True):
-            shape = [1] * table.layers
-            shape[axis[source]] = shape[axis[target]] = table.choices
-            totals += edge.T.reshape(shape)  # source before target: the target's axis is earlier
+    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
+        end = None if options.time_limit is None else time.monotonic() + options.time_limit
+        free, price = table.priced_out()
+        totals = self._sums(table, free.node)
+        for (source, target), edge in zip(free.ends, free.edge, strict=True):
+            if end is not None and time.monotonic() > end:
+                return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+            # The source comes before the target, so the target's axis is the earlier one.
+            totals += edge.T.reshape(self._shape(table, source, target))
+        if table.load is not None:
+            totals[self._sums(table, table.load) > table.capacity] = price
         first = int(totals.argmin())
-        assignment = np.unravel_index(first, totals.shape)[::-1]
         objective = int(totals.flat[first])
+        if objective >= price:
+            return SolveResult(None, None, Status.INFEASIBLE)
+        assignment = np.unravel_index(first, totals.shape)[::-1]
         return SolveResult(tuple(map(int, assignment)), objective, Status.OPTIMAL, bound=objective)
+
+    def _sums(self, table: CostTable, entries: Integers) -> Integers:
+        """Return each assignment's sum over layers, the last layer's axis first.
+
+        So the first of equal minima in memory order is the canonical one.
+        """
+        sums: Integers = np.zeros((table.choices,) * table.layers, entries.dtype)
+        for layer, row in enumerate(entries):
+            sums += row.reshape(self._shape(table, layer))
+        return sums
+
+    @staticmethod
+    def _shape(table: CostTable, *layers: int) -> list[int]:
+        shape = [1] * table.layers
+        for layer in layers:
+            shape[table.layers - 1 - layer] = table.choices
+        return shape

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from operator import add
+import time
+from itertools import chain, repeat
+from operator import lshift
 from typing import TYPE_CHECKING, ClassVar
 
-from hypar_opt.solvers.base import SolveResult, Status
+import numpy as np
+
+from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.base import Thresholds
+    from hypar_opt.costs.product import FactoredTable
+    from hypar_opt.costs.table import CostTable, Integers
 
 _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
+
+MOST_LABELS = 20_000_000
+"""Partial plans kept under a capacity, over all layers."""
+
+Row = tuple[int, int, int, int, int, int]
 
 
 class DynamicProgramming:
@@ -21,35 +38,248 @@ class DynamicProgramming:
     """
 
     summary: ClassVar[str] = "layer-wise dynamic programming; exact on a chain, linear in layers"
+    searches: ClassVar[bool] = True
+    heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
 
     def accepts(self, table: CostTable) -> str | None:
         if not table.is_chain:
-            return "takes a chain of layers, and this graph is not one"
+            return "takes chains of layers, and this graph is none"
         return None
 
-    def solve(self, table: CostTable) -> SolveResult:
-        choices = range(table.choices)
-        cheapest: list[int] = table.node[0].tolist()
-        # came_from[l * choices + c]: layer l's choice on the cheapest way to c at layer l + 1.
-        came_from = bytearray()
-        for start in range(1, table.layers, _BLOCK):
-            stop = start + _BLOCK
-            nodes = table.node[start:stop].tolist()
-            arrivals = table.edge[start - 1 : stop - 1].transpose(0, 2, 1).tolist()
-            for node, arrival in zip(nodes, arrivals, strict=True):
-                extended = []
-                for choice in choices:
-                    ways = list(map(add, cheapest, arrival[choice]))
-                    least = min(ways)
-                    came_from.append(ways.index(least))  # the first of equals
-                    extended.append(least + node[choice])
-                cheapest = extended
+    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
+        clock = _Clock(options.time_limit)
+        free, price = table.priced_out()
+        try:
+            if table.capacity is not None:
+                objective, assignment = _within_capacity(table, clock)
+            elif table.choices == 2:
+                objective, assignment = two_choices(_rows(free, clock))
+            else:
+                objective, assignment = _any_choices(free, clock)
+        except TimeoutError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+        if objective is None or objective >= price:
+            return SolveResult(None, None, Status.INFEASIBLE)
+        return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 
-        objective = min(cheapest)
-        last = cheapest.index(objective)
-        assignment = bytearray([last])
-        for layer in range(table.layers - 2, -1, -1):
-            last = came_from[layer * table.choices + last]
-            assignment.append(last)
-        assignment.reverse()
+    def solve_thresholds(
+        self, thresholds: Thresholds, levels: int, options: SolverOptions
+    ) -> SolveResult:
+        """Solve all levels together as independent chains, without making their tables.
+
+        The assignment answers the questions of t = 1, then of t = 2, and so on.
+        """
+        if any(target != source + 1 for source, target in thresholds.ends):
+            raise RefusedError("takes chains of layers, and this graph is none")
+        clock = _Clock(options.time_limit)
+        pairs: Sequence[Sequence[int]] = thresholds.pairs
+        if len(thresholds.ends) < len(thresholds.data) - 1:  # several chains
+            pairs = _with_gaps(thresholds)
+        objective, assignment = 0, bytearray()
+        try:
+            for t in range(1, levels + 1):
+                clock.check()
+                data = map(lshift, thresholds.data, repeat(levels - t))
+                model = map(lshift, thresholds.model, repeat(t - 1))
+                columns = [chain((0,), column) for column in pairs]
+                cost, answers = two_choices(zip(data, model, *columns, strict=True))
+                objective += cost
+                assignment += bytes(answers)
+        except TimeoutError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
         return SolveResult(tuple(assignment), objective, Status.OPTIMAL, bound=objective)
+
+    def solve_factored(
+        self,
+        table: FactoredTable,
+        columns: NDArray[np.intp],
+        price: int,
+        options: SolverOptions,
+    ) -> SolveResult:
+        """Solve all levels together, without the table of all pairs of states.
+
+        Parameters
+        ----------
+        table
+            A chain.
+        columns
+            The table's column of each state in canonical order; the result's assignment
+            counts in that order.
+        price
+            What costs as much takes a forbidden state.
+        """
+        clock = _Clock(options.time_limit)
+        rank = np.argsort(columns)
+        try:
+            objective, states = cheapest_states(table, rank, clock.check)
+        except TimeoutError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+        if objective >= price:
+            return SolveResult(None, None, Status.INFEASIBLE)
+        assignment = tuple(int(rank[state]) for state in states)
+        return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
+
+
+def _with_gaps(thresholds: Thresholds) -> list[list[int]]:
+    """Return the pairs with zeros where a layer begins another chain."""
+    targets = [target - 1 for _, target in thresholds.ends]
+    columns = [[0] * (len(thresholds.data) - 1) for _ in thresholds.pairs]
+    for column, charges in zip(columns, thresholds.pairs, strict=True):
+        for place, charge in zip(targets, charges, strict=True):
+            column[place] = charge
+    return columns
+
+
+def two_choices(rows: Iterable[Row]) -> tuple[int, tuple[int, ...]]:
+    """Solve a chain of two choices.
+
+    Only the difference between the two ways to end has to be carried along: ``gap`` is the
+    cost of the cheapest way to model parallelism, less that to data parallelism.
+
+    Parameters
+    ----------
+    rows
+        A row a layer: its node's costs of data and model, then of the edge before it dp-dp,
+        dp-mp, mp-dp and mp-mp (zeros for the first layer).
+
+    Returns
+    -------
+    tuple
+        The least cost, and the canonical assignment that has it.
+    """
+    came_from = bytearray()  # bit 0: model before data; bit 1: model before model
+    to_data = gap = 0
+    for data, model, dd, dm, md, mm in rows:
+        before_data, before_model = dd, dm
+        came = 0
+        if gap + md < before_data:
+            before_data, came = gap + md, 1
+        if gap + mm < before_model:
+            before_model, came = gap + mm, came + 2
+        to_data += before_data + data
+        gap = before_model + model - before_data - data
+        came_from.append(came)
+    choice = 1 if gap < 0 else 0
+    objective = to_data + (gap if choice else 0)
+    assignment = bytearray([choice])
+    for came in reversed(came_from[1:]):
+        choice = came >> choice & 1
+        assignment.append(choice)
+    assignment.reverse()
+    return objective, tuple(assignment)
+
+
+def _rows(table: CostTable, clock: _Clock) -> Iterator[Row]:
+    edges = table.chain_edges()
+    yield (*table.node[0].tolist(), 0, 0, 0, 0)
+    for start in range(1, table.layers, _BLOCK):
+        clock.check()
+        stop = min(start + _BLOCK, table.layers)
+        edge = edges[start - 1 : stop - 1].reshape(-1, 4)
+        columns = np.concatenate([table.node[start:stop], edge], axis=1).T
+        yield from zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _any_choices(table: CostTable, clock: _Clock) -> tuple[int, tuple[int, ...]]:
+    cheapest, edges = table.node[0], table.chain_edges()
+    came_from = np.zeros((table.layers - 1, table.choices), np.intp)
+    for layer in range(1, table.layers):
+        if layer % _BLOCK == 0:
+            clock.check()
+        ways = cheapest[:, None] + edges[layer - 1]
+        came_from[layer - 1] = ways.argmin(axis=0)  # the first of equals
+        cheapest = ways.min(axis=0) + table.node[layer]
+    choice = int(cheapest.argmin())
+    assignment = [choice]
+    for came in came_from[::-1]:
+        choice = int(came[choice])
+        assignment.append(choice)
+    return int(cheapest.min()), tuple(reversed(assignment))
+
+
+def _within_capacity(table: CostTable, clock: _Clock) -> tuple[int | None, tuple[int, ...]]:
+    """Carry along, for each choice, all ways to it that no other beats in cost and load.
+
+    ``ways[l][c]`` is (costs, loads), loads rising and costs falling.
+    """
+    assert table.load is not None
+    assert table.capacity is not None
+    allowed = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
+    number = np.result_type(table.node, table.edge, table.load)
+    node, edge, load = (
+        part.astype(number) for part in (table.node, table.chain_edges(), table.load)
+    )
+    # What the layers behind take at the least: a way that cannot be finished is dropped.
+    lightest = [
+        min((int(w) for w, ok in zip(row, may, strict=True) if ok), default=table.capacity + 1)
+        for row, may in zip(load.tolist(), allowed.tolist(), strict=True)
+    ]
+    behind = [0] * table.layers
+    for layer in range(table.layers - 2, -1, -1):
+        behind[layer] = behind[layer + 1] + lightest[layer + 1]
+
+    ways: list[list[tuple[Integers, Integers]]] = []
+    kept = 0
+    nothing = np.zeros(0, number)
+    for layer in range(table.layers):
+        here: list[tuple[Integers, Integers]] = []
+        for choice in range(table.choices):
+            clock.check()
+            costs = loads = nothing
+            if allowed[layer, choice]:
+                if layer == 0:
+                    costs = loads = np.zeros(1, number)
+                else:
+                    before = ways[-1]
+                    steps = edge[layer - 1, :, choice]
+                    costs = np.concatenate(
+                        [c + step for (c, _), step in zip(before, steps, strict=True)]
+                    )
+                    loads = np.concatenate([w for _, w in before])
+                costs, loads = costs + node[layer, choice], loads + load[layer, choice]
+                fits = loads <= table.capacity - behind[layer]
+                costs, loads = _unbeaten(costs[fits], loads[fits])
+            here.append((costs, loads))
+            kept += len(costs)
+        if kept > MOST_LABELS:
+            raise RefusedError(
+                f"a capacity leaves more than {MOST_LABELS:,} partial plans to compare; try cpsat"
+            )
+        ways.append(here)
+
+    # From the last layer back: the first choice from which the least cost can be had.
+    remaining = min((int(c.min()) for c, _ in ways[-1] if len(c)), default=None)
+    if remaining is None:
+        return None, ()
+    objective, room = remaining, table.capacity
+    assignment: list[int] = []
+    for layer in range(table.layers - 1, -1, -1):
+        for choice, (costs, loads) in enumerate(ways[layer]):
+            step = int(edge[layer, choice, assignment[-1]]) if assignment else 0
+            if ((costs == remaining - step) & (loads <= room)).any():
+                assignment.append(choice)
+                remaining -= step + int(node[layer, choice])
+                room -= int(load[layer, choice])
+                break
+    return objective, tuple(reversed(assignment))
+
+
+def _unbeaten(costs: Integers, loads: Integers) -> tuple[Integers, Integers]:
+    """Drop each way that another matches in load and in cost, keeping one of equals."""
+    if len(costs) == 0:
+        return costs, loads
+    order = np.lexsort((costs, loads))
+    costs, loads = costs[order], loads[order]
+    least = np.minimum.accumulate(costs)
+    keep = np.ones(len(costs), bool)
+    keep[1:] = costs[1:] < least[:-1]
+    return costs[keep], loads[keep]
+
+
+class _Clock:
+    def __init__(self, limit: float | None) -> None:
+        self._end = None if limit is None else time.monotonic() + limit
+
+    def check(self) -> None:
+        if self._end is not None and time.monotonic() > self._end:
+            raise TimeoutError

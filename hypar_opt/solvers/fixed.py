@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.parallelism import DATA, MODEL
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
-
-_DATA, _MODEL = 0, 1
 
 
 class DataParallelism:
     """Data parallelism for every layer: the paper's "Data Parallelism" (section 6.1)."""
 
     summary: ClassVar[str] = "data parallelism for every layer; no search"
-    _of_kind: ClassVar[dict[str, int]] = {"conv": _DATA, "fc": _DATA}
+    searches: ClassVar[bool] = False
+    heeds: ClassVar[frozenset[str]] = frozenset()
+    _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": DATA}
 
     def accepts(self, table: CostTable) -> str | None:
         unknown = set(table.kinds).difference(self._of_kind)
@@ -24,8 +25,13 @@ class DataParallelism:
             return f"goes by each layer's kind, {' or '.join(self._of_kind)}"
         return None
 
-    def solve(self, table: CostTable) -> SolveResult:
+    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:  # noqa: ARG002
         assignment = tuple(self._of_kind[kind] for kind in table.kinds)
+        layers = range(table.layers)
+        if table.allowed is not None and not table.allowed[layers, assignment].all():
+            return SolveResult(None, None, Status.INFEASIBLE)
+        if table.load is not None and table.load[layers, assignment].sum() > table.capacity:
+            return SolveResult(None, None, Status.INFEASIBLE)
         return SolveResult(assignment, objective=None, status=Status.FEASIBLE)
 
 
@@ -33,7 +39,7 @@ class ModelParallelism(DataParallelism):
     """Model parallelism for every layer: the paper's "Model Parallelism" (section 6.1)."""
 
     summary: ClassVar[str] = "model parallelism for every layer; no search"
-    _of_kind: ClassVar[dict[str, int]] = {"conv": _MODEL, "fc": _MODEL}
+    _of_kind: ClassVar[dict[str, int]] = {"conv": MODEL, "fc": MODEL}
 
 
 class OneWeirdTrick(DataParallelism):
@@ -44,4 +50,4 @@ class OneWeirdTrick(DataParallelism):
     """
 
     summary: ClassVar[str] = "data parallelism for conv, model parallelism for fc; no search"
-    _of_kind: ClassVar[dict[str, int]] = {"conv": _DATA, "fc": _MODEL}
+    _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": MODEL}

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.base import Splits
+from hypar_opt.costs.base import Splits, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.verify import price_level, price_levels
+from hypar_opt.parallelism import MODEL
+from hypar_opt.verify import price_levels, price_table
 from tests.strategies import networks
 
 
@@ -68,15 +69,79 @@ def test_half_precision_moves_half_the_bytes(plan: tuple[ho.Shapes, list[list[in
 
 
 @given(plans())
-def test_inference_is_the_forward_part_of_training(
+def test_inference_moves_partial_sums_and_the_feature_map_half_of_dp_mp(
     plan: tuple[ho.Shapes, list[list[int]]],
 ) -> None:
     shapes, rows = plan
-    layers = len(shapes.layers)
-    for reading in READINGS:
-        cost = CommunicationCost(reading, inference=True)
-        assert total(shapes, rows, cost) <= total(shapes, rows, CommunicationCost(reading))
-        assert total(shapes, [[0] * layers] * len(rows), cost) == 0
+    levels = range(len(rows))
+    s = [{h for h in levels if rows[h][k]} for k in range(len(shapes.layers))]
+    into_model = sum(
+        a * len(behind - before)
+        for (before, behind), a in zip(pairwise(s), shapes.boundary_sizes, strict=True)
+    )
+    for reading, (sums, half) in {
+        "tables": (1, Fraction(1, 4)),
+        "text": (2, Fraction(1, 4)),
+        "figures": (2, Fraction(1, 2)),
+        "executed": (2, Fraction(1, 2)),
+    }.items():
+        sizes = shapes.outputs if reading == "executed" else shapes.pooled
+        partial = sum(f * (2 ** len(m) - 1) for f, m in zip(sizes, s, strict=True))
+        moved = total(shapes, rows, CommunicationCost(reading, inference=True))
+        assert moved == 4 * (sums * partial + half * into_model)
+
+
+@given(plans())
+def test_output_parallelism_mirrors_model_parallelism(
+    plan: tuple[ho.Shapes, list[list[int]]],
+) -> None:
+    """A layer that splits its output exchanges its input's errors: E where model has F."""
+    shapes, rows = plan
+    levels = len(rows)
+    flipped = [[2 if choice else 0 for choice in row] for row in rows]
+    s = [{h for h in range(levels) if rows[h][k]} for k in range(len(shapes.layers))]
+    expected = Fraction()
+    for k, (w, e) in enumerate(zip(shapes.weights, shapes.inputs, strict=True)):
+        charged = 2 * e * (2 ** len(s[k]) - 1) if k else 0
+        expected += 2 * w * (2 ** (levels - len(s[k])) - 1) + charged
+    for k, a in enumerate(shapes.boundary_sizes):
+        for h in range(levels):
+            # The boundary is whole for each output choice that its reader has made above.
+            size = a * 2 ** len([level for level in s[k + 1] if level < h])
+            before, behind = rows[h][k], rows[h][k + 1]
+            expected += Fraction(size, 2) if before or behind else 0
+    assert total(shapes, flipped, CommunicationCost("text", choices=3)) == 4 * expected
+
+
+def test_accpar_charges_the_first_layers_input_error_too() -> None:
+    shapes = ho.Shapes.of(ho.layer_graph(ho.load("sfc")), 2)
+    none = Splits.none(4, 3)
+    tables, text = (
+        level_table(CommunicationCost(reading, choices=3), shapes, none).node[:, 2]
+        for reading in ("tables", "text")
+    )
+    assert tables.tolist() == [4 * 2 * 784] + [4 * 2 * 8192] * 3
+    assert text.tolist() == [0] + [2 * 4 * 2 * 8192] * 3
+
+
+def test_without_output_choices_a_third_choice_changes_nothing() -> None:
+    shapes = ho.Shapes.of(ho.layer_graph(ho.load("cifar-c")), 5)
+    rows = [[0, 1, 0, 1, 1], [1, 1, 0, 0, 1]]
+    for reading in ("text", "tables"):
+        two, three = (CommunicationCost(reading, choices=n) for n in (2, 3))
+        assert total(shapes, rows, two) == total(shapes, rows, three)
+
+
+@given(plans(), st.lists(st.integers(1, 9), min_size=5, max_size=5))
+def test_a_level_weighs_what_it_is_told(
+    plan: tuple[ho.Shapes, list[list[int]]], weights: list[int]
+) -> None:
+    shapes, rows = plan
+    plain = price_levels(shapes, CommunicationCost("figures"), rows)
+    weighted = CommunicationCost("figures", level_weights=tuple(weights[: len(rows)]))
+    assert price_levels(shapes, weighted, rows) == tuple(
+        weight * cost for weight, cost in zip(weights, plain, strict=False)
+    )
 
 
 @given(networks(), st.integers(1, 9), st.sampled_from(list(READINGS)))
@@ -90,13 +155,18 @@ def test_a_table_is_the_same_in_int64_and_beyond_it(
     for level in range(63):
         choice = [(level + layer) % 2 for layer in range(layers)]
         deep = deep.after(choice)
-    small = CommunicationCost(reading).table(shapes, shallow)
-    large = CommunicationCost(reading).table(shapes, deep)
+    small = level_table(CommunicationCost(reading), shapes, shallow)
+    large = level_table(CommunicationCost(reading), shapes, deep)
     assert small.node.dtype == np.int64
     assert large.node.dtype == np.object_
     assert {type(entry) for entry in large.node.flat} == {int}
-    halvings = (2 ** (63 - deep.counts[::-1].T)).astype(object)
-    assert (large.node == small.node.astype(object) * halvings).all()
+    whole = (2**deep.counts.T).astype(object)
+    assert (large.node == small.node.astype(object) * whole).all()
+    assert {type(entry) for entry in large.edge.flat} <= {int}
+    held = whole[:-1, MODEL, None, None] if reading == "executed" else 1
+    behind_model = np.arange(2)[:, None] == MODEL
+    grown = np.where(behind_model, small.edge.astype(object) * held, small.edge)
+    assert (large.edge == grown).all()
 
 
 def test_the_rows_are_those_of_tables_1_and_2() -> None:
@@ -113,7 +183,7 @@ def test_the_rows_are_those_of_tables_1_and_2() -> None:
     assert (shapes.weights[1], shapes.pooled[1], shapes.boundary_sizes[0]) == (12, 8, 24)
     charged = {}
     for reading in READINGS:
-        table = CommunicationCost(reading).table(shapes, Splits.none(2))
+        table = level_table(CommunicationCost(reading), shapes, Splits.none(2))
         dp, mp = table.node[1] // 4
         (dp_dp, dp_mp), (mp_dp, mp_mp) = table.edge[0] // 4
         charged[reading] = (dp, mp, dp_dp, dp_mp, mp_mp, mp_dp)
@@ -141,8 +211,8 @@ def test_executed_adds_partial_sums_before_the_pool() -> None:
     }
     shapes = ho.Shapes.of(ho.layer_graph(ho.Network.model_validate(description)), 1)
     for reading, elements in (("text", 4), ("figures", 4), ("executed", 16)):
-        table = CommunicationCost(reading).table(shapes, Splits.none(1))
-        assert price_level(table, [1]) == 4 * 2 * elements
+        table = level_table(CommunicationCost(reading), shapes, Splits.none(1))
+        assert price_table(table, [1]) == 4 * 2 * elements
 
 
 def test_a_level_charges_all_its_groups_as_algorithm_2_does() -> None:
@@ -168,8 +238,8 @@ def test_a_level_charges_all_its_groups_as_algorithm_2_does() -> None:
     assert total(shapes, rows, CommunicationCost("text")) == 4 * com(rows, [0] * 4, [0] * 4)
 
 
-def test_an_unknown_reading_or_element_size_is_refused() -> None:
+def test_an_unknown_reading_is_refused() -> None:
     with pytest.raises(ho.HyparError, match=r"unknown reading 'texts': did you mean text\?"):
         CommunicationCost("texts")
-    with pytest.raises(ho.HyparError, match="one of 1, 2, 4, 8, got 3"):
-        CommunicationCost("text", 3)
+    with pytest.raises(ho.HyparError, match="output needs the reading text or tables, got figures"):
+        CommunicationCost("figures", choices=3)

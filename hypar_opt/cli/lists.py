@@ -1,0 +1,59 @@
+"""``hypar-opt list``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from hypar_opt.cli import options, output
+from hypar_opt.errors import HyparError
+
+app = typer.Typer(no_args_is_help=True, help="List what can be named: networks, solvers.")
+
+
+@app.command()
+def networks(as_json: options.JSON = False) -> None:
+    """List the networks of the zoo."""
+    from hypar_opt import models
+    from hypar_opt.pipeline import shapes_of
+
+    rows = []
+    for name in models.names():
+        network = models.load(name)
+        rows.append(
+            {
+                "name": name,
+                "layers": len(network.layers),
+                "weights": sum(shapes_of(network, 1).weights),
+                "source": network.source,
+            }
+        )
+    output.print_rows(rows, as_json=as_json)
+
+
+@app.command()
+def solvers(as_json: options.JSON = False) -> None:
+    """List the solvers, what each guarantees, and the backends of ilp that are there."""
+    from hypar_opt.solvers import SOLVERS
+    from hypar_opt.solvers.backends import backends
+    from hypar_opt.solvers.base import flags
+
+    rows: list[dict[str, Any]] = []
+    for name in SOLVERS:
+        try:
+            solver = SOLVERS[name]
+            rows.append({"name": name, "summary": solver.summary, "takes": flags(solver.heeds)})
+        except (HyparError, AttributeError) as error:  # somebody else's, and broken
+            rows.append({"name": name, "summary": str(error), "takes": []})
+    found = [
+        {"backend": row["name"], "version": row["version"], "takes": flags(row["heeds"])}
+        for row in backends()
+        if row["available"]
+    ]
+    if as_json:
+        output.print_json({"solvers": rows, "backends": found})
+        return
+    for table in (rows, found):
+        lines = [{**row, "takes": " ".join(row["takes"]) or "-"} for row in table]
+        output.print_rows(lines, as_json=False)

@@ -1,0 +1,84 @@
+"""What commands print: tables or JSON on standard output, the rest on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from hypar_opt.partition import Progress
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    _write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_view(view: RenderableType, *, folds: bool = False) -> None:
+    """Print what the report made; what does not fold is never cut, however wide it is."""
+    from hypar_opt.report import terminal
+
+    console = terminal.console()
+    if not folds:
+        wide = console.options.update(width=10_000)
+        console.width = max(console.width, console.measure(view, options=wide).minimum)
+    with console.capture() as capture:
+        console.print(view)
+    _write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+
+
+def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print a table with the keys of the rows as its head."""
+    if as_json:
+        print_json(rows)
+        return
+    from hypar_opt.report import terminal
+
+    numbers = tuple(n for n, value in enumerate(rows[0].values()) if isinstance(value, int | float))
+    texts = [[_text(value) for value in row.values()] for row in rows]
+    print_view(terminal.rows_view(rows[0], texts, right=numbers))
+
+
+def warn(sentence: str) -> None:
+    """Say something beside the answer."""
+    print(f"hypar-opt: warning: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Progress]:
+    """Show a bar on standard error, on a terminal; it goes when the work is done."""
+    if not sys.stderr.isatty():
+        yield lambda done, of: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(141) from None

@@ -1,0 +1,98 @@
+"""``hypar-opt show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hypar_opt.cli import options, output
+from hypar_opt.cli.solve import print_plan
+from hypar_opt.errors import CheckFailedError, HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.plan import Plan
+
+EPILOG = "Examples: [bold]hypar-opt show alexnet[/bold]; [bold]hypar-opt show plan.json[/bold]"
+
+
+def show(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NETWORK|PLAN]",
+            help="A network, as for solve, or the path of a plan file.",
+            autocompletion=options.complete_networks,
+            show_default=False,
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Images of the shapes shown; 1 unless given.", show_default=False),
+    ] = None,
+    rerun: Annotated[
+        bool,
+        typer.Option(
+            "--rerun", help="Solve the plan's problem again and compare; 1 if they differ."
+        ),
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a network file.")
+    ] = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Show a network's layers, or a plan, which is priced again first."""
+    from hypar_opt import pipeline
+
+    if schema:
+        from hypar_opt.network import json_schema
+
+        if what is not None or batch is not None or rerun:
+            raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
+        output.print_json(json_schema())
+        return
+    if what is None:
+        raise HyparError("show takes a NETWORK or a PLAN, or --schema")
+    if is_plan(what):
+        plan = pipeline.read_plan(what)
+        if batch is not None:
+            raise HyparError("--batch is fixed by the plan; leave it out")
+        print_plan(_rerun(plan, what) if rerun else plan, as_json=as_json)
+        return
+    network = pipeline.find_network(what)
+    if rerun:
+        raise HyparError(f"--rerun takes a plan file, and {what!r} is a network")
+    description = pipeline.describe(network, 1 if batch is None else batch)
+    if as_json:
+        output.print_json(description)
+    else:
+        from hypar_opt.report import terminal
+
+        output.print_view(terminal.network_view(description))
+
+
+def is_plan(name: str) -> bool:
+    """Whether a name is a plan file's, not a network's: JSON opens with a brace, TOML cannot."""
+    from hypar_opt import models
+    from hypar_opt.documents import exists, read_text
+
+    path = Path(name)
+    if name.lower() in models.names() or not exists(path) or path.is_dir():
+        return False
+    if path.suffix == ".json":
+        return True
+    return path.is_file() and read_text(path).lstrip().startswith("{")
+
+
+def _rerun(plan: Plan, file: str) -> Plan:
+    from hypar_opt import advice, pipeline
+
+    with output.progress_bar("levels") as progress:
+        again = pipeline.solve_again(plan, progress)
+    key = advice.difference(plan, again)
+    if key is not None:
+        raise CheckFailedError(f"{file}: {key} is not what solving again gives")
+    if again.solver.versions != plan.solver.versions:
+        output.warn(f"{file} was made by other versions; the answer is the same")
+    return again

@@ -1,0 +1,162 @@
+"""``hypar-opt solve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hypar_opt.cli import options, output, request
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.plan import Plan
+
+EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --output plan.json[/bold]"
+
+
+def solve(
+    network: options.NETWORK,
+    batch: options.BATCH = 256,
+    levels: options.LEVELS = 4,
+    reading: options.READING = "text",
+    element_bytes: options.ELEMENT_BYTES = 4,
+    inference: options.INFERENCE = False,
+    choices: options.CHOICES = "data,model",
+    level_weights: options.LEVEL_WEIGHTS = None,
+    fix: options.FIX = None,
+    even: options.EVEN = False,
+    memory: options.MEMORY = None,
+    optimizer: options.OPTIMIZER = "sgd",
+    solver: options.SOLVER = "dp",
+    search: options.SEARCH = "levelwise",
+    backend: options.BACKEND = None,
+    solver_option: options.SOLVER_OPTION = None,
+    time_limit: options.TIME_LIMIT = None,
+    gap: options.GAP = 0.0,
+    threads: options.THREADS = None,
+    seed: options.SEED = None,
+    warm_start: options.WARM_START = None,
+    hint: options.HINT = False,
+    solver_log: options.SOLVER_LOG = None,
+    export_model: options.EXPORT_MODEL = None,
+    regret: Annotated[
+        bool,
+        typer.Option(
+            "--regret",
+            help="What each other choice would cost, all else chosen anew.",
+            rich_help_panel=options.WHAT_IF,
+        ),
+    ] = False,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="The K best plans over all levels together.",
+            rich_help_panel=options.WHAT_IF,
+            show_default=False,
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a proof that the plan is optimal, for verify.",
+            show_default=False,
+        ),
+    ] = None,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write the plan to this file.", show_default=False),
+    ] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Find a plan: each layer's parallelism at each level, and what it communicates."""
+    from hypar_opt import pipeline
+    from hypar_opt.plan import write_plan
+
+    for path in (plan_file, certificate):
+        _check_output(path, network)
+    asked = request.problem(
+        batch=batch,
+        levels=levels,
+        reading=reading,
+        element_bytes=element_bytes,
+        inference=inference,
+        choices=choices,
+        level_weights=level_weights,
+        fix=fix,
+        even=even,
+        memory=memory,
+        optimizer=optimizer,
+    )
+    settings = request.solver_options(
+        backend=backend,
+        solver_option=solver_option,
+        time_limit=time_limit,
+        gap=gap,
+        threads=threads,
+        seed=seed,
+        hint=hint,
+        solver_log=solver_log,
+        export_model=export_model,
+    )
+    start = None if warm_start is None else pipeline.read_plan(warm_start)
+    with output.progress_bar("levels") as progress:
+        plan = pipeline.solve(
+            network,
+            solver=solver,
+            search=search,
+            options=settings,
+            start=start,
+            progress=progress,
+            **asked,
+        )
+    if plan_file is not None:
+        write_plan(plan, plan_file)
+    print_plan(plan, regret=regret, best=best, as_json=as_json)
+    if certificate is not None:  # last: it may be refused, and the plan stands all the same
+        from hypar_opt.certificate import certify, write_certificate
+
+        write_certificate(certify(plan), certificate)
+
+
+def print_plan(
+    plan: Plan, *, regret: bool = False, best: int | None = None, as_json: bool = False
+) -> None:
+    """Print a plan, and what was asked about others, with warnings beside it."""
+    from hypar_opt import advice, alternatives
+
+    if best is not None and best < 1:
+        raise HyparError(f"--best should be 1 or more, got {best}")
+    regrets: list[alternatives.Regret] = []
+    if regret:
+        with output.progress_bar("choices") as progress:
+            regrets = alternatives.regrets(plan, progress)
+    plans = alternatives.best_plans(plan, best) if best is not None else []
+    for sentence in advice.warnings(plan):
+        output.warn(sentence)
+    if as_json:
+        document: dict[str, Any] = plan.document()
+        if regret:
+            document["regret"] = [vars(each) for each in regrets]
+        if best is not None:
+            document["best"] = [vars(each) for each in plans]
+        output.print_json(document)
+        return
+    from hypar_opt.report import terminal
+
+    joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
+    output.print_view(terminal.plan_view(plan, joint, regrets, plans), folds=True)
+
+
+def _check_output(path: Path | None, network: str) -> None:
+    """Refuse, before the work, a file that could not or should not be written."""
+    from hypar_opt.documents import check_writable
+
+    if path is None:
+        return
+    check_writable(path)
+    if path.exists() and Path(network).exists() and path.samefile(network):
+        raise HyparError(f"{path}: is the network's own file; write to another")

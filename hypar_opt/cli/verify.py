@@ -1,0 +1,140 @@
+"""``hypar-opt verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hypar_opt.cli import options, output, request
+from hypar_opt.cli.show import is_plan
+from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError
+
+EPILOG = (
+    "Examples: [bold]hypar-opt verify vgg-a --solvers dp,ilp,cpsat[/bold];"
+    " [bold]hypar-opt verify plan.json --certificate proof.json[/bold]"
+)
+
+
+def verify(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NETWORK|PLAN]",
+            help="A network, to have solvers agree on it; or a plan file, to check it.",
+            autocompletion=options.complete_networks,
+            show_default=False,
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A proof that the plan is optimal.", show_default=False),
+    ] = None,
+    solvers: Annotated[
+        str, typer.Option(help="Who solves the tables, separated by commas.")
+    ] = "dp,ilp,cpsat,brute",
+    random: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Verify on N random chains instead.", show_default=False),
+    ] = None,
+    batch: options.BATCH = 256,
+    levels: options.LEVELS = 4,
+    reading: options.READING = "text",
+    element_bytes: options.ELEMENT_BYTES = 4,
+    inference: options.INFERENCE = False,
+    choices: options.CHOICES = "data,model",
+    level_weights: options.LEVEL_WEIGHTS = None,
+    fix: options.FIX = None,
+    even: options.EVEN = False,
+    memory: options.MEMORY = None,
+    optimizer: options.OPTIMIZER = "sgd",
+    time_limit: options.TIME_LIMIT = None,
+    seed: options.SEED = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
+    if what is not None and is_plan(what):
+        _verify_plan(what, certificate, as_json=as_json)
+        return
+    if certificate is not None:
+        raise HyparError("--certificate goes with a plan file")
+    asked = request.problem(
+        batch=batch,
+        levels=levels,
+        reading=reading,
+        element_bytes=element_bytes,
+        inference=inference,
+        choices=choices,
+        level_weights=level_weights,
+        fix=fix,
+        even=even,
+        memory=memory,
+        optimizer=optimizer,
+    )
+    _verify_solvers(
+        what,
+        solvers.split(","),
+        asked,
+        time_limit=time_limit,
+        random=random,
+        seed=seed,
+        as_json=as_json,
+    )
+
+
+def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
+    from hypar_opt import certificate as proofs
+    from hypar_opt.documents import parse_json, read_text
+    from hypar_opt.pipeline import read_plan
+
+    parse_json(read_text(file), file=file)  # what is no JSON is a wrong call, not a wrong plan
+    try:
+        plan = read_plan(file)
+    except InputError as error:
+        raise CheckFailedError(str(error)) from None
+    row: dict[str, Any] = {"plan": file, "total": plan.cost.total, "priced": "agrees"}
+    if certificate is not None:
+        proof = proofs.read_certificate(certificate)
+        try:
+            proofs.check_certificate(plan, proof)
+        except CheckFailedError as error:
+            raise CheckFailedError(f"{certificate}: {error}") from None
+        row["optimal"] = f"proved ({plan.solver.scope})"
+    output.print_rows([row], as_json=as_json)
+
+
+def _verify_solvers(
+    what: str | None,
+    solvers: list[str],
+    asked: dict[str, Any],
+    *,
+    time_limit: float | None,
+    random: int | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    from hypar_opt import crosscheck
+    from hypar_opt.pipeline import find_network
+
+    if (what is None) == (random is None):
+        raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
+    if what is not None:
+        networks = [find_network(what)]
+    else:
+        networks = list(crosscheck.random_networks(random or 0, seed or 0))
+    rows: list[crosscheck.Row] = []
+    with output.progress_bar("solvers") as progress:
+        for done, network in enumerate(networks):
+            progress(done, len(networks))
+            rows += crosscheck.compare(network, solvers, asked, time_limit)
+    output.print_rows([vars(row) for row in rows], as_json=as_json)
+    wrong = [row for row in rows if row.verdict == "disagrees"]
+    if wrong:
+        first = wrong[0]
+        raise CheckFailedError(
+            f"{len(wrong)} of {len(rows)} disagree; first {first.solver} on {first.network},"
+            f" {first.search}"
+        )
+    if all(row.verdict == "refused" for row in rows):
+        raise NoAnswerError("all solvers refuse")

@@ -1,0 +1,202 @@
+"""All levels at once: each layer's choice is what it takes at every level together.
+
+A state is a layer's choices at the H levels, H1 first; there are ``choices ** levels`` of
+them. States are numbered in canonical order: fewest levels out of data parallelism first,
+then the fewest in output parallelism, then those that leave data parallelism at H1 first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.base import CostModel, Splits
+from hypar_opt.costs.table import CostTable, Integers, whole_number_type
+from hypar_opt.errors import RefusedError
+
+if TYPE_CHECKING:
+    from hypar_opt.shapes import Shapes
+
+State = tuple[int, ...]
+Counts = tuple[int, ...]
+
+MOST_STATES = 2**20
+MOST_ENTRIES = 2**27
+"""Numbers that one table may hold: 1 GiB of int64."""
+
+
+def canonical_states(levels: int, choices: int) -> list[State]:
+    """Return all states in canonical order."""
+    return sorted(
+        itertools.product(range(choices), repeat=levels),
+        key=lambda s: (levels - s.count(0), s.count(2), tuple(-choice for choice in s)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredTable:
+    """A joint table whose boundary charge is a sum of one pair's charge a level.
+
+    Parameters
+    ----------
+    node : (layers, choices ** levels)
+        Columns in mixed-radix order, H1 the most significant digit: not canonical.
+    pairs
+        For each level, ``(boundaries, prefixes, choices, choices)``: what a pair costs, by
+        the target's choices at the levels above; one prefix where these do not matter.
+    ends, unit, per_unit, kinds
+        As in `CostTable`.
+    """
+
+    node: Integers
+    pairs: tuple[Integers, ...]
+    ends: NDArray[np.intp]
+    kinds: tuple[str, ...]
+    unit: str
+    per_unit: int
+
+    @property
+    def levels(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def choices(self) -> int:
+        return int(self.pairs[0].shape[-1])
+
+
+def factored(cost: CostModel, shapes: Shapes, levels: int) -> FactoredTable | None:
+    """Price all levels at once, if each level's boundary charge comes apart.
+
+    It does where it is a charge of the source's state, whatever the target takes, plus one
+    of the pair that does not depend on what the source took above. The former joins the
+    source's node. None where it does not.
+
+    Raises
+    ------
+    RefusedError
+        If there are more states than memory allows.
+    """
+    choices = cost.choices
+    check_states(len(shapes.layers), choices, levels)
+    node = _nodes(cost, shapes, levels)
+    pairs: list[Integers] = []
+    edge = _edges_of(cost, shapes)
+    for level in range(levels):
+        distinct, prefixes = _prefix_counts(level, choices)
+        first = distinct[0]
+        behind = [edge(c, first)[:, :, 0] - edge(first, first)[:, :, 0] for c in distinct]
+        for source, charge in zip(distinct, behind, strict=True):
+            for target in distinct:
+                if (edge(source, target) != charge[:, :, None] + edge(first, target)).any():
+                    return None
+        for boundary, source_layer in enumerate(shapes.ends[:, 0]):
+            extra = np.stack([charge[boundary] for charge in behind])[prefixes]
+            view = node[source_layer].reshape(len(prefixes), choices, -1)
+            view += extra[:, :, None]
+        seen = np.stack([edge(first, target) for target in distinct], axis=1)
+        alike = bool((seen == seen[:, :1]).all())
+        pairs.append(seen[:, :1] if alike else seen[:, prefixes])
+    kinds = tuple(layer.kind for layer in shapes.layers)
+    return FactoredTable(node, tuple(pairs), shapes.ends, kinds, cost.unit, cost.per_unit)
+
+
+def expanded(cost: CostModel, shapes: Shapes, levels: int) -> CostTable:
+    """Price all levels at once as a plain table with a choice for each state.
+
+    Columns are in canonical order, so that every solver settles ties alike.
+
+    Raises
+    ------
+    RefusedError
+        If there are more pairs of states than memory allows.
+    """
+    choices = cost.choices
+    check_states(len(shapes.layers), choices**2, levels)
+    states = canonical_states(levels, choices)
+    order = in_mixed_radix(states, choices)
+    node = _nodes(cost, shapes, levels)[:, order]
+    edge: Integers = np.zeros((len(shapes.ends), len(states), len(states)), node.dtype)
+    pair = _edges_of(cost, shapes)
+    for level in range(levels):
+        # States that have split alike above share a charge of their choices here.
+        alike: dict[Counts, list[int]] = {}
+        for column, state in enumerate(states):
+            alike.setdefault(_counts(state[:level], choices), []).append(column)
+        taken = np.array([state[level] for state in states])
+        for source, target in itertools.product(alike, repeat=2):
+            rows, columns = np.ix_(alike[source], alike[target])
+            edge[:, rows, columns] += pair(source, target)[:, taken[rows], taken[columns]]
+    kinds = tuple(layer.kind for layer in shapes.layers)
+    return CostTable(node, edge, shapes.ends, kinds, cost.unit, cost.per_unit)
+
+
+def _nodes(cost: CostModel, shapes: Shapes, levels: int) -> Integers:
+    """Return what each state costs each layer by itself, in mixed-radix order."""
+    choices, layers = cost.choices, len(shapes.layers)
+    charges: list[Integers] = []
+    for level in range(levels):
+        distinct, prefixes = _prefix_counts(level, choices)
+        each = [cost.node(shapes, Splits.uniform(layers, counts)) for counts in distinct]
+        charges.append(np.stack(each, axis=1)[:, prefixes])
+    # Boundaries' charges join the nodes, and are no larger than the layers' own sums.
+    largest = 4 * sum(sum(part.max(axis=(1, 2)).tolist()) for part in charges)
+    number = np.result_type(whole_number_type(largest), *charges)
+    node: Integers = np.zeros((layers, choices**levels), number)
+    for level, charge in enumerate(charges):
+        view = node.reshape(layers, choices**level, choices, -1)
+        view += charge[..., None]
+    return node
+
+
+def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.intp]]:
+    """Return the distinct counts of the states of some levels, and which each state has."""
+    counts = np.zeros((1, choices), np.intp)
+    for _ in range(level):
+        counts = (counts[:, None, :] + np.eye(choices, dtype=np.intp)).reshape(-1, choices)
+    # Of all counts, those with the most data choices come first: the whole tensors.
+    distinct, place = np.unique(-counts, axis=0, return_inverse=True)
+    return [tuple(row) for row in (-distinct).tolist()], place.reshape(-1)
+
+
+def _edges_of(cost: CostModel, shapes: Shapes) -> Callable[[Counts, Counts], Integers]:
+    layers = len(shapes.layers)
+
+    @cache
+    def edge(source: Counts, target: Counts) -> Integers:
+        return cost.edge(shapes, Splits.uniform(layers, source), Splits.uniform(layers, target))
+
+    return edge
+
+
+def _counts(prefix: State, choices: int) -> Counts:
+    return tuple(prefix.count(choice) for choice in range(choices))
+
+
+def in_mixed_radix(states: Sequence[State], choices: int) -> NDArray[np.intp]:
+    """Return each state's column in a `FactoredTable`."""
+    places = np.zeros(len(states), np.intp)
+    for digit in np.array(states, np.intp).reshape(len(states), -1).T:
+        places = places * choices + digit
+    return places
+
+
+def check_states(layers: int, choices: int, levels: int) -> None:
+    """Refuse more states, or numbers for them, than memory allows.
+
+    Raises
+    ------
+    RefusedError
+        Naming the states.
+    """
+    states = choices**levels
+    if states > MOST_STATES or layers * states > MOST_ENTRIES:
+        raise RefusedError(
+            f"all levels together have {choices}^{levels} states a layer, more than memory allows"
+            f" for {layers} layers; search levelwise, or fewer levels"
+        )

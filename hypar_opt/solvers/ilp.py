@@ -1,0 +1,246 @@
+"""Integer programming through PuLP, by any solver that PuLP finds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from hypar_opt.documents import write_whole
+from hypar_opt.errors import RefusedError, WrongClaimError
+from hypar_opt.solvers.backends import EVERY, Answer, Backend, call, find, load_pulp
+from hypar_opt.solvers.backends import backends as backends
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.canonical import canonical
+from hypar_opt.solvers.child import Workplace
+from hypar_opt.solvers.zero_one import (
+    Pick,
+    Program,
+    allowed_choices,
+    cover,
+    formulate,
+    hopeless,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hypar_opt.costs.table import CostTable
+
+LARGEST = 10**12
+"""Coefficients end here: PuLP writes 12 digits to an LP file, and 13 to an MPS file."""
+
+
+def _problem(program: Program, factor: int, constant: int) -> Any:
+    """Return PuLP's problem, with its costs divided by a factor and a constant added to them."""
+    pulp = load_pulp()
+    problem = pulp.LpProblem("hypar_opt", pulp.LpMinimize)
+    binary = {column for layer in program.takes for column, _ in layer}
+    columns, costs = {}, {}
+    for name, cost in program.costs.items():
+        whole = name in binary or name.startswith("carry")
+        low, high = 0, 1 if name in binary else len(program.takes) if whole else None
+        if name in program.fixed:
+            low = high = program.fixed[name]
+        kind = pulp.LpInteger if whole else pulp.LpContinuous
+        columns[name] = problem.add_variable(name, low, high, kind)
+        costs[columns[name]] = cost // factor
+    for place in range(0, len(str(constant)) if constant else 0, 12):
+        # A column for every 12 digits, which are all that PuLP writes.
+        digits = constant // 10**place % LARGEST
+        costs[problem.add_variable(f"constant_{place}", 1, 1)] = digits * 10**place
+    problem.setObjective(pulp.LpAffineExpression(costs))
+    senses = {"<=": pulp.LpConstraintLE, "=": pulp.LpConstraintEQ, ">=": pulp.LpConstraintGE}
+    for row in program.rows:
+        terms = pulp.LpAffineExpression({columns[x]: term for x, term in row.terms.items()})
+        problem.addConstraint(pulp.LpConstraint(terms, senses[row.sense], row.name, row.bound))
+    return problem
+
+
+def export(table: CostTable, path: Path, directory: Path) -> None:
+    """Write a table's program with its constant; its optimum is the table's.
+
+    Raises
+    ------
+    RefusedError
+        If PuLP cannot write it, or not exactly.
+    """
+    if path.suffix not in {".lp", ".mps"}:
+        raise RefusedError(f"exports a model as .lp or .mps, not as {path.suffix or path.name!r}")
+    program = formulate(table)
+    if program.largest_cost >= LARGEST:
+        raise RefusedError(f"exports costs of at most 12 digits, not {program.largest_cost:,}")
+    problem, written = _problem(program, 1, program.constant), directory / f"model{path.suffix}"
+    (problem.writeLP if path.suffix == ".lp" else problem.writeMPS)(str(written))
+    write_whole(path, written.read_text(encoding="utf-8"))
+
+
+class IntegerProgram:
+    """Choose the cheapest assignment by a 0-1 program as tight as the table allows.
+
+    The backend's numbers are not taken for the answer: the assignment that it picks is priced
+    in whole numbers, an optimum must be claimed of that price, and what exceeds the capacity by
+    less than a backend's tolerance is cut off and the search goes on.
+    """
+
+    summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
+    searches: ClassVar[bool] = True
+    heeds: ClassVar[frozenset[str]] = EVERY
+
+    def accepts(self, table: CostTable) -> str | None:
+        program = formulate(replace(table, allowed=None, load=None, capacity=None))
+        largest = program.largest_cost // program.factor
+        if largest >= LARGEST:
+            digits = len(str(largest))
+            return (
+                f"takes costs of at most 12 digits, since PuLP writes no more, and this table's "
+                f"have {digits}; try dp or cpsat"
+            )
+        return None
+
+    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
+        clock = _Clock(options.time_limit)
+        backend = find(options)
+        logs: list[str] = []
+        with Workplace() as place:
+            try:
+                if options.export is not None and not hopeless(table):
+                    export(table, options.export, place.directory)
+                found = _minimise(_Task(backend, place, options, logs), table, clock.left())
+                # What settles ties is asked for an optimum, and starts from nowhere.
+                options = replace(options, gap=0.0, warm_start=None)
+                return _settled(_Task(backend, place, options, logs), table, found, clock)
+            finally:
+                if options.log is not None:
+                    write_whole(options.log, "".join(logs))
+
+
+class _Clock:
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        return None if self._end is None else self._end - time.monotonic()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a backend is called with for each of the tables that one table's search asks for."""
+
+    backend: Backend
+    place: Workplace
+    options: SolverOptions
+    logs: list[str]
+
+
+def _minimise(
+    task: _Task, table: CostTable, seconds: float | None, one_of: Sequence[Pick] = ()
+) -> SolveResult:
+    """Return any optimum of a table, with at least one of some choices taken if there are any."""
+    clock = _Clock(seconds)
+    if hopeless(table):
+        return SolveResult(None, None, Status.INFEASIBLE)
+    program = formulate(table)
+    if one_of:
+        program = program.with_row("one_of", dict.fromkeys(one_of, 1), ">=", 1)
+    while True:
+        left = clock.left()
+        if left is not None and left <= 0:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+        answer = _answer(task, program, left)
+        if answer.values is None:
+            if answer.proven and not one_of:
+                raise WrongClaimError(f"{task.backend.name} finds no assignment, but there is one")
+            status = Status.INFEASIBLE if answer.proven else Status.NO_ANSWER
+            return SolveResult(None, None, status, stopped_by=answer.stopped_by)
+        assignment = program.assignment(answer.values)
+        heavy = cover(table, assignment)
+        if heavy is None:
+            return _claim(task, table, program, assignment, answer)
+        # It fits within the backend's tolerance, but not in whole numbers.
+        program = program.with_row(f"cover_{len(program.rows)}", heavy[0], "<=", heavy[1])
+
+
+def _answer(task: _Task, program: Program, seconds: float | None) -> Answer:
+    """Call the backend, and take from its numbers what was added to them."""
+    options = replace(task.options, time_limit=seconds)
+    # A gap is relative to all of the cost. Without one, numbers are kept small.
+    added = program.constant // program.factor if options.gap else 0
+    start: dict[str, int] = {}
+    for layer, choice in enumerate(options.warm_start or ()):
+        start |= dict.fromkeys((x for x, _ in program.takes[layer]), 0)
+        start |= dict([program.takes[layer][choice]])
+    try:
+        problem = _problem(program, program.factor, added)
+        answer = call(task.backend, task.place, problem, options, start)
+    finally:
+        if options.log is not None and task.place.log.exists():
+            task.logs.append(task.place.log.read_text(encoding="utf-8", errors="replace"))
+    objective, bound, root = (
+        None if number is None else number - added
+        for number in (answer.objective, answer.bound, answer.root)
+    )
+    return replace(answer, objective=objective, bound=bound, root=root)
+
+
+def _claim(
+    task: _Task, table: CostTable, program: Program, assignment: tuple[int, ...], answer: Answer
+) -> SolveResult:
+    """Say what an answer is worth, in the table's whole numbers."""
+    at, (u, v) = np.array(assignment), table.ends.T
+    objective = int(table.node[range(table.layers), at].sum())
+    objective += int(table.edge[range(len(u)), at[u], at[v]].sum())
+    relative = (objective - program.constant) // program.factor
+    told = [number for number in (answer.bound, answer.root) if number is not None]
+    if answer.proven and answer.objective is not None:
+        told.append(answer.objective)
+    # Rounded up, since costs are whole; but first down, for the digits that a log leaves off.
+    whole = [math.ceil(number - 1e-9 * abs(number) - 1e-6) for number in told if number > -1e30]
+    bound = max((number for number in whole if number <= relative), default=None)
+    agrees = answer.objective is not None and abs(answer.objective - relative) < 0.5
+    if answer.proven and agrees:
+        bound = relative
+    optimal = bound == relative
+    stopped_by = answer.stopped_by or ("gap" if task.options.gap else None)
+    statistics: dict[str, float] = {
+        "rows": len(program.rows),
+        "columns": len(program.costs),
+        "nonzeros": sum(len(row.terms) for row in program.rows),
+    }
+    if answer.root is not None:
+        statistics["root_bound"] = program.constant + program.factor * answer.root
+    return SolveResult(
+        assignment,
+        objective,
+        Status.OPTIMAL if optimal else Status.FEASIBLE,
+        bound=None if bound is None else program.constant + program.factor * bound,
+        stopped_by=None if optimal else stopped_by,
+        statistics=statistics,
+        versions={"pulp": load_pulp().__version__, task.backend.name: answer.version},
+    )
+
+
+def _settled(task: _Task, table: CostTable, found: SolveResult, clock: _Clock) -> SolveResult:
+    """Return the canonical optimum, if an optimum was found.
+
+    One question settles most tables: what costs an assignment at the least that takes an
+    earlier choice somewhere? If it costs more, there is no tie to settle.
+    """
+    if found.status is not Status.OPTIMAL or found.assignment is None:
+        return found
+    may = allowed_choices(table)
+    earlier = [(at, c) for at, taken in enumerate(found.assignment) for c in range(taken)]
+    earlier = [pick for pick in earlier if may[pick]]
+    if not earlier:
+        return found
+    other = _minimise(task, table, clock.left(), earlier)
+    if other.status is Status.INFEASIBLE or (other.bound or 0) > (found.objective or 0):
+        return found
+    known = iter([found])
+    return canonical(
+        table, lambda t, seconds: next(known, None) or _minimise(task, t, seconds), clock.left()
+    )

@@ -1,0 +1,118 @@
+"""Constraints: pins, even splits, memory; and what is said where nothing keeps to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.limits import Pin
+
+
+def solve(name: str, search: str = "levelwise", **asked: Any) -> ho.Plan:
+    constraints = {
+        key: asked.pop(key) for key in ("fix", "even", "memory", "optimizer") if key in asked
+    }
+    return ho.solve(name, search=search, constraints=constraints, **asked)
+
+
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+def test_a_pin_holds_at_its_level_or_at_all(search: str) -> None:
+    plan = solve("vgg-a", search, fix=("fc1@H2=data", "conv5_2=model"))
+    assert plan.parallelism[1][8] is ho.Parallelism.DATA
+    assert [row[7].value for row in plan.parallelism] == ["model"] * 4
+    free = solve("vgg-a", search)
+    assert plan.cost.total > free.cost.total
+
+
+def test_a_pattern_pins_every_layer_that_it_matches() -> None:
+    plan = solve("vgg-a", fix=("fc?=data", "conv*=data"))
+    assert plan.cost.total == plan.cost.baselines.data
+
+
+def test_a_pin_reads_as_it_is_written() -> None:
+    for text in ("fc1=data", "fc1@H2=model", "conv*@H1=output", "a@b@H3=data"):
+        assert str(Pin.parse(text)) == text
+    assert Pin.parse("fc1@2=data") == Pin.parse("fc1@H2=data")
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"fix": ("fc1",)}, "--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data"),
+        ({"fix": ("fc1=both",)}, "--fix should be LAYER[@LEVEL]=CHOICE"),
+        ({"fix": ("fc1@top=data",)}, "--fix should be LAYER[@LEVEL]=CHOICE"),
+        ({"fix": ("fc9=data",)}, "--fix fc9=data: no layer is called 'fc9'"),
+        ({"fix": ("fc1@H5=data",)}, "--fix fc1@H5=data: the level should be from 1 to 4"),
+        ({"fix": ("fc1=output",)}, "--fix fc1=output: output is not among --choices data,model"),
+        (
+            {"fix": ("fc1=data", "fc*@H2=model")},
+            "--fix fc1=data and --fix fc*@H2=model conflict at fc1, H2",
+        ),
+        ({"even": True, "levels": 10}, "--even: no choice fits layer 'conv1' at H9; its batch is"),
+        (
+            {"even": True, "fix": ("conv1@H1=model",)},
+            "--even, --fix: no choice fits layer 'conv1' at H1",
+        ),
+        ({"memory": 10}, "--memory: no plan fits 10 bytes an accelerator; the smallest memory"),
+        ({"memory": 0}, "constraints, memory: should be greater than or equal to 1, got 0"),
+        ({"memory": "8 parsecs"}, "constraints, memory: should be bytes, as in 8GB or 512MiB"),
+        ({"optimizer": -1}, "constraints, optimizer: should be sgd, momentum, adam or the bytes"),
+    ],
+)
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+def test_what_no_plan_keeps_to_is_refused_by_name(
+    search: str, asked: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(ho.HyparError) as raised:
+        solve("lenet-c", search, **asked)
+    assert str(raised.value).startswith(complaint)
+
+
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+@pytest.mark.parametrize("name", ["lenet-c", "cifar-c", "alexnet"])
+def test_the_smallest_memory_that_would_do_does_and_a_byte_less_does_not(
+    name: str, search: str
+) -> None:
+    with pytest.raises(ho.HyparError, match="smallest memory") as raised:
+        solve(name, search, memory=1)
+    needed = int(str(raised.value).split()[-2].replace(",", ""))
+    tight = solve(name, search, memory=needed)
+    assert tight.cost.total >= solve(name, search).cost.total
+    with pytest.raises(ho.HyparError, match=f"would do is {needed:,} bytes"):
+        solve(name, search, memory=needed - 1)
+
+
+def test_memory_is_weights_gradients_state_and_maps_of_the_shard() -> None:
+    """One layer of 70 x 100 at batch 32 on one accelerator, then on two."""
+    layer = {"name": "fc", "kind": "fc", "units": 100}
+    network = ho.Network.model_validate(
+        {"name": "one", "input": {"features": 70}, "layer": [layer]}
+    )
+    weights, reads, writes = 70 * 100, 32 * 70, 32 * 100
+
+    def needed(levels: int, optimizer: str) -> int:
+        asked = {"memory": 1, "optimizer": optimizer}
+        with pytest.raises(ho.HyparError) as raised:
+            ho.solve(network, batch=32, levels=levels, constraints=asked)
+        return int(str(raised.value).split()[-2].replace(",", ""))
+
+    assert needed(0, "sgd") == 4 * (2 * weights + 2 * (reads + writes))
+    assert needed(0, "adam") == 4 * (4 * weights + 2 * (reads + writes))
+    assert needed(0, "12") == 4 * (5 * weights + 2 * (reads + writes))
+    # Model parallelism halves weights and input, data parallelism both maps: the lighter.
+    halved = weights + reads + 2 * writes
+    assert needed(1, "sgd") == 4 * min(halved, 2 * weights + reads + writes)
+
+
+def test_memory_reads_decimal_and_binary_units() -> None:
+    for text, bytes_ in (("8GB", 8 * 10**9), ("1.5 MiB", 3 * 2**19), ("2k", 2000), ("77", 77)):
+        assert ho.Constraints(memory=text).memory == bytes_
+
+
+def test_tight_memory_costs_communication() -> None:
+    free = solve("vgg-a", "joint", batch=8, levels=3)
+    tight = solve("vgg-a", "joint", batch=8, levels=3, memory=250_093_568)
+    assert tight.parallelism != free.parallelism
+    assert tight.cost.total / free.cost.total == pytest.approx(1.130, abs=5e-4)

@@ -1,0 +1,152 @@
+"""``verify``: many solvers on the same problem, and a liar among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.crosscheck import random_networks
+
+ALL = "dp,ilp,cpsat,brute"
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_all_solvers_agree_on_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "lenet-c", "--solvers", ALL, "--json"]) == 0
+    found = rows(capsys)
+    assert [(row["search"], row["solver"]) for row in found] == [
+        (search, solver) for search in ("levelwise", "joint") for solver in ALL.split(",")
+    ]
+    assert {row["verdict"] for row in found} == {"agrees"}
+    for search in ("levelwise", "joint"):
+        objectives = {row["objective"] for row in found if row["search"] == search}
+        assert len(objectives) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--choices", "data,model,output", "--levels", "2"],
+        ["--level-weights", "8,4,2,1", "--reading", "executed"],
+        ["--even", "--fix", "fc1@H2=data", "--levels", "3"],
+        ["--memory", "8547763", "--optimizer", "sgd"],
+        ["--inference"],
+        ["--levels", "0"],
+        ["--batch", "1", "--element-bytes", "1"],
+    ],
+)
+def test_all_solvers_agree_whatever_is_asked(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", "cifar-c", "--solvers", "dp,ilp,cpsat", *options, "--json"]) == 0
+    assert {row["verdict"] for row in rows(capsys)} == {"agrees"}
+
+
+def test_a_solver_that_refuses_is_no_disagreement(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "vgg-a", "--solvers", "dp,brute", "--json"]) == 0
+    verdicts = {(row["search"], row["solver"]): row["verdict"] for row in rows(capsys)}
+    assert verdicts[("joint", "brute")] == "refused"
+    assert verdicts[("levelwise", "brute")] == "agrees"
+
+
+def test_if_all_refuse_there_is_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers = "".join(f'[[layer]]\nname = "fc{n}"\nkind = "fc"\nunits = 2\n' for n in range(30))
+    file = tmp_path / "long.toml"
+    file.write_text(f'name = "long"\ninput = {{ features = 2 }}\n{layers}')
+    assert run(["verify", str(file), "--solvers", "brute"]) == 3
+    out, err = capsys.readouterr()
+    assert "refused" in out
+    assert err == "hypar-opt: all solvers refuse\n"
+
+
+def test_baselines_are_feasible_and_contradict_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "vgg-a", "--solvers", "dp,data,trick", "--json"]) == 0
+    verdicts = {row["solver"]: row["verdict"] for row in rows(capsys)}
+    assert verdicts == {"dp": "agrees", "data": "feasible", "trick": "feasible"}
+
+
+def test_random_chains_are_the_same_for_a_seed() -> None:
+    ten = list(random_networks(10, seed=7))
+    assert ten == list(random_networks(10, seed=7))
+    assert ten != list(random_networks(10, seed=8))
+    assert len({len(network.layers) for network in ten}) > 1
+
+
+def test_solvers_agree_on_random_chains(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["--random", "6", "--seed", "1", "--solvers", "dp,cpsat", "--levels", "2", "--json"]
+    assert run(["verify", *args]) == 0
+    found = rows(capsys)
+    assert len(found) == 6 * 2 * 2
+    assert {row["verdict"] for row in found} == {"agrees"}
+
+
+def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) -> None:
+    """One arrives by its entry point and claims optima that it does not have."""
+    (tmp_path / "theirs.py").write_text(
+        "from hypar_opt.solvers.base import SolveResult, Status\n"
+        "from hypar_opt.verify import price_table\n"
+        "class Boaster:\n"
+        "    summary = 'all data, and says it is the best'\n"
+        "    searches = True\n"
+        "    heeds = frozenset()\n"
+        "    def accepts(self, table): return None\n"
+        "    def solve(self, table, options):\n"
+        "        zeros = (0,) * table.layers\n"
+        "        cost = price_table(table, zeros)\n"
+        "        return SolveResult(zeros, cost, Status.OPTIMAL, cost)\n"
+    )
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[hypar_opt.solvers]\nboaster = theirs:Boaster\n")
+    command = Path(sys.executable).with_name("hypar-opt")
+    done = subprocess.run(
+        [command, "verify", "lenet-c", "--solvers", "dp,boaster", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert {row["verdict"] for row in json.loads(done.stdout)} == {"disagrees"}
+    assert "4 of 4 disagree; first dp on Lenet-c, levelwise" in done.stderr
+
+
+NETWORKS = list(ho.names())
+
+
+@pytest.mark.parametrize("batch", [32, 256, 4096])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_dp_ilp_and_cpsat_give_one_plan_and_total_on_the_ten_networks(
+    name: str, batch: int
+) -> None:
+    """Six levels: the first h of them are the plan of h levels, so levels 1 to 6 are here."""
+    plans = [ho.solve(name, solver=solver, batch=batch, levels=6) for solver in SOLVERS]
+    assert len({plan.parallelism for plan in plans}) == 1
+    assert len({plan.cost for plan in plans}) == 1
+    assert {plan.solver.status for plan in plans} == {"optimal"}
+
+
+SOLVERS = ("dp", "ilp", "cpsat")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_dp_ilp_and_cpsat_give_one_joint_plan_on_the_ten_networks(name: str) -> None:
+    plans = [ho.solve(name, solver=solver, search="joint") for solver in SOLVERS]
+    assert len({plan.parallelism for plan in plans}) == 1
+    assert len({plan.cost for plan in plans}) == 1
+    assert {plan.solver.bound for plan in plans} == {plans[0].cost.total}
