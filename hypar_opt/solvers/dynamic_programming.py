@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from itertools import chain, repeat
+from itertools import repeat
 from operator import lshift
 from typing import TYPE_CHECKING, ClassVar
 
@@ -53,7 +53,10 @@ class DynamicProgramming:
             if table.capacity is not None:
                 objective, assignment = _within_capacity(table, clock)
             elif table.choices == 2:
-                objective, assignment = two_choices(_rows(free, clock))
+                ways = _Ways()
+                ways.extend(_rows(free, clock))
+                objective, answers = ways.best()
+                assignment = tuple(answers)
             else:
                 objective, assignment = _any_choices(free, clock)
         except TimeoutError:
@@ -75,18 +78,23 @@ class DynamicProgramming:
         pairs: Sequence[Sequence[int]] = thresholds.pairs
         if len(thresholds.ends) < len(thresholds.data) - 1:  # several chains
             pairs = _with_gaps(thresholds)
-        objective, assignment = 0, bytearray()
+        columns = [thresholds.data, thresholds.model, *([0, *column] for column in pairs)]
+        ways = [_Ways() for _ in range(levels)]
         try:
-            for t in range(1, levels + 1):
+            for start in range(0, len(thresholds.data), _BLOCK):
                 clock.check()
-                data = map(lshift, thresholds.data, repeat(levels - t))
-                model = map(lshift, thresholds.model, repeat(t - 1))
-                columns = [chain((0,), column) for column in pairs]
-                cost, answers = two_choices(zip(data, model, *columns, strict=True))
-                objective += cost
-                assignment += bytes(answers)
+                data, model, *charges = (column[start : start + _BLOCK] for column in columns)
+                for t, way in enumerate(ways, 1):
+                    halved = map(lshift, data, repeat(levels - t))
+                    doubled = map(lshift, model, repeat(t - 1))
+                    way.extend(zip(halved, doubled, *charges, strict=True))
         except TimeoutError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+        objective, assignment = 0, bytearray()
+        for way in ways:
+            cost, answers = way.best()
+            objective += cost
+            assignment += answers
         return SolveResult(tuple(assignment), objective, Status.OPTIMAL, bound=objective)
 
     def solve_factored(
@@ -130,43 +138,46 @@ def _with_gaps(thresholds: Thresholds) -> list[list[int]]:
     return columns
 
 
-def two_choices(rows: Iterable[Row]) -> tuple[int, tuple[int, ...]]:
-    """Solve a chain of two choices.
+class _Ways:
+    """The cheapest ways along a chain of two choices, layer by layer.
 
     Only the difference between the two ways to end has to be carried along: ``gap`` is the
     cost of the cheapest way to model parallelism, less that to data parallelism.
-
-    Parameters
-    ----------
-    rows
-        A row a layer: its node's costs of data and model, then of the edge before it dp-dp,
-        dp-mp, mp-dp and mp-mp (zeros for the first layer).
-
-    Returns
-    -------
-    tuple
-        The least cost, and the canonical assignment that has it.
     """
-    came_from = bytearray()  # bit 0: model before data; bit 1: model before model
-    to_data = gap = 0
-    for data, model, dd, dm, md, mm in rows:
-        before_data, before_model = dd, dm
-        came = 0
-        if gap + md < before_data:
-            before_data, came = gap + md, 1
-        if gap + mm < before_model:
-            before_model, came = gap + mm, came + 2
-        to_data += before_data + data
-        gap = before_model + model - before_data - data
-        came_from.append(came)
-    choice = 1 if gap < 0 else 0
-    objective = to_data + (gap if choice else 0)
-    assignment = bytearray([choice])
-    for came in reversed(came_from[1:]):
-        choice = came >> choice & 1
-        assignment.append(choice)
-    assignment.reverse()
-    return objective, tuple(assignment)
+
+    def __init__(self) -> None:
+        self._to_data = self._gap = 0
+        self._came_from = bytearray()  # bit 0: model before data; bit 1: model before model
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Go on by a row a layer.
+
+        A row has its node's costs of data and model, then of the edge before it dp-dp,
+        dp-mp, mp-dp and mp-mp: zeros where a chain begins.
+        """
+        to_data, gap, came_from = self._to_data, self._gap, self._came_from
+        for data, model, dd, dm, md, mm in rows:
+            before_data, before_model = dd, dm
+            came = 0
+            if gap + md < before_data:
+                before_data, came = gap + md, 1
+            if gap + mm < before_model:
+                before_model, came = gap + mm, came + 2
+            to_data += before_data + data
+            gap = before_model + model - before_data - data
+            came_from.append(came)
+        self._to_data, self._gap = to_data, gap
+
+    def best(self) -> tuple[int, bytes]:
+        """Return the least cost, and the canonical assignment that has it."""
+        choice = 1 if self._gap < 0 else 0
+        objective = self._to_data + (self._gap if choice else 0)
+        assignment = bytearray([choice])
+        for came in reversed(self._came_from[1:]):
+            choice = came >> choice & 1
+            assignment.append(choice)
+        assignment.reverse()
+        return objective, bytes(assignment)
 
 
 def _rows(table: CostTable, clock: _Clock) -> Iterator[Row]:

@@ -9,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from hypar_opt.costs.table import CostTable, chain_ends
-from hypar_opt.partition import check_claim
+from hypar_opt.costs.base import Thresholds
+from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
+from hypar_opt.partition import check_claim, threshold_tables
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -35,7 +37,7 @@ def every_assignment(table: CostTable) -> list[tuple[int, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-@given(table=tables())
+@given(table=tables(longest=8))
 def test_an_answer_is_the_canonical_optimum_or_claims_none(name: str, table: CostTable) -> None:
     solver: Solver = SOLVERS[name]()
     if solver.accepts(table) is not None:
@@ -89,6 +91,24 @@ def test_dynamic_programming_is_the_same_in_blocks_of_any_size(table: CostTable)
             patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)
             in_blocks = solver.solve(table, SolverOptions())
         assert in_blocks == solver.solve(table, SolverOptions())
+
+
+@given(tables(longest=8), st.integers(1, 4))
+def test_thresholds_are_answered_the_same_in_blocks_of_any_size(
+    table: CostTable, levels: int
+) -> None:
+    if table.is_chain and table.choices == 2:
+        data, model = table.node.T.tolist()
+        dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
+        ends = [(int(u), int(v)) for u, v in table.ends]
+        thresholds = Thresholds(data, model, ends, (dd, dm, md, mm))
+        whole = DynamicProgramming().solve_thresholds(thresholds, levels, SolverOptions())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)
+            blocks = DynamicProgramming().solve_thresholds(thresholds, levels, SolverOptions())
+        assert blocks == whole
+        free = side_by_side(threshold_tables(thresholds, levels))
+        assert whole == DynamicProgramming().solve(free, SolverOptions())
 
 
 @pytest.mark.parametrize("name", SOLVERS)
