@@ -278,8 +278,9 @@ def _ask_cbc(
         caller.writesol(first, problem, columns, {x: names[x] for x in start}, rows)
         command += ["-mips", str(first)]
     settings = {
-        # In one table of some thousands, CBC's preprocessing cuts off the optimum.
+        # Under a capacity, in one table of thousands, either of them cuts off the optimum.
         "preprocess": "off",
+        "gomory": "off",
         "timeMode": "elapsed",
         "sec": options.time_limit,
         "ratio": options.gap,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hypar_opt.documents import write_whole
+from hypar_opt.documents import check_writable, write_whole
 from hypar_opt.errors import HyparError, InputError, RefusedError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -77,13 +77,15 @@ class ConstraintProgram:
 
         search = _Search(table, options)
         log: list[str] = []
-        search.solver.log_callback = log.append if options.log else None
+        if options.log is not None:
+            check_writable(options.log)
+            search.solver.log_callback = log.append
         try:
             result = search.cheapest()
             if result.status is Status.OPTIMAL:
                 result = search.canonical(result)
         finally:
-            if options.log:
+            if options.log is not None:
                 write_whole(options.log, "".join(f"{line}\n" for line in log))
         versions = {"ortools": ortools.__version__}  # type: ignore[attr-defined]
         return replace(result, statistics=search.program.statistics(), versions=versions)
@@ -244,16 +246,18 @@ class _Search:
         self._table, self._options = table, options
         limit = options.time_limit
         self._end = None if limit is None else time.monotonic() + limit
-        self.solver = _solver(options)
+        self.solver = configured(options)
         self.program = Program(table)
         self.model = self.program.model()
         if options.export is not None:
             _export(self.model, options.export)
-        start = self._start()
-        for row, choice in zip(self.program.choice, start, strict=False):
-            for column, x in enumerate(row):
-                if x is not None and x >= 0:
-                    self._hint(x, column == choice)
+        start = {
+            x: column == choice
+            for row, choice in zip(self.program.choice, self._start(), strict=False)
+            for column, x in enumerate(row)
+            if x is not None and x >= 0
+        }
+        self._hint(list(start), list(start.values()))
 
     def _start(self) -> Sequence[int]:
         """Return the assignment to start from, empty for none."""
@@ -271,9 +275,10 @@ class _Search:
     def _seconds_left(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
-    def _hint(self, variable: int, value: int) -> None:
-        self.model.proto.solution_hint.vars.append(variable)
-        self.model.proto.solution_hint.values.append(value)
+    def _hint(self, variables: Sequence[int], values: Sequence[int]) -> None:
+        self.model.clear_hints()
+        self.model.proto.solution_hint.vars.extend(variables)
+        self.model.proto.solution_hint.values.extend(values)
 
     def cheapest(self) -> SolveResult:
         """Minimise the cost; what is claimed is counted in whole numbers."""
@@ -354,9 +359,7 @@ class _Search:
         if response.status == cp_model.MODEL_INVALID:
             raise HyparError(f"CP-SAT: {response.solution_info or self.model.validate()}")
         if response.status != cp_model.INFEASIBLE and response.solution:
-            self.model.clear_hints()
-            for variable, value in enumerate(response.solution):
-                self._hint(variable, value)
+            self._hint(range(len(response.solution)), list(response.solution))
         return response
 
     def _assignment(self, response: Any) -> tuple[int, ...]:
@@ -385,7 +388,8 @@ class _Search:
         return None if left is None else "time limit"
 
 
-def _solver(options: SolverOptions) -> CpSolver:
+def configured(options: SolverOptions) -> CpSolver:
+    """Return CP-SAT's solver with the parameters that the options ask for."""
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
@@ -432,12 +436,8 @@ def _export(model: Any, path: Path) -> None:
     """Write the model whole or not at all: binary, or text for ``.pbtxt``."""
     if path.suffix not in (".pb", ".pbtxt"):
         raise InputError("cpsat writes a model as .pb, or as .pbtxt for text", file=str(path))
-    target = path.resolve()
-    try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as place:
-            draft = Path(place, target.name)
-            if not model.export_to_file(str(draft)):
-                raise OSError(0, "CP-SAT could not write its model")
-            draft.replace(target)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
+    with tempfile.TemporaryDirectory() as place:
+        draft = Path(place, "model").with_suffix(path.suffix)
+        if not model.export_to_file(str(draft)):
+            raise InputError("CP-SAT could not write its model", file=str(path))
+        write_whole(path, draft.read_bytes())

@@ -1,0 +1,368 @@
+"""CP-SAT: its model's size, its exactness, the truth about its limits, and its files."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.cp_sat import LARGEST_SUM, ConstraintProgram, Program
+from tests.strategies import tables
+
+Answer = tuple[int, tuple[int, ...]]
+
+
+def cheapest(table: CostTable) -> Answer | None:
+    """Cost and assignment of the canonical optimum, of all that are allowed and fit."""
+    rows = []
+    for assignment in itertools.product(range(table.choices), repeat=table.layers):
+        taken = list(enumerate(assignment))
+        if table.allowed is not None and not all(table.allowed[at] for at in taken):
+            continue
+        loads = [0 if table.load is None else int(table.load[at]) for at in taken]
+        if table.capacity is not None and sum(loads) > table.capacity:
+            continue
+        cost = sum(int(table.node[at]) for at in taken)
+        for (u, v), edge in zip(table.ends.tolist(), table.edge, strict=True):
+            cost += int(edge[assignment[u], assignment[v]])
+        rows.append((cost, assignment))
+    return min(rows, key=lambda row: (row[0], row[1][::-1]), default=None)
+
+
+def solve(table: CostTable, **options: Any) -> SolveResult:
+    solver = ConstraintProgram()
+    assert solver.accepts(table) is None
+    return solver.solve(table, SolverOptions(**options))
+
+
+def assert_cheapest(table: CostTable, result: SolveResult) -> None:
+    answer = cheapest(table)
+    if answer is None:
+        assert (result.status, result.assignment) == (Status.INFEASIBLE, None)
+        return
+    cost, assignment = answer
+    assert result.status is Status.OPTIMAL
+    assert (result.objective, result.bound, result.assignment) == (cost, cost, assignment)
+    assert result.stopped_by is None
+
+
+def random_table(
+    layers: int, choices: int, largest: int, ends: Any = None, seed: int = 0
+) -> CostTable:
+    random = np.random.default_rng(seed)
+    ends = chain_ends(layers) if ends is None else np.array(ends)
+    node = random.integers(0, largest + 1, (layers, choices))
+    return CostTable(node, random.integers(0, largest + 1, (len(ends), choices, choices)), ends)
+
+
+def dense(layers: int, choices: int = 2) -> CostTable:
+    """A third of all pairs of layers have an edge: no relaxation is tight."""
+    random = np.random.default_rng(3)
+    pairs = [pair for pair in itertools.combinations(range(layers), 2) if random.random() < 0.3]
+    return random_table(layers, choices, 1000, pairs)
+
+
+@settings(max_examples=150)
+@given(table=tables(longest=6))
+def test_the_answer_is_the_canonical_optimum_on_any_graph_mask_and_capacity(
+    table: CostTable,
+) -> None:
+    assert_cheapest(table, solve(table))
+
+
+@settings(max_examples=30)
+@given(table=tables(longest=5, largest=2**44))
+def test_large_costs_are_exact(table: CostTable) -> None:
+    assert_cheapest(table, solve(table))
+
+
+@given(table=tables(longest=4))
+def test_costs_beyond_int64_are_exact_where_a_common_factor_leaves_little(
+    table: CostTable,
+) -> None:
+    node, edge = table.node.astype(object) * 2**70 + 2**90, table.edge.astype(object) * 2**70
+    beyond = replace(table, node=node, edge=edge)
+    assert_cheapest(beyond, solve(beyond))
+
+
+@pytest.mark.parametrize("choices", [2, 3])
+def test_ties_of_many_layers_are_settled_from_the_last_layer_back(choices: int) -> None:
+    # Neighbours should differ: of the ways to do that, the last layer is at its first choice.
+    edge = np.broadcast_to(np.eye(choices, dtype=np.int64), (89, choices, choices))
+    table = CostTable(np.zeros((90, choices), np.int64), edge, chain_ends(90))
+    assert solve(table).assignment == (1, 0) * 45
+
+
+def test_a_triangle_is_solved_with_each_edge_pulling_its_own_way() -> None:
+    for seed in range(8):
+        ends = [(0, 1), (0, 2), (1, 2)]
+        for table in (random_table(3, 2, 9, ends, seed), random_table(3, 3, 9, ends, seed)):
+            assert_cheapest(table, solve(table))
+
+
+def test_a_capacity_of_gigabytes_keeps_the_optimum() -> None:
+    # CP-SAT 9.15, left to itself, proves 1 to be the optimum: or-tools issue 5293.
+    node, edge = np.zeros((4, 4), np.int64), np.zeros((3, 4, 4), np.int64)
+    node[0, 0] = edge[1, 3, 3] = edge[2, 3, 3] = 1
+    load = np.zeros((4, 4), np.int64)
+    load[0, 1:] = 870477026, 874952491, 857653775
+    load[1, 2], load[2, 1], load[3, 1] = 953350101, 568317712, 926501136
+    ends = np.array([[0, 1], [0, 3], [1, 2]])
+    table = CostTable(node, edge, ends, load=load, capacity=3231615314)
+    assert_cheapest(table, solve(table))
+
+
+def test_a_layer_that_may_take_nothing_and_a_capacity_below_the_least_are_infeasible() -> None:
+    for choices in (2, 3):
+        table = random_table(3, choices, 5)
+        allowed = np.ones((3, choices), bool)
+        allowed[1] = False
+        assert solve(replace(table, allowed=allowed)).status is Status.INFEASIBLE
+        load = np.full((3, choices), 4)
+        assert solve(replace(table, load=load, capacity=11)).status is Status.INFEASIBLE
+        assert solve(replace(table, load=load, capacity=12)).status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("pair", "columns", "rows", "nonzeros"),
+    [
+        ([[0, 3], [3, 1]], 5 + 4, 2 * 4, 4 * 4),  # two implications of a threshold
+        ([[3, 0], [1, 3]], 5 + 4, 4, 3 * 4),  # one clause of both ends and what they cost
+        ([[0, 2], [3, 5]], 5, 0, 0),  # the ends cost what they cost apart
+    ],
+)
+def test_two_choices_take_a_variable_a_layer_and_one_an_edge_that_interacts(
+    pair: list[list[int]], columns: int, rows: int, nonzeros: int
+) -> None:
+    table = CostTable(np.arange(10).reshape(5, 2), np.array([pair] * 4), chain_ends(5))
+    statistics = solve(table).statistics
+    assert statistics == {"columns": columns, "rows": rows, "nonzeros": nonzeros}
+
+
+def test_three_choices_take_a_variable_a_choice_and_one_a_transition() -> None:
+    table = random_table(5, 3, 100)
+    sizes = {"columns": 5 * 3 + 4 * 9, "rows": 5 + 4 * 6, "nonzeros": 5 * 3 + 4 * 6 * 4}
+    assert solve(table).statistics == sizes
+    allowed = np.ones((5, 3), bool)
+    allowed[0, 1] = False
+    fewer = {"columns": sizes["columns"] - 4, "rows": sizes["rows"] - 1}
+    statistics = solve(replace(table, allowed=allowed)).statistics
+    assert {name: statistics[name] for name in fewer} == fewer
+    load = np.ones((5, 3), np.int64) + np.eye(5, 3, dtype=np.int64)
+    limited = solve(replace(table, load=load, capacity=6)).statistics
+    assert (limited["rows"], limited["nonzeros"]) == (sizes["rows"] + 1, sizes["nonzeros"] + 15)
+
+
+def test_a_second_run_finds_the_same() -> None:
+    table = dense(15, 3)
+    first, second = solve(table), solve(table)
+    assert (first.assignment, first.objective) == (second.assignment, second.objective)
+    assert (first.statistics, first.versions) == (second.statistics, second.versions)
+    assert "ortools" in first.versions
+    for options in ({"seed": 7}, {"threads": 2}, {"hint": True}, {"warm_start": (2,) * 15}):
+        assert solve(table, **options).assignment == first.assignment
+
+
+def test_a_hint_from_dynamic_programming_and_a_warm_start_keep_the_answer() -> None:
+    table = replace(random_table(6, 3, 4), load=np.arange(18).reshape(6, 3), capacity=50)
+    answer = solve(table).assignment
+    assert answer is not None
+    assert solve(table, hint=True).assignment == answer
+    assert solve(table, warm_start=answer).assignment == answer
+    assert solve(table, warm_start=(2,) * 6).assignment == answer  # more than the capacity
+    for start in ((0,) * 5, (3,) * 6):
+        with pytest.raises(HyparError, match="a warm start should have one of the choices"):
+            solve(table, warm_start=start)
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.05, 0.6])
+def test_a_time_limit_is_kept_and_told(limit: float) -> None:
+    table = dense(60)
+    started = time.monotonic()
+    result = solve(table, time_limit=limit)
+    assert time.monotonic() - started < limit + 3  # measured: a few milliseconds
+    assert result.stopped_by == "time limit"
+    if result.assignment is None:
+        assert (result.status, result.objective) == (Status.NO_ANSWER, None)
+    else:
+        assert result.status is Status.FEASIBLE
+        assert result.bound is not None
+        assert result.objective is not None
+        assert result.bound < result.objective
+
+
+def test_a_limit_among_the_parameters_is_told_apart() -> None:
+    result = solve(dense(40), parameters={"max_deterministic_time": "0.2"})
+    assert result.status in {Status.FEASIBLE, Status.NO_ANSWER}
+    assert result.stopped_by == "solver option"
+
+
+def test_a_gap_that_was_asked_for_is_no_optimum() -> None:
+    result = solve(dense(40), gap=0.5)
+    assert (result.status, result.stopped_by) == (Status.FEASIBLE, "gap")
+    assert result.objective is not None
+    assert result.bound is not None
+    assert 0 < result.objective - result.bound <= result.objective / 2
+
+
+@pytest.mark.parametrize("suffix", [".pb", ".pbtxt"])
+@pytest.mark.parametrize("choices", [2, 3])
+def test_the_exported_model_has_the_same_optimum(suffix: str, choices: int, tmp_path: Path) -> None:
+    table = random_table(6, choices, 10**6, seed=choices)
+    load = np.random.default_rng(0).integers(0, 10, (6, choices))
+    table = replace(table, load=load, capacity=25)
+    file = tmp_path / f"model{suffix}"
+    result = solve(table, export=file)
+    assert_cheapest(table, result)
+    assert list(tmp_path.iterdir()) == [file]
+    assert optimum(file) == result.objective
+
+
+def optimum(file: Path) -> int:
+    """Read a model and solve it, knowing nothing of how it was made."""
+    from google.protobuf import text_format
+    from ortools.sat import cp_model_pb2
+    from ortools.sat.python import cp_model
+
+    text = file.read_bytes().decode() if file.suffix == ".pbtxt" else ""
+    if not text:
+        message = cp_model_pb2.CpModelProto()
+        message.ParseFromString(file.read_bytes())
+        text = text_format.MessageToString(message)
+    model = cp_model.CpModel()
+    assert model.proto.parse_text_format(text)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return round(solver.objective_value)
+
+
+def test_an_export_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    table = random_table(4, 2, 9)
+    with pytest.raises(InputError, match=r"model.lp: cpsat writes a model as .pb"):
+        solve(table, export=tmp_path / "model.lp")
+    with pytest.raises(InputError, match="nowhere"):
+        solve(table, export=tmp_path / "nowhere" / "model.pb")
+    (tmp_path / "model.pb").mkdir()
+    with pytest.raises(InputError, match="folder"):
+        solve(table, export=tmp_path / "model.pb")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pb"]
+
+
+def test_the_log_goes_to_its_file_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    solve(random_table(5, 3, 9), log=tmp_path / "log")
+    assert "CP-SAT" in (tmp_path / "log").read_text()
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(InputError, match="nowhere"):
+        solve(random_table(5, 3, 9), log=tmp_path / "nowhere" / "log")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"linearisation_level": "1"}, "no parameter 'linearisation_level' .* linearization_level"),
+        ({"subsolvers": "core"}, "no parameter 'subsolvers' that takes one value"),
+        ({"linearization_level": "high"}, "should be a whole number, got 'high'"),
+        ({"linearization_level": str(2**40)}, "should be a whole number"),
+        ({"max_deterministic_time": "-1"}, "max_deterministic_time must be non-negative"),
+        ({"cp_model_presolve": "no"}, "should be true, false, got 'no'"),
+        ({"search_branching": "FIXED"}, "should be .*FIXED_SEARCH.*, got 'FIXED'"),
+        ({"num_workers": "2"}, "num_workers is here the option threads"),
+        ({"presolve_inclusion_work_limit": "9"}, "issue 5293"),
+    ],
+)
+def test_a_parameter_is_refused_by_name(parameters: dict[str, str], message: str) -> None:
+    with pytest.raises(HyparError, match=message):
+        solve(random_table(3, 2, 9), parameters=parameters)
+
+
+def test_parameters_reach_the_solver(tmp_path: Path) -> None:
+    table = random_table(8, 3, 9)
+    parameters = {
+        "cp_model_presolve": "false",
+        "search_branching": "FIXED_SEARCH",
+        "linearization_level": "0",
+        "random_branches_ratio": "0.5",
+    }
+    assert_cheapest(table, solve(table, parameters=parameters, log=tmp_path / "log"))
+    log = (tmp_path / "log").read_text()
+    assert "search_branching: FIXED_SEARCH" in log
+    assert "cp_model_presolve: false" in log
+
+
+def test_what_could_pass_64_bits_is_refused_with_what_would_do() -> None:
+    solver = ConstraintProgram()
+    table = CostTable(np.array([[0, LARGEST_SUM], [0, 1]]), np.zeros((1, 2, 2), int), chain_ends(2))
+    assert "64 bits, and these costs" in (solver.accepts(table) or "")
+    assert "dp" in (solver.accepts(table) or "")
+    assert solver.accepts(replace(table, node=table.node // 8)) is None
+    load = np.array([[0, LARGEST_SUM], [0, LARGEST_SUM]])
+    heavy = replace(table, node=table.node // 8, load=load, capacity=LARGEST_SUM)
+    assert "these loads" in (solver.accepts(heavy) or "")
+    assert "literals" in (solver.accepts(random_table(20, 200, 1)) or "")
+
+
+PROCESS = """
+import sys
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.cp_sat import ConstraintProgram
+assert "ortools" not in sys.modules
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tests.solvers.test_cp_sat import dense
+table = dense({layers}, 3)
+print("ready", flush=True)
+try:
+    result = ConstraintProgram().solve(table, SolverOptions())
+except KeyboardInterrupt:
+    sys.exit(130)
+print(result.status, flush=True)
+"""
+
+
+def process(layers: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PROCESS.format(layers=layers)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_no_warning_in_a_process_where_warnings_are_errors() -> None:
+    with process(layers=5) as child:
+        assert child.communicate(timeout=60) == ("ready\noptimal\n", "")
+
+
+def test_an_interrupt_ends_a_process_within_two_seconds() -> None:
+    with process(layers=40) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(1)  # well into the search
+        assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        try:
+            assert child.wait(timeout=2) == 130
+        finally:
+            child.kill()
+
+
+def test_the_model_counts_as_the_table_does() -> None:
+    table = random_table(4, 2, 50)
+    program = Program(table)
+    assert program.unit * sum(program.weights) > 0
+    doubled = Program(replace(table, node=2 * table.node, edge=2 * table.edge))
+    assert (doubled.weights, doubled.unit) == (program.weights, 2 * program.unit)
