@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -232,6 +233,8 @@ def check_writable(path: str | Path) -> None:
         if str(target).startswith(("/dev/std", "/dev/fd", "/proc/")) or str(path) == "-":
             problem = "should be a file; --json prints to standard output"
             raise InputError(problem, file=str(path))
+        with suppress(FileNotFoundError):
+            target.stat()  # a loop of links, a name too long: the system says which
         if not str(path) or target.is_dir():
             raise InputError("should be a file, not a folder", file=str(path))
         folder = target.resolve().parent
@@ -239,6 +242,5 @@ def check_writable(path: str | Path) -> None:
             raise InputError(f"there is no folder {str(folder)!r}", file=str(path))
         if not os.access(target if target.exists() else folder, os.W_OK):
             raise InputError("cannot be written: Permission denied", file=str(path))
-    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
-        reason = getattr(error, "strerror", None) or "a loop of links"
-        raise InputError(f"cannot be written: {reason}", file=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
