@@ -19,7 +19,7 @@ from hypar_opt.pipeline import named, shapes_of, solve
 from hypar_opt.plan import Plan, json_number
 from hypar_opt.solvers.base import SolverOptions
 
-MOST_STEPS = 2**24
+MOST_STEPS = 2**21
 """Steps between states, times plans asked for, that the best plans may take."""
 
 
