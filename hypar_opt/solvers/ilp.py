@@ -199,7 +199,7 @@ def _claim(
     if answer.proven and answer.objective is not None:
         told.append(answer.objective)
     # Rounded up, since costs are whole; but first down, for the digits that a log leaves off.
-    whole = [math.ceil(number - 1e-9 * abs(number) - 1e-6) for number in told if number > -1e30]
+    whole = [math.ceil(number - 1e-9 * abs(number) - 1e-6) for number in told if abs(number) < 1e30]
     bound = max((number for number in whole if number <= relative), default=None)
     agrees = answer.objective is not None and abs(answer.objective - relative) < 0.5
     if answer.proven and agrees:
