@@ -194,3 +194,14 @@ def test_no_warning_is_raised_under_dash_w_error(name: str) -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("backend", ["cbc", "highs"])
+def test_one_unit_in_10_to_the_11_decides(backend: str) -> None:
+    """Scaled towards 1 the difference would be below every tolerance: it is not scaled."""
+    unit = 10**11
+    edge = np.array([[[unit, 5 * unit], [5 * unit, unit - 1]]])
+    table = CostTable(np.zeros((2, 2), np.int64), edge, chain_ends(2))
+    result = SOLVERS["ilp"]().solve(table, SolverOptions(backend=backend))
+    assert (result.assignment, result.objective) == ((1, 1), unit - 1)
+    assert result.status is Status.OPTIMAL
