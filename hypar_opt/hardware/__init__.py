@@ -1,0 +1,1 @@
+"""Accelerators, and the array that they make on a topology."""

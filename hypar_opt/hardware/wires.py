@@ -1,0 +1,255 @@
+"""An array's links, the routes over them, and what a level's exchange gets of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+
+from hypar_opt.errors import HyparError
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link between two nodes, each an accelerator or a switch.
+
+    Parameters
+    ----------
+    bytes_per_second
+        Of each direction if ``full_duplex``, else of both together.
+    latency
+        Seconds that a message takes to cross it.
+    """
+
+    source: Hashable
+    target: Hashable
+    bytes_per_second: Fraction
+    latency: Fraction
+    full_duplex: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+@dataclass(frozen=True)
+class Route:
+    """All shortest paths from one accelerator to another, each with the same share.
+
+    Parameters
+    ----------
+    channels, shares
+        What of a byte crosses each channel; the shares add up to ``hops``.
+    latency
+        Seconds of the slowest of the paths, its links added up.
+    hops
+        Links of each path.
+    """
+
+    channels: tuple[int, ...]
+    shares: tuple[Fraction, ...]
+    latency: Fraction
+    hops: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one halving of the array gives the pairwise exchange across it.
+
+    Every accelerator sends to the one whose number differs in one bit, all at once, and as
+    many bytes.
+
+    Parameters
+    ----------
+    seconds_per_byte
+        Of the exchange's bytes, those of all accelerators added up.
+    latency
+        Seconds of the slowest message.
+    hops
+        Links that a byte crosses, on average.
+    """
+
+    seconds_per_byte: Fraction
+    latency: Fraction
+    hops: Fraction
+
+
+class Wires:
+    """A graph of accelerators, switches and links, with its routes.
+
+    A full-duplex link has a channel a direction, a half-duplex one a single channel. Traffic
+    between two accelerators is spread over all shortest paths (in links), evenly.
+
+    Parameters
+    ----------
+    graph
+        Accelerators are the nodes 0 .. N - 1, whatever else is a switch. Edges carry
+        ``bytes_per_second``, ``latency`` (Fractions) and ``full_duplex``.
+
+    Raises
+    ------
+    HyparError
+        If accelerators are no power of two, not numbered from 0, or not all connected.
+    """
+
+    def __init__(self, graph: nx.Graph[Any]) -> None:
+        self.graph = graph
+        self.accelerators = sum(isinstance(node, int) for node in graph)
+        if self.accelerators & (self.accelerators - 1) or not self.accelerators:
+            raise HyparError(
+                f"the number of accelerators should be a power of two, got {self.accelerators}"
+            )
+        if not all(number in graph for number in range(self.accelerators)):
+            raise HyparError("accelerators should be numbered 0, 1, 2, ...")
+        reached = nx.node_connected_component(graph, 0)
+        lost = next((number for number in range(self.accelerators) if number not in reached), None)
+        if lost is not None:
+            raise HyparError(f"accelerators should all be connected; no path from 0 to {lost}")
+        self.links = tuple(
+            Link(source, target, data["bytes_per_second"], data["latency"], data["full_duplex"])
+            for source, target, data in graph.edges(data=True)
+        )
+        self.channel_link: tuple[int, ...] = tuple(
+            place for place, link in enumerate(self.links) for _ in range(1 + link.full_duplex)
+        )
+        """The link of each channel."""
+        self._channel: dict[tuple[Any, Any], int] = {}
+        channel = 0
+        for link in self.links:
+            self._channel[link.source, link.target] = channel
+            channel += link.full_duplex
+            self._channel[link.target, link.source] = channel
+            channel += 1
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._splits: dict[int, Split] = {}
+        self._ways: dict[int, tuple[dict[Any, int], dict[Any, list[Any]], list[Any]]] = {}
+
+    @property
+    def levels(self) -> int:
+        """Halvings down to one accelerator."""
+        return self.accelerators.bit_length() - 1
+
+    @cached_property
+    def capacities(self) -> tuple[Fraction, ...]:
+        """Bytes a second of each channel."""
+        return tuple(self.links[place].bytes_per_second for place in self.channel_link)
+
+    def route(self, source: int, target: int) -> Route:
+        """Return the route between two accelerators."""
+        if (source, target) not in self._routes:
+            path = self._path_of_tree(source, target) if self._is_tree else None
+            self._routes[source, target] = (
+                self._shortest(source, target) if path is None else self._along(path)
+            )
+        return self._routes[source, target]
+
+    def split(self, bit: int) -> Split:
+        """Return what the halving by one bit of the accelerators' numbers gives an exchange.
+
+        The most loaded channel decides: no flow over it gets more than its share of it until
+        all are done, and every other flow gets as much or more.
+        """
+        if bit not in self._splits:
+            loads = [Fraction()] * len(self.channel_link)
+            routes = [self.route(n, n ^ 1 << bit) for n in range(self.accelerators)]
+            for route in routes:
+                for channel, share in zip(route.channels, route.shares, strict=True):
+                    loads[channel] += share
+            slowest = max(
+                load / capacity for load, capacity in zip(loads, self.capacities, strict=True)
+            )
+            self._splits[bit] = Split(
+                seconds_per_byte=slowest / self.accelerators,
+                latency=max(route.latency for route in routes),
+                hops=Fraction(sum(route.hops for route in routes), self.accelerators),
+            )
+        return self._splits[bit]
+
+    @cached_property
+    def _is_tree(self) -> bool:
+        return nx.is_tree(self.graph)
+
+    @cached_property
+    def _parents(self) -> dict[Any, tuple[Any, int]]:
+        """Each node's parent and depth, of a tree, its root being accelerator 0."""
+        parents: dict[Any, tuple[Any, int]] = {0: (None, 0)}
+        for parent, child in nx.bfs_edges(self.graph, 0):
+            parents[child] = parent, parents[parent][1] + 1
+        return parents
+
+    def _path_of_tree(self, source: int, target: int) -> list[Any]:
+        parents = self._parents
+        up: list[Any] = [source]
+        down: list[Any] = [target]
+        while up[-1] != down[-1]:
+            if parents[up[-1]][1] >= parents[down[-1]][1]:
+                up.append(parents[up[-1]][0])
+            else:
+                down.append(parents[down[-1]][0])
+        return [*up, *down[-2::-1]]
+
+    def _along(self, path: Iterable[Any]) -> Route:
+        nodes = list(path)
+        steps = list(zip(nodes, nodes[1:], strict=False))
+        channels = tuple(self._channel[step] for step in steps)
+        latency = sum((self.links[self.channel_link[c]].latency for c in channels), Fraction())
+        return Route(channels, (Fraction(1),) * len(steps), latency, len(steps))
+
+    def _shortest(self, source: int, target: int) -> Route:
+        """Count the shortest paths from the source once, and walk back from the target.
+
+        Of the traffic that passes a node, each predecessor has carried as much as there are
+        paths through it.
+        """
+        paths, before, order = self._ways_from(source)
+        passing = {target: Fraction(1)}
+        shares: dict[int, Fraction] = {}
+        reached = dict.fromkeys(paths, 0)
+        for node in order:
+            for previous in before[node]:
+                reached[node] = reached[previous] + 1
+        for node in reversed(order):
+            if node not in passing:
+                continue
+            for previous in before[node]:
+                part = passing[node] * Fraction(paths[previous], paths[node])
+                passing[previous] = passing.get(previous, Fraction()) + part
+                shares[self._channel[previous, node]] = part
+        slowest: dict[Any, Fraction] = {source: Fraction()}
+        for node in order:
+            if node in passing and before[node]:
+                slowest[node] = max(
+                    slowest[previous]
+                    + self.links[self.channel_link[self._channel[previous, node]]].latency
+                    for previous in before[node]
+                )
+        return Route(tuple(shares), tuple(shares.values()), slowest[target], reached[target])
+
+    def _ways_from(self, source: int) -> tuple[dict[Any, int], dict[Any, list[Any]], list[Any]]:
+        """Return, from one source, the number of shortest paths to each node, the nodes before
+        it on them, and the nodes in the order of their distance.
+        """
+        if source not in self._ways:
+            distance = {source: 0}
+            paths = {source: 1}
+            before: dict[Any, list[Any]] = {source: []}
+            queue: deque[Any] = deque([source])
+            order = []
+            while queue:
+                node = queue.popleft()
+                order.append(node)
+                for neighbour in self.graph[node]:
+                    if neighbour not in distance:
+                        distance[neighbour] = distance[node] + 1
+                        paths[neighbour], before[neighbour] = 0, []
+                        queue.append(neighbour)
+                    if distance[neighbour] == distance[node] + 1:
+                        paths[neighbour] += paths[node]
+                        before[neighbour].append(node)
+            self._ways[source] = paths, before, order
+        return self._ways[source]
