@@ -27,10 +27,10 @@ def readable_bytes(count: float) -> str:
 def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     """Return the reading whose plan moves the fewest bytes when run, and those bytes.
 
-    None unless the plan would move more, when run, than Data Parallelism.
+    None unless a plan for fewest bytes would move more, when run, than Data Parallelism.
     """
     moved = plan.cost.executed_bytes
-    if moved is None or moved <= plan.cost.data_parallel_bytes:
+    if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
         return None
     asked = dict(plan.problem) | {"choices": plan.choices[:OUTPUT], "level_weights": ()}
     executed: dict[str, int | float] = {}
@@ -43,7 +43,9 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
 
 def joint_optimum(plan: Plan) -> Plan | None:
     """Return the cheapest plan over all levels together; None where that is too much to look up."""
-    alike = len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
+    alike = (
+        plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
+    )
     if (not alike or plan.constraints.any) and len(plan.choices) ** plan.levels > MOST_STATES:
         return None
     try:

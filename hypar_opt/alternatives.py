@@ -59,7 +59,9 @@ def regrets(plan: Plan, progress: Progress = lambda done, of: None) -> list[Regr
                 plan.network.description,
                 solver=plan.solver.name,
                 search=plan.solver.search,
-                options=SolverOptions(**plan.solver.options.model_dump(exclude={"warm_start"})),
+                options=SolverOptions(
+                    **plan.solver.options.model_dump(exclude={"warm_start", "simulate"})
+                ),
                 **dict(plan.problem) | {"constraints": constraints},
             )
             extra = other.cost.total - plan.cost.total
@@ -94,11 +96,15 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     """
     problem = plan.problem
     shapes = shapes_of(plan.network.description, problem.batch)
-    cost, limits = COSTS["bytes"].asked(problem), Limits(problem, shapes)
+    cost, limits = COSTS[problem.cost].asked(problem, shapes), Limits(problem, shapes)
     if limits.couple_layers:
         raise RefusedError("--best takes no --memory: it compares layers one after the other")
     pins = map(Pin.parse, problem.constraints.fix)
-    alike = len(set(problem.level_weights)) <= 1 and all(pin.level is None for pin in pins)
+    alike = (
+        problem.cost == "bytes"
+        and len(set(problem.level_weights)) <= 1
+        and all(pin.level is None for pin in pins)
+    )
     states = canonical_states(problem.levels, cost.choices)
     orders = 2 ** max(problem.levels - 1, 0) if alike else 1
     if len(states) ** 2 * orders * number > MOST_STEPS:

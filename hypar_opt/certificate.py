@@ -114,7 +114,7 @@ def tables_of(plan: Plan) -> list[CostTable]:
     Each is a chain, or chains side by side, whose forbidden choices are priced out.
     """
     shapes = Shapes.of(layer_graph(plan.network.description), plan.batch)
-    cost = COSTS["bytes"].asked(plan.problem)
+    cost = COSTS[plan.cost.kind].asked(plan.problem, shapes)
     limits = Limits(plan, shapes)
     if plan.levels == 0:
         return []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.errors import HyparError
 from hypar_opt.parallelism import Parallelism
@@ -173,19 +174,13 @@ class Limits:
     def load(self, counts: Counts) -> Integers:
         """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
 
-        ``counts`` are its choices over all levels. Its shard is W / 2^(m+o) weights, as many
-        gradients and the optimizer's state for each; A / 2^(d+m) of its input and F' / 2^(d+o)
-        of its output before pooling, feature map and error of both. Times 2^levels all are
-        whole numbers.
+        ``counts`` are its choices over all levels.
         """
-        data, model, output = (*counts, 0)[:3]
-        shapes, size, levels = self._shapes, self._element_bytes, self._levels
-        weights = np.array(shapes.weights, object) << (levels - model - output)
-        reads = np.array(shapes.inputs, object) << (levels - data - model)
-        writes = np.array(shapes.outputs, object) << (levels - data - output)
-        each = 2 * size + self._constraints.optimizer_bytes(size)
-        load: Integers = each * weights + 2 * size * (reads + writes)
-        return load
+        taken: Integers = np.broadcast_to(
+            np.array(counts, object)[:, None], (len(counts), len(self._shapes.layers))
+        )
+        state = self._constraints.optimizer_bytes(self._element_bytes)
+        return memory_load(self._shapes, taken, self._levels, self._element_bytes, state)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         memory = self._constraints.memory

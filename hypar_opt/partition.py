@@ -96,7 +96,7 @@ def levelwise(search: Search) -> Partition:
     Raises
     ------
     RefusedError
-        If the solver does not take a table or an option.
+        If the solver does not take a table or an option, or a charge is not one of a level.
     NoAnswerError
         If a limit left a table without an assignment.
     WrongClaimError
@@ -104,6 +104,8 @@ def levelwise(search: Search) -> Partition:
 
     Source: Algorithm 2.
     """
+    if search.solver.searches:
+        _refuse_final_shards(search)
     clock = _Tables(search, search.levels)
     splits = Splits.none(len(search.shapes.layers), search.cost.choices)
     results: list[SolveResult] = []
@@ -139,6 +141,15 @@ def joint(search: Search) -> Partition:
     if thresholds is not None and not search.limits.any:
         return _thresholds(search, thresholds)
     return _product_states(search)
+
+
+def _refuse_final_shards(search: Search) -> None:
+    """Refuse what the levels above the last would have to choose without knowing of."""
+    charged = search.cost.final_shards(search.shapes)
+    if charged is None and search.limits.couple_layers and search.cost.exchanged() is not None:
+        charged = "--memory"
+    if charged is not None:
+        raise RefusedError(f"{charged} depends on the final shards: it needs --search joint")
 
 
 def threshold_tables(thresholds: Thresholds, levels: int) -> list[CostTable]:

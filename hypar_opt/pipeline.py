@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ from hypar_opt.costs import COSTS
 from hypar_opt.documents import exists, read_text, validate
 from hypar_opt.errors import HyparError, InputError, RefusedError, UnknownNameError, WrongClaimError
 from hypar_opt.graph import layer_graph
+from hypar_opt.hardware.array import find_array
 from hypar_opt.limits import Limits
 from hypar_opt.network import Network, read_network
 from hypar_opt.partition import SEARCHES, Progress, Search
 from hypar_opt.plan import (
+    ArrayRecord,
+    Asked,
     NetworkRecord,
     Plan,
     Problem,
@@ -32,6 +36,11 @@ from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.hardware.wires import Split
+    from hypar_opt.parallelism import Parallelism
+
+MOST_ORDERS = 50_000
+"""Orders of an array's splits that are looked at; those that differ are solved for."""
 
 
 def find_network(network: str | Path | Network) -> Network:
@@ -64,6 +73,7 @@ def solve(
     search: str = "levelwise",
     options: SolverOptions | None = None,
     start: Plan | None = None,
+    place: bool = False,
     progress: Progress = lambda done, of: None,
     **asked: Any,
 ) -> Plan:
@@ -81,12 +91,16 @@ def solve(
         Limits and settings of the solver.
     start
         A plan of the same problem for the solver to start from.
+    place
+        Choose as well which of the array's splits is which level: the best of all orders
+        that its topology allows.
     progress
         Called with the number of tables solved, and of tables.
     **asked
         The fields of `Problem`: ``batch=256``, ``levels=4`` (0 to 64; 0 is one
         accelerator), ``reading="text"``, ``element_bytes=4``, ``inference=False``,
-        ``choices``, ``level_weights``, ``constraints``.
+        ``choices``, ``level_weights``, ``constraints``, ``cost="bytes"``; ``array``, a
+        preset's name, a path or an `Array`, which decides the levels, and ``placement``.
 
     Returns
     -------
@@ -104,15 +118,57 @@ def solve(
     >>> [[choice.value for choice in row] for row in plan.parallelism]
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
-    problem = validate(Problem, asked)
+    problem = problem_of(**asked)
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
-    method = SOLVERS[solver]()
     described = find_network(network)
-    options = options or SolverOptions()
+    solved = partial(
+        _solve, described, solver, search, options or SolverOptions(), start, progress=progress
+    )
+    return _placed(problem, solved, progress) if place else solved(problem)
 
+
+def _placed(problem: Problem, solved: Callable[..., Plan], progress: Progress) -> Plan:
+    """Solve for every order of the array's splits; of equals keep the first, the default.
+
+    Splits that give an exchange the same are one and the same to a plan.
+    """
+    if problem.array is None or problem.cost == "bytes":
+        raise HyparError("--place goes with --array and --cost time or energy")
+    array = problem.array.description
+    orders: dict[tuple[Split, ...], tuple[int, ...]] = {}
+    for count, order in enumerate(array.orders()):
+        if count >= MOST_ORDERS:
+            raise RefusedError(f"--place: {array.name} allows {MOST_ORDERS} orders or more")
+        orders.setdefault(tuple(map(array.wires.split, order)), order)
+    best: Plan | None = None
+    for done, order in enumerate(orders.values()):
+        progress(done, len(orders))
+        plan = solved(problem.model_copy(update={"placement": order}), progress=_silent)
+        if best is None or plan.cost.total < best.cost.total:
+            best = plan
+    progress(len(orders), len(orders))
+    assert best is not None
+    return best
+
+
+def _silent(done: int, of: int) -> None:
+    pass
+
+
+def _solve(
+    described: Network,
+    solver: str,
+    search: str,
+    options: SolverOptions,
+    start: Plan | None,
+    problem: Problem,
+    *,
+    progress: Progress,
+) -> Plan:
+    method = SOLVERS[solver]()
     shapes = shapes_of(described, problem.batch)
-    cost: CostModel = COSTS["bytes"].asked(problem)
+    cost: CostModel = COSTS[problem.cost].asked(problem, shapes)
     limits = Limits(problem, shapes)
     started = time.perf_counter()
     try:
@@ -122,30 +178,109 @@ def solve(
     except (RefusedError, WrongClaimError) as error:
         raise type(error)(f"solver {solver!r} on {described.name}: {error}") from None
     seconds = time.perf_counter() - started
-
-    priced = price(shapes, problem, partition.assignments)
     bound = None if partition.bound is None else json_number(partition.bound)
-    total = priced.total
+    return _priced(
+        described,
+        problem,
+        partition.assignments,
+        solver,
+        bound,
+        search=search,
+        status=partition.status.value,
+        scope=partition.scope,
+        stopped_by=partition.stopped_by,
+        seconds=seconds,
+        options=_settings(options, start),
+        statistics=tuple(dict(each) for each in partition.statistics),
+        versions={"hypar-opt": __version__, **partition.versions},
+    )
+
+
+def _priced(
+    described: Network,
+    problem: Problem,
+    rows: Sequence[Sequence[int]],
+    solver: str,
+    bound: float | None,
+    **record: Any,
+) -> Plan:
+    """Return a plan priced from its choices."""
+    shapes = shapes_of(described, problem.batch)
+    cost = price(shapes, problem, rows)
+    total = cost.total
+    gap = None if bound is None else (total - bound) / total if total else 0.0
     return Plan(
         network=NetworkRecord.of(described),
         layers=tuple(layer.name for layer in shapes.layers),
-        parallelism=named(partition.assignments, problem),
-        cost=priced,
-        solver=SolverRecord(
-            name=solver,
-            search=search,
-            status=partition.status.value,
-            scope=partition.scope,
-            bound=bound,
-            gap=None if bound is None else (total - bound) / total if total else 0.0,
-            stopped_by=partition.stopped_by,
-            seconds=seconds,
-            options=_settings(options, start),
-            statistics=tuple(dict(each) for each in partition.statistics),
-            versions={"hypar-opt": __version__, **partition.versions},
-        ),
-        **{name: getattr(problem, name) for name in Problem.model_fields if name != "reading"},
+        parallelism=named(rows, problem),
+        cost=cost,
+        solver=SolverRecord(name=solver, bound=bound, gap=gap, **record),
+        **{name: getattr(problem, name) for name in Asked.model_fields},
     )
+
+
+def plan_of(
+    plan: Plan,
+    parallelism: Sequence[Sequence[Parallelism]],
+    *,
+    bound: float,
+    considered: int,
+) -> Plan:
+    """Return another plan of a plan's problem, one of the ``considered`` best.
+
+    Parameters
+    ----------
+    bound
+        What the best of them costs: no plan costs less.
+    """
+    rows = [[plan.choices.index(choice) for choice in row] for row in parallelism]
+    priced = _priced(
+        plan.network.description,
+        plan.problem,
+        rows,
+        "dp",
+        bound,
+        search="joint",
+        status="feasible",
+        scope="joint",
+        stopped_by=None,
+        seconds=0.0,
+        options=SolverSettings(simulate=considered),
+        statistics=(),
+        versions={"hypar-opt": __version__},
+    )
+    if priced.cost.total > bound:
+        return priced
+    solver = priced.solver.model_copy(update={"status": "optimal"})
+    return priced.model_copy(update={"solver": solver})
+
+
+def problem_of(**asked: Any) -> Problem:
+    """Return what is asked of a search, validated; an array decides the levels.
+
+    ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
+    constraints is the array's capacity.
+
+    Raises
+    ------
+    HyparError
+        Naming what is wrong, and what would be right.
+    """
+    asked = {key: value for key, value in asked.items() if value is not None}
+    array = asked.get("array")
+    if array is not None:
+        if not isinstance(array, ArrayRecord):
+            array = ArrayRecord.of(find_array(array))
+        described = array.description
+        decided = {"levels": described.levels, "placement": described.placement}
+        asked = decided | asked | {"array": array}
+    constraints = asked.get("constraints")
+    if isinstance(constraints, dict) and constraints.get("memory") == "array":
+        if array is None:
+            raise HyparError("--memory array needs an array: --array NAME|FILE")
+        memory = int(array.description.accelerator.dram_capacity)
+        asked["constraints"] = constraints | {"memory": memory}
+    return validate(Problem, asked)
 
 
 def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
@@ -154,7 +289,7 @@ def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
         plan.network.description,
         solver=plan.solver.name,
         search=plan.solver.search,
-        options=SolverOptions(**plan.solver.options.model_dump(exclude={"warm_start"})),
+        options=SolverOptions(**plan.solver.options.model_dump(exclude={"warm_start", "simulate"})),
         progress=progress,
         **dict(plan.problem),
     )
@@ -218,7 +353,7 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
 
 
 def _settings(options: SolverOptions, start: Plan | None) -> SolverSettings:
-    names = SolverSettings.model_fields.keys() - {"warm_start"}
+    names = SolverSettings.model_fields.keys() - {"warm_start", "simulate"}
     return SolverSettings(
         warm_start=start is not None,
         **{name: getattr(options, name) for name in names},

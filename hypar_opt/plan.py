@@ -29,6 +29,7 @@ from hypar_opt.documents import (
     write_whole,
 )
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.hardware.array import Array
 from hypar_opt.network import Name, Network
 from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 
@@ -128,8 +129,47 @@ class Constraints(Document):
         return OPTIMIZERS[self.optimizer] * element_bytes
 
 
+class Record(Document):
+    """A network or an array, whole."""
+
+    name: Name
+    digest: str
+    description: Any
+
+    @classmethod
+    def of(cls, described: Any) -> Self:
+        return cls(name=described.name, digest=described.digest(), description=described)
+
+    @field_serializer("description")
+    def _as_described(self, described: Network | Array) -> dict[str, Any]:
+        return described.description()
+
+    @model_validator(mode="after")
+    def _is_untouched(self) -> Self:
+        if self.name != self.description.name:
+            raise rule(f"name should be the description's, {self.description.name!r}")
+        if self.digest != self.description.digest():
+            raise rule(
+                f"digest should be the description's, {self.description.digest()},"
+                f" got {self.digest!r}"
+            )
+        return self
+
+
+class NetworkRecord(Record):
+    """The network a plan is for."""
+
+    description: Network
+
+
+class ArrayRecord(Record):
+    """The accelerator array a plan is for."""
+
+    description: Array
+
+
 class Asked(Document):
-    """Every option that changes the answer, but for the reading that prices it."""
+    """Every option that changes the answer, but for what is charged."""
 
     batch: Size = 256
     """Images a training step, over all accelerators."""
@@ -144,6 +184,29 @@ class Asked(Document):
     level_weights: tuple[Size, ...] = ()
     """What a byte costs at each level, H1 first; empty for 1 everywhere."""
     constraints: Constraints = Constraints()
+    array: ArrayRecord | None = None
+    """What a plan runs on; None where only bytes count."""
+    placement: tuple[Annotated[int, Strict(), Field(ge=0)], ...] | None = None
+    """The bit of an accelerator's number that each level splits, H1 first; of an array."""
+
+    @model_validator(mode="after")
+    def _the_array_fits(self) -> Self:
+        if (self.array is None) != (self.placement is None):
+            raise rule("placement: should be there with an array, and null without")
+        if self.array is None or self.placement is None:
+            return self
+        array = self.array.description
+        if array.levels != self.levels:
+            raise rule(
+                f"levels: should be {array.levels}, since the array {array.name} has"
+                f" {2**array.levels} accelerators, got {self.levels}"
+            )
+        if not array.allows(self.placement):
+            raise rule(
+                f"placement: should be one that the array's {array.topology.kind} allows, as"
+                f" {list(array.placement)}, got {list(self.placement)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_weight_a_level(self) -> Self:
@@ -158,37 +221,12 @@ class Asked(Document):
 class Problem(Asked):
     """What is asked of a search, validated.
 
-    ``reading`` is what is charged: ``text``, ``tables``, ``figures`` or ``executed``.
+    ``cost`` is what is charged: ``bytes``, or ``time`` or ``energy`` of an array; ``reading``
+    is which bytes: ``text``, ``tables``, ``figures`` or ``executed``.
     """
 
+    cost: str = "bytes"
     reading: str = "text"
-
-
-class NetworkRecord(Document):
-    """The network a plan is for, whole."""
-
-    name: Name
-    digest: str
-    description: Network
-
-    @classmethod
-    def of(cls, network: Network) -> NetworkRecord:
-        return cls(name=network.name, digest=network.digest(), description=network)
-
-    @field_serializer("description")
-    def _as_described(self, network: Network) -> dict[str, Any]:
-        return network.description()
-
-    @model_validator(mode="after")
-    def _is_untouched(self) -> Self:
-        if self.name != self.description.name:
-            raise rule(f"name should be the description's, {self.description.name!r}")
-        if self.digest != self.description.digest():
-            raise rule(
-                f"digest should be the description's, {self.description.digest()},"
-                f" got {self.digest!r}"
-            )
-        return self
 
 
 class Baselines(Document):
@@ -208,12 +246,17 @@ class Ratios(Document):
 class Cost(Document):
     """What a plan costs. `hypar_opt.verify.price` makes it from the parallelism alone."""
 
-    kind: Literal["bytes"] = "bytes"
+    kind: str = "bytes"
     reading: str
-    unit: Literal["bytes", "weighted bytes"]
+    unit: str
+    """``bytes``, ``weighted bytes``; ``femtoseconds``, ``femtojoules`` or a coarser unit where
+    the largest sum would not fit 64 bits; or another cost's own."""
     total: Amount
     per_level: tuple[Amount, ...]
     """H1 first, all groups of a level together; sums to ``total``."""
+    communication: tuple[Amount, ...] | None = None
+    """Of ``per_level``, what exchanges have; the rest is compute and local memory. Null where
+    that is all."""
     executed_bytes: Amount | None
     """What running the plan moves, whatever reading found it; null with output parallelism,
     for which no run has been measured."""
@@ -235,6 +278,8 @@ class SolverSettings(Document):
     hint: Flag = False
     warm_start: Flag = False
     """Whether the search started from a plan; which one is not recorded."""
+    simulate: Size | None = None
+    """Of how many of the best plans this is the fastest when simulated."""
 
 
 class SolverRecord(Document):
@@ -269,8 +314,6 @@ class Plan(Asked):
 
     schema_: Literal["hypar-opt/plan/1"] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
-    array: None = None
-    placement: None = None
     layers: tuple[str, ...]
     parallelism: tuple[tuple[Parallelism, ...], ...]
     cost: Cost
@@ -299,7 +342,7 @@ class Plan(Asked):
     @property
     def problem(self) -> Problem:
         asked = {name: getattr(self, name) for name in Asked.model_fields}
-        return Problem(reading=self.cost.reading, **asked)
+        return Problem(cost=self.cost.kind, reading=self.cost.reading, **asked)
 
     def assignments(self) -> tuple[tuple[int, ...], ...]:
         """Return the parallelism as columns of a cost table, ``levels x layers``."""

@@ -53,12 +53,12 @@ def price_levels(shapes: Shapes, cost: CostModel, rows: Rows) -> tuple[Fraction,
 
 
 def price(shapes: Shapes, problem: Problem, rows: Rows) -> Cost:
-    """Price a plan, and its baselines, in its own reading and as executed."""
+    """Price a plan, and its baselines, as asked and as executed."""
     layers = len(shapes.layers)
     all_data, all_model = ([[choice] * layers] * problem.levels for choice in (0, 1))
-    own = COSTS["bytes"].asked(problem)
-    plain = problem.model_copy(update={"choices": problem.choices[:OUTPUT], "level_weights": ()})
-    executed = COSTS["bytes"].asked(plain, "executed")
+    own: CostModel = COSTS[problem.cost].asked(problem, shapes)
+    plain = {"choices": problem.choices[:OUTPUT], "level_weights": (), "reading": "executed"}
+    executed = COSTS["bytes"].asked(problem.model_copy(update=plain), shapes)
 
     def total(cost: CostModel, rows: Rows) -> Fraction:
         return sum(price_levels(shapes, cost, rows), Fraction())
@@ -67,11 +67,17 @@ def price(shapes: Shapes, problem: Problem, rows: Rows) -> Cost:
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
     has_run = not any(OUTPUT in row for row in rows)
+    exchanged = own.exchanged()
+    communication = None
+    if exchanged is not None:
+        communication = tuple(map(json_number, price_levels(shapes, exchanged, rows)))
     return Cost(
+        kind=problem.cost,
         reading=problem.reading,
         unit=own.unit,
         total=json_number(costs),
         per_level=tuple(map(json_number, per_level)),
+        communication=communication,
         executed_bytes=json_number(total(executed, rows)) if has_run else None,
         data_parallel_bytes=json_number(total(executed, all_data)),
         baselines=Baselines(data=json_number(data), model=json_number(model)),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import lists, show, solve, verify
+from hypar_opt.cli import compare, lists, show, simulate, solve, verify
 from hypar_opt.errors import HyparError
 from hypar_opt.version import __version__
 
@@ -24,6 +24,8 @@ app = typer.Typer(
     epilog="Start with: [bold]hypar-opt solve vgg-a[/bold]",
 )
 app.command(epilog=solve.EPILOG)(solve.solve)
+app.command(epilog=simulate.EPILOG)(simulate.simulate)
+app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=verify.EPILOG)(verify.verify)
 app.command(epilog=show.EPILOG)(show.show)
 app.add_typer(lists.app, name="list")

@@ -9,7 +9,7 @@ import typer
 from hypar_opt.cli import options, output
 from hypar_opt.errors import HyparError
 
-app = typer.Typer(no_args_is_help=True, help="List what can be named: networks, solvers.")
+app = typer.Typer(no_args_is_help=True, help="List what can be named: networks, arrays, solvers.")
 
 
 @app.command()
@@ -29,6 +29,28 @@ def networks(as_json: options.JSON = False) -> None:
                 "source": network.source,
             }
         )
+    output.print_rows(rows, as_json=as_json)
+
+
+@app.command()
+def arrays(as_json: options.JSON = False) -> None:
+    """List the accelerator arrays, what connects them, and the collective each stands for."""
+    from hypar_opt.hardware.arrays import load, names
+
+    rows = []
+    for name in names():
+        array = load(name)
+        rows.append(
+            {
+                "name": name,
+                "accelerators": array.wires.accelerators,
+                "topology": array.topology.kind,
+                "collective": array.collective,
+                "source": array.source,
+            }
+        )
+    if not as_json:
+        rows = [{**row, "source": row["source"].partition(":")[0]} for row in rows]
     output.print_rows(rows, as_json=as_json)
 
 

@@ -37,7 +37,28 @@ def _searches(incomplete: str) -> list[str]:
     return _starting(incomplete, ["levelwise", "joint"])
 
 
+def _arrays(incomplete: str) -> list[str]:
+    from hypar_opt.hardware import arrays
+
+    return _starting(incomplete, arrays.names())
+
+
+def _costs(incomplete: str) -> list[str]:
+    from hypar_opt.costs import COSTS
+
+    return _starting(incomplete, COSTS)
+
+
+def _overlaps(incomplete: str) -> list[str]:
+    return _starting(incomplete, ["none", "gradient"])
+
+
+def _collectives(incomplete: str) -> list[str]:
+    return _starting(incomplete, ["pairwise", "ring"])
+
+
 PROBLEM = "The problem"
+RUNNING = "The run"
 SOLVING = "The solver"
 WHAT_IF = "What if"
 
@@ -55,10 +76,54 @@ BATCH = Annotated[
     typer.Option(help="Images a training step, over all accelerators.", rich_help_panel=PROBLEM),
 ]
 LEVELS = Annotated[
-    int,
+    int | None,
     typer.Option(
-        help="Levels H of the hierarchy: 2^H accelerators, H from 0 to 64.",
+        help="Levels H of the hierarchy: 2^H accelerators, H from 0 to 64; 4, or the array's.",
         rich_help_panel=PROBLEM,
+        show_default=False,
+    ),
+]
+ARRAY = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="An accelerator array (list arrays), or the path of an array file.",
+        autocompletion=_arrays,
+        rich_help_panel=PROBLEM,
+        show_default=False,
+    ),
+]
+COST = Annotated[
+    str,
+    typer.Option(
+        help="What is charged: bytes; time or energy, of an array.",
+        autocompletion=_costs,
+        rich_help_panel=PROBLEM,
+    ),
+]
+PLACE = Annotated[
+    bool,
+    typer.Option(
+        "--place",
+        help="Choose as well which of the array's splits is which level.",
+        rich_help_panel=PROBLEM,
+    ),
+]
+OVERLAP = Annotated[
+    str,
+    typer.Option(
+        help="none, or gradient: gradients are exchanged beside the work that follows.",
+        autocompletion=_overlaps,
+        rich_help_panel=RUNNING,
+    ),
+]
+COLLECTIVE = Annotated[
+    str | None,
+    typer.Option(
+        help="How sums are made: pairwise (the paper's) or ring; the array's own unless given.",
+        autocompletion=_collectives,
+        rich_help_panel=RUNNING,
+        show_default=False,
     ),
 ]
 READING = Annotated[
@@ -122,7 +187,7 @@ MEMORY = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
-        help="Memory of an accelerator, as 8GB or 512MiB.",
+        help="Memory of an accelerator, as 8GB or 512MiB; array for what the array has.",
         rich_help_panel=PROBLEM,
         show_default=False,
     ),

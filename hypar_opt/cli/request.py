@@ -9,39 +9,37 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import typer
+
     from hypar_opt.solvers.base import SolverOptions
 
 
-def problem(
-    *,
-    batch: int,
-    levels: int,
-    reading: str,
-    element_bytes: int,
-    inference: bool,
-    choices: str,
-    level_weights: str | None,
-    fix: list[str] | None,
-    even: bool,
-    memory: str | None,
-    optimizer: str,
-) -> dict[str, Any]:
-    """Return the fields of a `Problem`; it checks them."""
+PROBLEM = (
+    *("batch", "levels", "array", "cost", "reading", "element_bytes", "inference", "choices"),
+    *("level_weights", "fix", "even", "memory", "optimizer"),
+)
+"""The options that state a problem."""
+
+
+def problem(context: typer.Context) -> dict[str, Any]:
+    """Return the fields of a `Problem` from a command's options; it checks them."""
+    given = {name: context.params[name] for name in PROBLEM if name in context.params}
+    limits = {name: given.pop(name) for name in ("even", "memory", "optimizer")}
+    limits["fix"] = tuple(given.pop("fix") or ())
     return {
-        "batch": batch,
-        "levels": levels,
-        "reading": reading,
-        "element_bytes": element_bytes,
-        "inference": inference,
-        "choices": tuple(choices.split(",")),
-        "level_weights": _weights(level_weights),
-        "constraints": {
-            "fix": tuple(fix or ()),
-            "even": even,
-            "memory": memory,
-            "optimizer": optimizer,
-        },
+        **given,
+        "choices": tuple(given["choices"].split(",")),
+        "level_weights": _weights(given["level_weights"]),
+        "constraints": limits,
     }
+
+
+def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
+    """Refuse an option that was typed, of those that a plan has an answer to."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise HyparError(f"--{name.replace('_', '-')} is fixed by the plan; leave it out")
 
 
 def solver_options(
@@ -82,7 +80,7 @@ def solver_options(
     for path in (solver_log, export_model):
         if path is not None:
             check_writable(path)
-    given = settings.model_dump(exclude={"warm_start"})
+    given = settings.model_dump(exclude={"warm_start", "simulate"})
     return SolverOptions(log=solver_log, export=export_model, **given)
 
 

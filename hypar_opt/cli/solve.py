@@ -17,9 +17,13 @@ EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --outpu
 
 
 def solve(
+    context: typer.Context,
     network: options.NETWORK,
     batch: options.BATCH = 256,
-    levels: options.LEVELS = 4,
+    levels: options.LEVELS = None,
+    array: options.ARRAY = None,
+    cost: options.COST = "bytes",
+    place: options.PLACE = False,
     reading: options.READING = "text",
     element_bytes: options.ELEMENT_BYTES = 4,
     inference: options.INFERENCE = False,
@@ -78,19 +82,7 @@ def solve(
 
     for path in (plan_file, certificate):
         _check_output(path, network)
-    asked = request.problem(
-        batch=batch,
-        levels=levels,
-        reading=reading,
-        element_bytes=element_bytes,
-        inference=inference,
-        choices=choices,
-        level_weights=level_weights,
-        fix=fix,
-        even=even,
-        memory=memory,
-        optimizer=optimizer,
-    )
+    asked = request.problem(context)
     settings = request.solver_options(
         backend=backend,
         solver_option=solver_option,
@@ -110,6 +102,7 @@ def solve(
             search=search,
             options=settings,
             start=start,
+            place=place,
             progress=progress,
             **asked,
         )

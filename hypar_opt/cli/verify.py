@@ -18,6 +18,7 @@ EPILOG = (
 
 
 def verify(
+    context: typer.Context,
     what: Annotated[
         str | None,
         typer.Argument(
@@ -39,7 +40,9 @@ def verify(
         typer.Option(metavar="N", help="Verify on N random chains instead.", show_default=False),
     ] = None,
     batch: options.BATCH = 256,
-    levels: options.LEVELS = 4,
+    levels: options.LEVELS = None,
+    array: options.ARRAY = None,
+    cost: options.COST = "bytes",
     reading: options.READING = "text",
     element_bytes: options.ELEMENT_BYTES = 4,
     inference: options.INFERENCE = False,
@@ -59,19 +62,7 @@ def verify(
         return
     if certificate is not None:
         raise HyparError("--certificate goes with a plan file")
-    asked = request.problem(
-        batch=batch,
-        levels=levels,
-        reading=reading,
-        element_bytes=element_bytes,
-        inference=inference,
-        choices=choices,
-        level_weights=level_weights,
-        fix=fix,
-        even=even,
-        memory=memory,
-        optimizer=optimizer,
-    )
+    asked = request.problem(context)
     _verify_solvers(
         what,
         solvers.split(","),

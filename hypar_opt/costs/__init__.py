@@ -7,5 +7,9 @@ from hypar_opt.registry import Registry
 COSTS = Registry(
     "cost",
     "hypar_opt.costs",
-    {"bytes": "hypar_opt.costs.communication:CommunicationCost"},
+    {
+        "bytes": "hypar_opt.costs.communication:CommunicationCost",
+        "time": "hypar_opt.costs.time:TimeCost",
+        "energy": "hypar_opt.costs.energy:EnergyCost",
+    },
 )

@@ -13,6 +13,7 @@ from hypar_opt.costs.table import CostTable
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
+    from hypar_opt.plan import Problem
     from hypar_opt.shapes import Shapes
 
 
@@ -80,18 +81,26 @@ class CostModel(Protocol):
     """Prices one hierarchy level, given what the levels above have split.
 
     Charges are whole numbers, of the whole level, over all its groups, so that a plan's
-    total is the plain sum of its levels.
+    total is the plain sum of its levels. What is defined here is what most costs want; a
+    model that inherits from this class overrides what it does otherwise.
     """
 
+    @classmethod
+    def asked(cls, problem: Problem, shapes: Shapes) -> CostModel:
+        """Return the cost of a problem; refuse one that it cannot charge."""
+
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """What a total counts, ``bytes``."""
 
     @property
     def per_unit(self) -> int:
         """The charges count this fraction of the unit."""
+        return 1
 
     @property
-    def choices(self) -> int: ...
+    def choices(self) -> int:
+        """What a layer may choose from, as many as the problem's."""
 
     def node(self, shapes: Shapes, splits: Splits) -> Integers:
         """Charge each layer for each choice: ``(layers, choices)``."""
@@ -105,6 +114,15 @@ class CostModel(Protocol):
 
     def thresholds(self, shapes: Shapes) -> Thresholds | None:
         """Return what all levels together charge, if they come apart; else None."""
+        return None
+
+    def final_shards(self, shapes: Shapes) -> str | None:
+        """Return what is charged by the shards below the last level, and not level by level."""
+        return None
+
+    def exchanged(self) -> CostModel | None:
+        """Return the part of the cost that exchanges have; None where that is all."""
+        return None
 
 
 def level_table(cost: CostModel, shapes: Shapes, splits: Splits) -> CostTable:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import Thresholds
+from hypar_opt.costs.base import CostModel, Thresholds
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.errors import HyparError, UnknownNameError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CommunicationCost:
+class CommunicationCost(CostModel):
     """Bytes exchanged between the two halves of every group of one level, added up.
 
     With d data, m model and o output choices of a layer above a level (of 2^h groups, h
@@ -53,8 +53,8 @@ class CommunicationCost:
         Whose factors: `hypar_opt.costs.readings` has the four rows.
     element_bytes
         Bytes of a tensor's element: 4 as in the paper, 2 for half precision.
-    inference
-        Charge the forward pass only: no gradients and no errors.
+    phases
+        The passes that are charged: all three of training, or fewer.
     choices
         2, or 3 with output parallelism, for the readings ``tables`` and ``text``.
     level_weights
@@ -66,7 +66,7 @@ class CommunicationCost:
 
     reading: str = "text"
     element_bytes: int = 4
-    inference: bool = False
+    phases: tuple[Phase, ...] = TRAINING
     choices: int = 2
     level_weights: tuple[int, ...] = ()
 
@@ -78,15 +78,19 @@ class CommunicationCost:
             raise HyparError(f"choices: output needs the reading {known}, got {self.reading}")
 
     @classmethod
-    def asked(cls, problem: Problem, reading: str | None = None) -> CommunicationCost:
-        """Return the cost of a problem, in its own reading or in another."""
+    def asked(cls, problem: Problem, shapes: Shapes) -> CommunicationCost:  # noqa: ARG003
+        """Return the cost of a problem."""
         return cls(
-            reading or problem.reading,
+            problem.reading,
             problem.element_bytes,
-            problem.inference,
+            INFERENCE if problem.inference else TRAINING,
             len(problem.choices),
             problem.level_weights,
         )
+
+    def of(self, phase: Phase) -> CommunicationCost:
+        """Return what one pass is charged."""
+        return replace(self, phases=(phase,) if phase in self.phases else ())
 
     @property
     def unit(self) -> str:
@@ -100,7 +104,7 @@ class CommunicationCost:
     def node(self, shapes: Shapes, splits: Splits) -> Integers:
         """Charge each layer: Table 1."""
         row = self._row
-        forward, backward, gradient = self._phases
+        forward, backward, gradient = self._charged
         outputs = shapes.outputs if row.as_held else shapes.pooled
         number, scale = self._number(shapes, splits.level)
         counts = splits.counts.astype(number)
@@ -122,7 +126,7 @@ class CommunicationCost:
     def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
         """Charge each boundary: Table 2."""
         row = self._row
-        forward, backward, _ = self._phases
+        forward, backward, _ = self._charged
         number, scale = self._number(shapes, target.level)
         sources, targets = shapes.ends.T
         boundary = scale * np.array(shapes.boundary_sizes, number)
@@ -151,7 +155,7 @@ class CommunicationCost:
         if self.choices > 2 or len(set(self.level_weights)) > 1:
             return None
         row = self._row
-        forward, backward, gradient = self._phases
+        forward, backward, gradient = self._charged
         weight = self.level_weights[0] if self.level_weights else 1
         scale = self.element_bytes * weight * self.per_unit // 4
         outputs = shapes.outputs if row.as_held else shapes.pooled
@@ -177,12 +181,17 @@ class CommunicationCost:
         return READINGS[self.reading]
 
     @cached_property
-    def _phases(self) -> tuple[bool, ...]:
-        phases = INFERENCE if self.inference else TRAINING
-        return tuple(phase in phases for phase in Phase)
+    def _charged(self) -> tuple[bool, ...]:
+        return tuple(phase in self.phases for phase in Phase)
+
+    def most(self, shapes: Shapes, level: int) -> int:
+        """Return what no assignment of a level costs, in the charges' unit."""
+        return 8 * self._scale(level) * shapes.elements << level
 
     def _number(self, shapes: Shapes, level: int) -> tuple[type[np.int64 | np.object_], int]:
         """Return the type that holds a level's largest sum, and an element's quarter in units."""
+        return whole_number_type(self.most(shapes, level)), self._scale(level)
+
+    def _scale(self, level: int) -> int:
         weight = self.level_weights[level] if self.level_weights else 1
-        scale = self.element_bytes * weight * self.per_unit // 4
-        return whole_number_type(8 * scale * shapes.elements << level), scale
+        return self.element_bytes * weight * self.per_unit // 4

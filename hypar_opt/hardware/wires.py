@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -195,7 +196,7 @@ class Wires:
 
     def _along(self, path: Iterable[Any]) -> Route:
         nodes = list(path)
-        steps = list(zip(nodes, nodes[1:], strict=False))
+        steps = list(pairwise(nodes))
         channels = tuple(self._channel[step] for step in steps)
         latency = sum((self.links[self.channel_link[c]].latency for c in channels), Fraction())
         return Route(channels, (Fraction(1),) * len(steps), latency, len(steps))
@@ -231,8 +232,12 @@ class Wires:
         return Route(tuple(shares), tuple(shares.values()), slowest[target], reached[target])
 
     def _ways_from(self, source: int) -> tuple[dict[Any, int], dict[Any, list[Any]], list[Any]]:
-        """Return, from one source, the number of shortest paths to each node, the nodes before
-        it on them, and the nodes in the order of their distance.
+        """Search from one source, breadth first.
+
+        Returns
+        -------
+        The number of shortest paths to each node, the nodes before it on them, and all nodes
+        in the order of their distance.
         """
         if source not in self._ways:
             distance = {source: 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,23 @@ from hypar_opt.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.alternatives import Alternative, Regret
+    from hypar_opt.comparison import Row
     from hypar_opt.plan import Plan
+    from hypar_opt.simulator.result import LayerTime, StepResult
 
 _GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
 _ASCII_GLYPHS = {Parallelism.DATA: "-", Parallelism.MODEL: "M", Parallelism.OUTPUT: "O"}
 _STYLE = {Parallelism.DATA: "cyan", Parallelism.MODEL: "yellow", Parallelism.OUTPUT: "magenta"}
+_KINDS = {"time": "time", "energy": "energy"}
+_LOCAL = {"time": "compute", "energy": "compute, local memory"}
+_ENERGY = {
+    "macs": "multiply-accumulates",
+    "sram": "SRAM",
+    "dram": "local DRAM",
+    "remote": "words between accelerators",
+    "hops": "links",
+}
+_PARTS = {"femto": 1e15, "pico": 1e12, "nano": 1e9, "micro": 1e6, "milli": 1e3, "": 1.0}
 _NARROWEST, _PIPE_WIDTH = 60, 100
 
 
@@ -52,9 +64,12 @@ def plan_view(
     cost = plan.cost
     parts: list[RenderableType] = [Text(_title(plan)), _grid(plan, glyphs)]
     legend = "   ".join(f"{glyphs[choice]} {choice} parallelism" for choice in plan.choices)
-    against = _table("", "communication", "times this plan", right=(1, 2))
-    against.add_row("Data Parallelism", gigabytes(cost.baselines.data), ratio(cost.ratios.data))
-    against.add_row("Model Parallelism", gigabytes(cost.baselines.model), ratio(cost.ratios.model))
+    against = _table("", _heading(plan), "times this plan", right=(1, 2))
+    for name, total, times in (
+        ("Data Parallelism", cost.baselines.data, cost.ratios.data),
+        ("Model Parallelism", cost.baselines.model, cost.ratios.model),
+    ):
+        against.add_row(name, amount(total, cost.unit), ratio(times))
     parts += [Text(legend, style="dim"), Text(), against]
     if cost.executed_bytes is not None:
         executed, data = gigabytes(cost.executed_bytes), gigabytes(cost.data_parallel_bytes)
@@ -63,10 +78,10 @@ def plan_view(
         parts.append(Text(_saving(plan, joint)))
     if regrets:
         parts += [Text(), Text("Extra cost of each other choice, all else chosen anew:")]
-        parts.append(_regret_table(regrets))
+        parts.append(_regret_table(regrets, cost.unit))
     if best:
         parts += [Text(), Text("Best plans over all levels together:")]
-        parts.append(_best_table(best, glyphs))
+        parts.append(_best_table(best, glyphs, plan))
     return Group(*parts)
 
 
@@ -119,6 +134,94 @@ def rows_view(
     return table
 
 
+def step_view(
+    plan: Plan, array: str, step: StepResult, notes: Sequence[str] = ()
+) -> RenderableType:
+    """Show where a simulated step's time and energy go, and what the links carry."""
+    title = (
+        f"{plan.network.name} on {array}: {scaled(step.seconds, 's')} a step, batch {plan.batch}"
+    )
+    parts: list[RenderableType] = [Text(title), Text()]
+    phases = _table("phase", "compute", "communication", right=(1, 2))
+    for phase, (compute, moving) in step.phases.items():
+        phases.add_row(phase, scaled(compute, "s"), scaled(moving, "s"))
+    phases.add_section()
+    phases.add_row("total", scaled(step.compute, "s"), scaled(step.communication, "s"))
+    layers = _table("layer", "compute", "communication", right=(1, 2))
+    for layer, rows in groupby(sorted(step.layers, key=_place(plan)), key=lambda each: each.layer):
+        each = list(rows)
+        layers.add_row(
+            Text(layer),
+            scaled(sum(row.compute for row in each), "s"),
+            scaled(sum(row.communication for row in each), "s"),
+        )
+    levels = _table("level", "bytes", "time", right=(1, 2))
+    for level in step.levels:
+        levels.add_row(f"H{level.level}", gigabytes(level.bytes), scaled(level.seconds, "s"))
+    energy = _table("energy", "", right=(1,))
+    for name, joules in vars(step.energy).items():
+        energy.add_row(_ENERGY[name], scaled(joules, "J"))
+    energy.add_section()
+    energy.add_row("total", scaled(step.energy.total, "J"))
+    parts += [phases, Text(), layers, Text(), levels, Text(), energy, Text()]
+    parts += [Text(each) for each in (*_busiest(step), _memory(step), *notes)]
+    return Group(*parts)
+
+
+def _place(plan: Plan) -> Callable[[LayerTime], int]:
+    return lambda each: plan.layers.index(each.layer)
+
+
+def _busiest(step: StepResult) -> list[str]:
+    if step.bottleneck is None:
+        return ["Nothing is exchanged."]
+    name, alike = step.bottleneck
+    link = next(each for each in step.links if each.link == name)
+    others = f", and {alike} more alike" if alike else ""
+    return [
+        f"Busiest link: {name}{others}: {gigabytes(link.bytes)},"
+        f" {link.busy / step.seconds:.0%} of the step."
+    ]
+
+
+def _memory(step: StepResult) -> str:
+    return f"Memory: {gigabytes(step.memory)} of {gigabytes(step.capacity)} an accelerator."
+
+
+def comparison_view(
+    rows: Sequence[Row], means: dict[str, dict[str, float | None]], reading: str
+) -> RenderableType:
+    """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism."""
+    head = ("network", "batch", "array", "plan")
+    amounts = ("communication", "time", "energy", "speed-up", "efficiency")
+    table = _table(*head, *amounts, right=(1, 4, 5, 6, 7, 8))
+    before = None
+    for row in rows:
+        case = (row.network, f"{row.batch:,}", row.array)
+        table.add_row(
+            *map(Text, case if case != before else ("", "", "")),
+            row.plan,
+            gigabytes(row.bytes),
+            scaled(row.seconds, "s"),
+            scaled(row.joules, "J"),
+            ratio(row.speedup),
+            ratio(row.energy_efficiency),
+        )
+        before = case
+    table.add_section()
+    for place, (plan, mean) in enumerate(means.items()):
+        cells = ["-" if mean[key] is None else "" for key in ("bytes", "seconds", "joules")]
+        if not any(cells):
+            moved, seconds, joules = (mean[key] or 0.0 for key in ("bytes", "seconds", "joules"))
+            cells = [gigabytes(moved), scaled(seconds, "s"), scaled(joules, "J")]
+        ratios = (ratio(mean["speedup"]), ratio(mean["energy_efficiency"]))
+        label = "geometric mean" if place == 0 else ""
+        table.add_row(label, "", "", plan, *cells, *ratios)
+    note = Text(f"Plans and bytes by the reading {reading}; ratios over Data Parallelism.")
+    note.stylize("dim")
+    return Group(table, note)
+
+
 def accelerators(levels: int) -> str:
     return "1 accelerator" if levels == 0 else f"2^{levels} = {2**levels:,} accelerators"
 
@@ -127,6 +230,25 @@ def gigabytes(count: float) -> str:
     """Return decimal GB (1e9 bytes) to four digits."""
     value = count / 1e9
     return f"{value:,.4g} GB" if value < 9999.5 else f"{value:.3e} GB"
+
+
+def amount(count: float, unit: str) -> str:
+    """Return a cost in the unit that people read it in, to four digits."""
+    if "bytes" in unit:
+        return gigabytes(count)
+    for name, symbol in (("seconds", "s"), ("joules", "J")):
+        prefix = unit.removesuffix(name)
+        if unit.endswith(name) and prefix in _PARTS:
+            return scaled(count / _PARTS[prefix], symbol)
+    return f"{count:,} {unit}"
+
+
+def scaled(value: float, symbol: str) -> str:
+    """Return seconds or joules to four digits: ``4.97 ms``."""
+    for prefix, size in (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)):
+        if abs(value) >= size:
+            return f"{value / size:,.4g} {prefix}{symbol}"
+    return f"{value / 1e-12:.4g} p{symbol}" if value else f"0 {symbol}"
 
 
 def ratio(value: float | None) -> str:
@@ -151,7 +273,8 @@ def _title(plan: Plan) -> str:
     }.get((plan.solver.status, plan.solver.scope), "feasible")
     options = [
         f"batch {plan.batch}",
-        accelerators(plan.levels),
+        f"on {plan.array.name}" if plan.array else accelerators(plan.levels),
+        *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
         f"reading {plan.cost.reading}",
         *(["inference"] if plan.inference else []),
         f"{plan.solver.name} {plan.solver.search} ({found})",
@@ -167,17 +290,27 @@ def _grid(plan: Plan, glyphs: dict[Parallelism, str]) -> Table:
     for first, last in runs:
         names = plan.layers[first], plan.layers[last - 1]
         grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
-    unit = "communication" if plan.cost.unit == "bytes" else plan.cost.unit
-    grid.add_column(unit, justify="right", no_wrap=True)
-    for level, (row, cost) in enumerate(zip(plan.parallelism, plan.cost.per_level, strict=True), 1):
+    cost, blanks = plan.cost, [""] * len(runs)
+    grid.add_column(_heading(plan), justify="right", no_wrap=True)
+    per_level = cost.per_level if cost.communication is None else cost.communication
+    for level, (row, charge) in enumerate(zip(plan.parallelism, per_level, strict=True), 1):
         dots = [
             Text.assemble(*((glyphs[choice], _STYLE[choice]) for choice in row[first:last]))
             for first, last in runs
         ]
-        grid.add_row(f"H{level}", *dots, gigabytes(cost))
+        grid.add_row(f"H{level}", *dots, amount(charge, cost.unit))
     grid.add_section()
-    grid.add_row("total", *[""] * len(runs), gigabytes(plan.cost.total))
+    if cost.communication is not None:
+        local = cost.total - sum(cost.communication)
+        grid.add_row(_LOCAL.get(cost.kind, "local"), *blanks, amount(local, cost.unit))
+    grid.add_row("total", *blanks, amount(cost.total, cost.unit))
     return grid
+
+
+def _heading(plan: Plan) -> str:
+    """Name the column of a plan's cost."""
+    unit = plan.cost.unit
+    return "communication" if unit == "bytes" else _KINDS.get(plan.cost.kind, unit)
 
 
 def _saving(plan: Plan, joint: Plan) -> str:
@@ -185,19 +318,25 @@ def _saving(plan: Plan, joint: Plan) -> str:
     if best == total:
         return "No plan over all levels together costs less."
     saved = (total - best) / total
-    return f"Jointly over all levels: {gigabytes(best)}, {saved:.2%} less (--search joint)."
+    cheaper = amount(best, plan.cost.unit)
+    return f"Jointly over all levels: {cheaper}, {saved:.2%} less (--search joint)."
 
 
-def _regret_table(regrets: Sequence[Regret]) -> Table:
+def _regret_table(regrets: Sequence[Regret], unit: str) -> Table:
     levels = max(regret.level for regret in regrets)
     table = _table("layer", "other choice", *(f"H{n}" for n in range(1, levels + 1)))
     cells: dict[tuple[str, str], dict[int, str]] = {}
     for regret in regrets:
-        extra = "-" if regret.extra is None else f"{regret.extra / 1e9:+.4g}"
+        if regret.extra is None:
+            extra = "-"
+        elif "bytes" in unit:
+            extra = f"{regret.extra / 1e9:+.4g}"
+        else:
+            extra = ("-" if regret.extra < 0 else "+") + amount(abs(regret.extra), unit)
         cells.setdefault((regret.layer, regret.choice), {})[regret.level] = extra
     for (layer, choice), row in sorted(cells.items(), key=lambda item: _order(item[0], regrets)):
         table.add_row(Text(layer), choice, *(row.get(n, "") for n in range(1, levels + 1)))
-    table.caption = "GB; - where no plan has it"
+    table.caption = ("GB; " if "bytes" in unit else "") + "- where no plan has it"
     table.caption_justify = "left"
     return table
 
@@ -206,11 +345,14 @@ def _order(cell: tuple[str, str], regrets: Sequence[Regret]) -> tuple[int, str]:
     return next(n for n, regret in enumerate(regrets) if regret.layer == cell[0]), cell[1]
 
 
-def _best_table(best: Sequence[Alternative], glyphs: dict[Parallelism, str]) -> Table:
-    table = _table("", "communication", "plans", "levels, in any order", right=(0, 1, 2))
+def _best_table(best: Sequence[Alternative], glyphs: dict[Parallelism, str], plan: Plan) -> Table:
+    order = "levels, in any order" if any(each.count > 1 for each in best) else "levels, H1 first"
+    table = _table("", _heading(plan), "plans", order, right=(0, 1, 2))
     for place, each in enumerate(best, 1):
         rows = ["".join(glyphs[choice] for choice in row) for row in each.parallelism]
-        table.add_row(str(place), gigabytes(each.total), f"{each.count:,}", " ".join(rows))
+        table.add_row(
+            str(place), amount(each.total, plan.cost.unit), f"{each.count:,}", " ".join(rows)
+        )
     return table
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs.base import Splits, level_table
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.readings import INFERENCE, READINGS
 from hypar_opt.parallelism import MODEL
 from hypar_opt.verify import price_levels, price_table
 from tests.strategies import networks
@@ -87,7 +87,7 @@ def test_inference_moves_partial_sums_and_the_feature_map_half_of_dp_mp(
     }.items():
         sizes = shapes.outputs if reading == "executed" else shapes.pooled
         partial = sum(f * (2 ** len(m) - 1) for f, m in zip(sizes, s, strict=True))
-        moved = total(shapes, rows, CommunicationCost(reading, inference=True))
+        moved = total(shapes, rows, CommunicationCost(reading, phases=INFERENCE))
         assert moved == 4 * (sums * partial + half * into_model)
 
 

@@ -1,0 +1,110 @@
+"""``hypar-opt compare``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import options, output
+from hypar_opt.cli.simulate import default_array
+from hypar_opt.errors import HyparError
+
+EPILOG = (
+    "Examples: [bold]hypar-opt compare all --reading figures[/bold];"
+    " [bold]hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16[/bold]"
+)
+
+
+def compare(
+    networks: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NETWORK...|all",
+            help="Networks, as for solve; all for the zoo.",
+            autocompletion=options.complete_networks,
+            show_default=False,
+        ),
+    ],
+    array: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE,...",
+            help="Accelerator arrays (list arrays); the paper's H tree unless given.",
+            rich_help_panel=options.PROBLEM,
+            show_default=False,
+        ),
+    ] = None,
+    reading: options.READING = "text",
+    batch: Annotated[
+        str, typer.Option(metavar="B,...", help="Batches.", rich_help_panel=options.PROBLEM)
+    ] = "256",
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="H,...",
+            help="Levels of the hierarchy: of the paper's arrays; another array has its own.",
+            rich_help_panel=options.PROBLEM,
+            show_default=False,
+        ),
+    ] = None,
+    collective: options.COLLECTIVE = None,
+    overlap: options.OVERLAP = "none",
+    csv_file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Write the rows there.", show_default=False),
+    ] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Compare Model and Data Parallelism, the Trick, HyPar and the joint optimum."""
+    from hypar_opt import comparison, models
+    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt.hardware.array import find_array
+
+    if csv_file is not None:
+        check_writable(csv_file)
+    named = [name for each in networks for name in (models.names() if each == "all" else [each])]
+    sizes = None if levels is None else _numbers("--levels", levels)
+    if array is None:
+        arrays = [find_array(default_array(size)) for size in sizes or [4]]
+    else:
+        arrays = [find_array(name) for name in array.split(",")]
+        wrong = [found for found in arrays if sizes is not None and found.levels not in sizes]
+        if wrong:
+            raise HyparError(
+                f"--levels should be {wrong[0].levels}, since the array {wrong[0].name} has"
+                f" {2 ** wrong[0].levels} accelerators, got {levels}"
+            )
+    with output.progress_bar("networks") as progress:
+        rows = comparison.compare(
+            named,
+            arrays,
+            batches=_numbers("--batch", batch),
+            progress=progress,
+            run={"collective": collective, "overlap": overlap},
+            reading=reading,
+        )
+    means = comparison.geometric_means(rows)
+    if csv_file is not None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(field.name for field in fields(comparison.Row))
+        writer.writerows(vars(row).values() for row in rows)
+        write_whole(csv_file, text.getvalue())
+    if as_json:
+        output.print_json({"rows": [vars(row) for row in rows], "gmean": means})
+        return
+    from hypar_opt.report import terminal
+
+    output.print_view(terminal.comparison_view(rows, means, reading))
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() and len(number) < 12 for number in numbers):
+        raise HyparError(f"{option} should be whole numbers, as 32,256, got {text!r}")
+    return list(map(int, numbers))

@@ -1,0 +1,145 @@
+"""``hypar-opt simulate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hypar_opt.cli import options, output, request
+from hypar_opt.cli.show import is_plan
+
+if TYPE_CHECKING:
+    from hypar_opt.plan import Plan
+    from hypar_opt.simulator.result import StepResult
+
+EPILOG = (
+    "Examples: [bold]hypar-opt simulate vgg-a --array hmc-torus-16[/bold];"
+    " [bold]hypar-opt simulate plan.json --trace step.json[/bold]"
+)
+DEFAULT_ARRAY = "hmc-htree-16"
+
+
+def simulate(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK|PLAN",
+            help="A network, as for solve, or the path of a plan file.",
+            autocompletion=options.complete_networks,
+            show_default=False,
+        ),
+    ],
+    batch: options.BATCH = 256,
+    levels: options.LEVELS = None,
+    array: options.ARRAY = None,
+    cost: options.COST = "bytes",
+    place: options.PLACE = False,
+    reading: options.READING = "text",
+    element_bytes: options.ELEMENT_BYTES = 4,
+    inference: options.INFERENCE = False,
+    choices: options.CHOICES = "data,model",
+    level_weights: options.LEVEL_WEIGHTS = None,
+    fix: options.FIX = None,
+    even: options.EVEN = False,
+    memory: options.MEMORY = None,
+    optimizer: options.OPTIMIZER = "sgd",
+    solver: options.SOLVER = "dp",
+    search: options.SEARCH = "levelwise",
+    collective: options.COLLECTIVE = None,
+    overlap: options.OVERLAP = "none",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measured seconds a layer and pass, in place of computed ones.",
+            rich_help_panel=options.RUNNING,
+            show_default=False,
+        ),
+    ] = None,
+    other_array: Annotated[
+        bool,
+        typer.Option(
+            "--other-array",
+            help="Simulate a plan on an array that it was not found for.",
+            rich_help_panel=options.RUNNING,
+        ),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what happens when, as a Chrome trace for Perfetto.",
+            rich_help_panel=options.RUNNING,
+            show_default=False,
+        ),
+    ] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Simulate a training step on an array: where its time and energy go."""
+    from hypar_opt import evaluation, pipeline
+    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt.hardware.profile import read_profile
+
+    if trace is not None:
+        check_writable(trace)
+    run = {
+        "collective": collective,
+        "overlap": overlap,
+        "profile": None if profile is None else read_profile(profile),
+        "trace": trace is not None,
+    }
+    if is_plan(what):
+        fixed = (name for name in request.PROBLEM if name != "array")
+        request.refuse_what_a_plan_fixes(context, *fixed, "place", "solver", "search")
+        plan = pipeline.read_plan(what)
+    else:
+        asked = request.problem(context) | {"array": array or default_array(levels)}
+        plan = pipeline.solve(what, solver=solver, search=search, place=place, **asked)
+        array = None
+    step = evaluation.simulate(plan, array, other_array=other_array, **run)
+    if trace is not None:
+        write_whole(trace, json.dumps(step.trace, allow_nan=False) + "\n")
+    if step.memory > step.capacity:
+        output.warn(
+            f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"
+            f" {step.capacity:,}; --memory array makes that a constraint"
+        )
+    name = _array_name(plan, array)
+    if as_json:
+        output.print_json(_document(plan, name, run, step))
+        return
+    from hypar_opt.report import terminal
+
+    output.print_view(terminal.step_view(plan, name, step))
+
+
+def default_array(levels: int | None) -> str:
+    """Return the paper's array of 2^levels accelerators."""
+    return DEFAULT_ARRAY if levels is None else f"hmc-htree-{2**levels}"
+
+
+def _array_name(plan: Plan, array: str | None) -> str:
+    from hypar_opt.hardware.array import find_array
+
+    if array is not None:
+        return find_array(array).name
+    assert plan.array is not None
+    return plan.array.name
+
+
+def _document(plan: Plan, array: str, run: dict[str, Any], step: StepResult) -> dict[str, Any]:
+    return {
+        "network": plan.network.name,
+        "array": array,
+        "batch": plan.batch,
+        "levels": plan.levels,
+        "reading": plan.cost.reading,
+        "placement": plan.placement,
+        "parallelism": plan.parallelism,
+        "overlap": run["overlap"],
+        **step.document(),
+    }

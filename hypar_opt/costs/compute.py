@@ -1,0 +1,152 @@
+"""What an accelerator does and touches by itself: multiply-accumulates and local words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.shapes import LayerShapes, Shapes
+
+Sizes = Mapping[str, tuple[int, int]]
+NO_SIZES: Sizes = MappingProxyType({})
+
+
+def layer_macs(
+    shapes: Shapes, accelerator: Accelerator, input_sizes: Sizes = NO_SIZES
+) -> list[int]:
+    """Return each layer's multiply-accumulates of one pass over the batch.
+
+    Counted over the output, or, as the paper does (``mac_count = "input"``), over the input,
+    ``B * K * K * C_in * C_out * H_in * W_in``, which ignores stride and padding.
+
+    Parameters
+    ----------
+    input_sizes
+        ``{layer: (height, width)}`` to count with in place of the network's own: the authors
+        counted AlexNet with others.
+
+    Source: MODEL "Time".
+    """
+    if accelerator.mac_count == "output":
+        return [layer.macs for layer in shapes.layers]
+    return [
+        shapes.batch * math.prod(layer.weight) * math.prod(input_sizes.get(layer.name, _map(layer)))
+        for layer in shapes.layers
+    ]
+
+
+def _map(layer: LayerShapes) -> tuple[int, ...]:
+    return layer.input[2:]
+
+
+def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return the words of each layer's weights, input and output, in all accelerators together.
+
+    Each has W / 2^(m+o), its input A / 2^(d+m) and its output after pooling F / 2^(d+o), and
+    each pass touches them once. Times 2^(d+m+o) accelerators these are whole numbers.
+
+    Parameters
+    ----------
+    counts : (choices, layers)
+        Each layer's choices over all levels.
+
+    Source: MODEL "Energy".
+    """
+    data, model, output = (*counts.astype(object), *[0] * len(counts))[:3]
+    weights, inputs, pooled = (
+        np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.pooled)
+    )
+    return weights << data, inputs << output, pooled << model
+
+
+def memory_load(
+    shapes: Shapes, counts: Integers, levels: int, element_bytes: int, optimizer_bytes: int
+) -> Integers:
+    """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
+
+    Its shard is W / 2^(m+o) weights, as many gradients and the optimizer's state for each;
+    A / 2^(d+m) of its input and F' / 2^(d+o) of its output before pooling, feature map and
+    error of both. Times 2^levels all are whole numbers, of fewer choices than levels too.
+
+    Parameters
+    ----------
+    counts : (choices, layers)
+        Each layer's choices, at most ``levels`` together.
+    optimizer_bytes
+        Of the optimizer's state for each weight.
+    """
+    data, model, output = (*counts.astype(object), *[0] * len(counts))[:3]
+    weights, inputs, outputs = (
+        np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.outputs)
+    )
+    shard = weights << (levels - model - output)
+    maps = (inputs << (levels - data - model)) + (outputs << (levels - data - output))
+    load: Integers = (2 * element_bytes + optimizer_bytes) * shard + 2 * element_bytes * maps
+    return load
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds that each layer's pass takes on an accelerator, of 2^levels alike.
+
+    Compute runs beside the DRAM, and the slower binds. Every choice halves a layer's
+    multiply-accumulates, so their time is the same for all; the words are not.
+    """
+
+    accelerator: Accelerator
+    levels: int
+    element_bytes: int = 4
+    input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+
+    def computing(self, shapes: Shapes) -> list[Fraction]:
+        """Return the seconds of each layer's multiply-accumulates."""
+        macs = layer_macs(shapes, self.accelerator, self.input_sizes)
+        return [
+            Fraction(count, 2**self.levels) / self._macs_per_second(layer)
+            for count, layer in zip(macs, shapes.layers, strict=True)
+        ]
+
+    def loading(self, shapes: Shapes, counts: Integers) -> list[Fraction]:
+        """Return the seconds in which the DRAM delivers each layer's words."""
+        per_second = self.accelerator.dram_bandwidth * 2**self.levels
+        weights, inputs, outputs = local_words(shapes, counts)
+        words = weights + inputs + outputs
+        return [self.element_bytes * count / per_second for count in words]
+
+    def seconds(self, shapes: Shapes, counts: Integers) -> list[Fraction]:
+        """Return the seconds of each layer's pass, by its choices over all levels."""
+        pairs = zip(self.computing(shapes), self.loading(shapes, counts), strict=True)
+        return [max(pair) for pair in pairs]
+
+    def bound_by_memory(self, shapes: Shapes) -> list[str]:
+        """Return the layers whose DRAM binds under some choices."""
+        pairs = zip(self._slowest_loading(shapes), self.computing(shapes), strict=True)
+        names = [layer.name for layer in shapes.layers]
+        return [name for name, (load, work) in zip(names, pairs, strict=True) if load > work]
+
+    def worst(self, shapes: Shapes) -> Fraction:
+        """Return seconds that no pass takes, all layers together."""
+        return sum(self._slowest_loading(shapes), sum(self.computing(shapes), Fraction()))
+
+    def _slowest_loading(self, shapes: Shapes) -> list[Fraction]:
+        """Words are the most where a layer takes one choice at all levels."""
+        ways = []
+        for choice in range(3):
+            counts: Integers = np.zeros((3, len(shapes.layers)), object)
+            counts[choice] = self.levels
+            ways.append(self.loading(shapes, counts))
+        return [max(way) for way in zip(*ways, strict=True)]
+
+    def _macs_per_second(self, layer: LayerShapes) -> Fraction:
+        rows = layer.weight[0] if layer.kind == "conv" else 1
+        outputs = layer.output[2] if layer.kind == "conv" else 1
+        return self.accelerator.macs_per_second(rows, outputs)

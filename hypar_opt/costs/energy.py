@@ -1,0 +1,143 @@
+"""Energy in joules: multiply-accumulates, local memory, and words that move."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.base import CostModel, Splits
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.compute import layer_macs
+from hypar_opt.costs.physical import PREFIXES, array_of, finest, rounded
+from hypar_opt.costs.table import Integers, whole_number_type
+from hypar_opt.parallelism import DATA, MODEL, OUTPUT
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan import Problem
+    from hypar_opt.shapes import Shapes
+
+WORD_BYTES = 4
+"""The constants are those of 32-bit words; smaller elements take their part."""
+
+
+@dataclass(frozen=True)
+class EnergyCost(CostModel):
+    """Joules of one training step, over all accelerators.
+
+    Each pass touches each local tensor once, which makes W * 2^d + A * 2^o + F * 2^m words of
+    a layer after d data, m model and o output choices: each choice adds as many words as its
+    tensor had, so a level can be charged for what it adds. What a layer has before any choice,
+    and its multiply-accumulates, are charged with the first level.
+
+    Parameters
+    ----------
+    communication
+        Whose bytes are charged.
+    array
+        For its constants, and its way of counting multiply-accumulates.
+    hops
+        Links that a byte of each level's exchanges crosses, H1 first.
+    local
+        Whether to charge what is not exchanged.
+    per_joule
+        Charges count this fraction of a joule: 10^15, or fewer where sums of femtojoules
+        would not fit int64.
+    largest
+        No sum of charges is larger.
+
+    Source: MODEL "Energy".
+    """
+
+    communication: CommunicationCost
+    array: Array
+    hops: tuple[Fraction, ...]
+    local: bool = True
+    per_joule: int = 10**15
+    largest: int = 2**63
+
+    @classmethod
+    def asked(cls, problem: Problem, shapes: Shapes) -> EnergyCost:
+        """Return the cost of a problem with an array.
+
+        Raises
+        ------
+        HyparError
+            If the problem has no array, or what does not go with one.
+        """
+        array, placement = array_of(problem)
+        hops = tuple(array.wires.split(bit).hops for bit in placement)
+        cost = cls(CommunicationCost.asked(problem, shapes), array, hops)
+        per_joule = finest(cost._worst(shapes))
+        largest = math.ceil(4 * cost._worst(shapes) * per_joule)
+        return replace(cost, per_joule=per_joule, largest=largest)
+
+    @property
+    def unit(self) -> str:
+        return f"{PREFIXES[self.per_joule]}joules"
+
+    @property
+    def choices(self) -> int:
+        return self.communication.choices
+
+    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+        """Charge each layer's exchanges and the local words that its choice adds."""
+        moved = self.communication.node(shapes, splits)
+        node = rounded(moved, self._of_byte(splits.level) * self.per_joule)
+        if self.local:
+            data, model, output = (*splits.counts.astype(object), *[0] * self.choices)[:3]
+            node[:, DATA] += self._touched(np.array(shapes.weights, object) << data)
+            node[:, MODEL] += self._touched(np.array(shapes.pooled, object) << model)
+            if self.choices > OUTPUT:
+                node[:, OUTPUT] += self._touched(np.array(shapes.inputs, object) << output)
+            if splits.level == 0:
+                node += self._whole(shapes)[:, None]
+        return node.astype(whole_number_type(self.largest))
+
+    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+        """Charge each boundary's exchanges."""
+        moved = self.communication.edge(shapes, source, target)
+        edge = rounded(moved, self._of_byte(target.level) * self.per_joule)
+        return edge.astype(whole_number_type(self.largest))
+
+    def exchanged(self) -> EnergyCost:
+        return replace(self, local=False)
+
+    def _of_byte(self, level: int) -> Fraction:
+        """Return the joules of a charge of communication."""
+        energy = self.array.energy
+        word = energy.remote + energy.hop * self.hops[level]
+        return word / (WORD_BYTES * self.communication.per_unit)
+
+    @property
+    def _of_element(self) -> Fraction:
+        """Return the joules of touching an element in every pass."""
+        words = Fraction(self.communication.element_bytes, WORD_BYTES)
+        return words * len(self.communication.phases) * self.array.energy.dram
+
+    def _touched(self, elements: Integers) -> Integers:
+        return rounded(elements, self._of_element * self.per_joule)
+
+    def _whole(self, shapes: Shapes) -> Integers:
+        """Return each layer's charge before any choice."""
+        energy = self.array.energy
+        macs = np.array(layer_macs(shapes, self.array.accelerator), object)
+        each = (energy.mac + energy.sram) * len(self.communication.phases)
+        weights, inputs, outputs = (
+            np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.pooled)
+        )
+        words = weights + inputs + outputs
+        return rounded(macs, each * self.per_joule) + self._touched(words)
+
+    def _worst(self, shapes: Shapes) -> Fraction:
+        """Return joules that no plan takes."""
+        levels = range(len(self.hops))
+        moved = sum(self.communication.most(shapes, h) * self._of_byte(h) for h in levels)
+        energy, phases = self.array.energy, len(self.communication.phases)
+        macs = sum(layer_macs(shapes, self.array.accelerator))
+        touched = (shapes.elements << len(self.hops)) * self._of_element
+        return moved + touched + macs * phases * (energy.mac + energy.sram)

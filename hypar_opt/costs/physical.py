@@ -1,0 +1,57 @@
+"""Charges of an array in whole numbers of a small unit, so that tables stay exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan import Problem
+
+PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
+
+
+def finest(worst: Fraction) -> int:
+    """Return how many of the finest unit whose sums fit int64 make a second or a joule.
+
+    Parameters
+    ----------
+    worst
+        No plan comes to more, in seconds or joules.
+    """
+    return next((parts for parts in PREFIXES if 4 * worst * parts < 2**63), 1)
+
+
+def rounded(amounts: Integers, each: Fraction, once: Fraction = Fraction()) -> Integers:
+    """Return ``amounts * each``, plus ``once`` where there is any, to the nearest whole number."""
+    bottom = each.denominator * once.denominator
+    top, more = (each * bottom).numerator, (once * bottom).numerator
+    exact = amounts.astype(object) * top + np.where(amounts > 0, more, 0).astype(object)
+    whole: Integers = (2 * exact + bottom) // (2 * bottom)
+    return whole
+
+
+def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
+    """Return the array that a problem is asked for, and the bit that each level splits.
+
+    Raises
+    ------
+    HyparError
+        If there is none, or the problem asks for what an array decides.
+    """
+    if problem.array is None or problem.placement is None:
+        raise HyparError(f"--cost {problem.cost} needs an array: --array NAME|FILE (list arrays)")
+    if problem.level_weights:
+        raise HyparError(
+            f"--level-weights goes with --cost bytes; with --cost {problem.cost} the array says"
+            " what a level costs"
+        )
+    if not problem.levels:
+        raise HyparError(f"--cost {problem.cost} needs an array of two accelerators or more")
+    return problem.array.description, problem.placement

@@ -1,0 +1,116 @@
+"""Plans on an accelerator array: simulated, and the fastest of a problem's best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.alternatives import best_plans
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.hardware.array import Array, find_array
+from hypar_opt.partition import Progress
+from hypar_opt.pipeline import plan_of, shapes_of
+from hypar_opt.plan import Plan
+
+if TYPE_CHECKING:
+    from hypar_opt.simulator.result import StepResult
+
+
+def simulate(
+    plan: Plan,
+    array: str | Path | Array | None = None,
+    *,
+    other_array: bool = False,
+    **run: Any,
+) -> StepResult:
+    """Simulate one training step of a plan.
+
+    Parameters
+    ----------
+    array
+        A preset's name, a path or an `Array`; None for the plan's own.
+    other_array
+        Take an array that the plan was not found for.
+    **run
+        As `hypar_opt.simulator.simulate`: ``collective``, ``overlap="none"``, ``profile``,
+        ``input_sizes``, ``trace=False``.
+
+    Raises
+    ------
+    RefusedError
+        If the array is not the plan's, or not as large.
+    HyparError
+        If there is no array, or an option is wrong.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("vgg-a", array="hmc-htree-16")
+    >>> step = ho.simulate(plan)
+    >>> f"{step.seconds:.2f} s, of which {step.communication:.2f} s communicating"
+    '0'
+    """
+    from hypar_opt import simulator
+
+    own = plan.array.description if plan.array else None
+    if array is None and own is None:
+        raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
+    found = own if array is None else find_array(array)
+    assert found is not None
+    if own is not None and found.digest() != own.digest() and not other_array:
+        raise RefusedError(
+            f"the plan was found for the array {own.name}, and {found.name} is another;"
+            " --other-array simulates it all the same"
+        )
+    if found.levels != plan.levels:
+        raise RefusedError(
+            f"the plan is for {2**plan.levels} accelerators, and the array {found.name} has"
+            f" {2**found.levels}"
+        )
+    shapes = shapes_of(plan.network.description, plan.batch)
+    return simulator.simulate(plan, shapes, found, **run)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of the best plans by a cost, and how long its step really takes."""
+
+    plan: Plan
+    seconds: float
+
+
+def contenders(
+    plan: Plan,
+    number: int,
+    array: str | Path | Array | None = None,
+    progress: Progress = lambda done, of: None,
+    **run: Any,
+) -> list[Contender]:
+    """Simulate the best plans of a plan's problem, over all levels together, best first.
+
+    Parameters
+    ----------
+    plan
+        Any plan of the problem; what its cost charges is the proxy.
+
+    Raises
+    ------
+    RefusedError
+        As `simulate` and `hypar_opt.alternatives.best_plans`.
+    """
+    if number < 1:
+        raise HyparError(f"--simulate should be 1 or more, got {number}")
+    best = best_plans(plan, number)
+    found = []
+    for done, each in enumerate(best):
+        progress(done, len(best))
+        other = plan_of(plan, each.parallelism, bound=best[0].total, considered=number)
+        found.append(Contender(other, simulate(other, array, **run).seconds))
+    progress(len(best), len(best))
+    return found
+
+
+def fastest(found: list[Contender]) -> Contender:
+    """Return the fastest; of equals the one that the cost prefers."""
+    return min(found, key=lambda each: each.seconds)

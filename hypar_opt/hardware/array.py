@@ -1,0 +1,175 @@
+"""An array of accelerators as described in one TOML file.
+
+`docs/array-format.md` is the format's page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, PlainValidator, SerializeAsAny, model_validator
+
+from hypar_opt.documents import Document, exists, parse_toml, read_text, rule, validate
+from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.hardware import arrays
+from hypar_opt.hardware.accelerator import Accelerator
+from hypar_opt.hardware.energy import Energy
+from hypar_opt.hardware.topologies import TOPOLOGIES
+from hypar_opt.hardware.topologies.base import Topology
+from hypar_opt.hardware.wires import Wires
+
+SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
+
+
+def _name(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise rule(f"should be a name in printable characters, got {value!r}")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise rule(f"should be in printable characters, got {value!r}")
+    return value
+
+
+def _topology(value: object) -> Topology:
+    """Make a topology of the kind that its table names, a third party's too."""
+    if isinstance(value, Topology):
+        return value
+    if not isinstance(value, dict):
+        raise rule(f"should be a table, got {value!r}")
+    if "kind" not in value:
+        raise rule("missing key 'kind'")
+    try:
+        model: type[Topology] = TOPOLOGIES[str(value["kind"])]
+    except HyparError as error:
+        raise rule(f"kind: {error}") from None
+    return model.model_validate(value)
+
+
+class Array(Document):
+    """Accelerators that are all alike, on a topology.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        Also where the topology gives no array; `read_array` says it as an `InputError`.
+    """
+
+    written_schema: ClassVar[str | None] = SCHEMA
+
+    schema_: Literal["hypar-opt/array/1"] = Field(default=SCHEMA, alias="schema")
+    name: Annotated[str, AfterValidator(_name)]
+    source: Annotated[str, AfterValidator(_printable)] = ""
+    collective: Literal["pairwise", "ring"] = "pairwise"
+    """How sums over a group are run: by halves, level by level, or around a ring."""
+    accelerator: Accelerator
+    topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
+    energy: Energy
+
+    @model_validator(mode="after")
+    def _topology_is_an_array(self) -> Self:
+        try:
+            levels = self.wires.levels
+        except HyparError as error:
+            raise rule(f"topology: {error}") from None
+        if sorted(self.placement) != list(range(levels)):
+            raise rule(
+                f"topology: its dimensions should hold each of {levels} bits once,"
+                f" got {list(self.placement)}"
+            )
+        return self
+
+    @cached_property
+    def wires(self) -> Wires:
+        """The links, and the routes over them."""
+        return Wires(self.topology.graph())
+
+    @property
+    def levels(self) -> int:
+        """Halvings down to one accelerator."""
+        return self.wires.levels
+
+    @property
+    def placement(self) -> tuple[int, ...]:
+        """The bit of an accelerator's number that each level splits, H1 first, by default."""
+        return tuple(bit for bits in self.topology.dimensions() for bit in bits)
+
+    def orders(self) -> Iterator[tuple[int, ...]]:
+        """Yield every placement that the topology allows, the default first."""
+        return _interleaved(self.topology.dimensions())
+
+    def allows(self, placement: tuple[int, ...]) -> bool:
+        """Return whether a placement is one of `orders`."""
+        return sorted(placement) == list(range(self.levels)) and all(
+            [bit for bit in placement if bit in bits] == list(bits)
+            for bits in self.topology.dimensions()
+        )
+
+    def description(self) -> dict[str, Any]:
+        """The whole array as plain data, every default written out, in base units."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def digest(self) -> str:
+        """A fingerprint of the description that does not depend on how a file wrote it."""
+        text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:
+    left = tuple(bits for bits in dimensions if bits)
+    if not left:
+        yield ()
+    for place, bits in enumerate(left):
+        for rest in _interleaved((*left[:place], bits[1:], *left[place + 1 :])):
+            yield bits[0], *rest
+
+
+def read_array(path: str | Path) -> Array:
+    """Read an array file, and the files that it refers to.
+
+    Raises
+    ------
+    InputError
+        Naming the file and the key, and what would be right.
+    """
+    file = str(path)
+    data = parse_toml(read_text(path), file=file)
+    table = data.get("topology")
+    if isinstance(table, dict) and str(table.get("kind")) in TOPOLOGIES:
+        topology: type[Topology] = TOPOLOGIES[table["kind"]]
+        try:
+            data["topology"] = topology.located(table, Path(path).parent)
+        except InputError as error:
+            named = error.file or file
+            raise InputError(error.problem, where=error.where, file=named) from None
+    return validate(Array, data, file=file)
+
+
+def find_array(array: str | Path | Array) -> Array:
+    """Return a preset by its name, in any case, or read an array file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no array.
+    UnknownNameError
+        If there is neither such a name nor such a file; it suggests the nearest name.
+    """
+    if isinstance(array, Array):
+        return array
+    if not isinstance(array, str | Path):
+        raise HyparError(f"an array should be a name, a path or an Array, got {array!r}")
+    name = str(array)
+    if name.lower() in arrays.names():
+        return arrays.load(name)
+    path = Path(name)
+    if name and (path.suffix or len(path.parts) != 1 or exists(path)):
+        return read_array(path)
+    raise UnknownNameError("array", name, list(arrays.names()))

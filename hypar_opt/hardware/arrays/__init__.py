@@ -1,0 +1,45 @@
+"""Arrays by name, one TOML file each: the paper's, and a few machines of today."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The presets' names, the paper's first, numbers in them in their order."""
+    found = [
+        f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml")
+    ]
+    return tuple(sorted(found, key=_place))
+
+
+def _place(name: str) -> tuple[bool, list[tuple[str, int]]]:
+    pairs = re.findall(r"([^0-9]*)([0-9]*)", name)
+    return not name.startswith("hmc-"), [(text, int(number or 0)) for text, number in pairs]
+
+
+def load(name: str) -> Array:
+    """Return a preset by its name, in any case.
+
+    Raises
+    ------
+    UnknownNameError
+        Suggesting the nearest name.
+    """
+    from hypar_opt.documents import parse_toml, validate
+    from hypar_opt.hardware.array import Array
+
+    if name.lower() not in names():
+        raise UnknownNameError("array", name, list(names()))
+    file = f"{name.lower()}.toml"
+    text = files(__name__).joinpath(file).read_text(encoding="utf-8")
+    return validate(Array, parse_toml(text, file=file), file=file)

@@ -1,0 +1,82 @@
+"""Measured seconds of a network's layers, in place of computed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from hypar_opt.documents import Document, Size, parse_toml, read_text, validate
+from hypar_opt.errors import HyparError
+from hypar_opt.hardware.units import Time
+
+SCHEMA: Literal["hypar-opt/profile/1"] = "hypar-opt/profile/1"
+
+
+class LayerProfile(Document):
+    """One layer's passes over the whole batch, on one accelerator."""
+
+    name: str
+    forward: Time
+    backward: Time | None = None
+    """Not needed for inference."""
+    gradient: Time | None = None
+
+
+class Profile(Document):
+    """What one accelerator takes for each layer of a network, whole.
+
+    A plan on N accelerators gives each of them an N-th of that: every choice of parallelism
+    halves a layer's work.
+    """
+
+    written_schema: ClassVar[str | None] = SCHEMA
+
+    schema_: Literal["hypar-opt/profile/1"] = Field(default=SCHEMA, alias="schema")
+    source: str = ""
+    batch: Size
+    """The batch that was measured; no other is derived from it."""
+    layer: Annotated[tuple[LayerProfile, ...], Field(min_length=1)]
+
+    def seconds(
+        self, layers: Sequence[str], batch: int, phases: Sequence[str]
+    ) -> dict[str, list[Fraction]]:
+        """Return, for each pass, the seconds of each layer on one accelerator.
+
+        Raises
+        ------
+        HyparError
+            If it was measured with another batch, or lacks a layer or pass.
+        """
+        if batch != self.batch:
+            raise HyparError(f"--profile: measured with batch {self.batch}, the plan's is {batch}")
+        measured = {layer.name: layer for layer in self.layer}
+        unknown = [name for name in measured if name not in layers]
+        missing = [name for name in layers if name not in measured]
+        if unknown or missing:
+            which = (
+                f"has no layer {missing[0]!r}" if missing else f"layer {unknown[0]!r} is unknown"
+            )
+            raise HyparError(f"--profile: {which}; the network's are {', '.join(layers)}")
+        found: dict[str, list[Fraction]] = {}
+        for phase in phases:
+            times = [getattr(measured[name], phase) for name in layers]
+            if None in times:
+                raise HyparError(f"--profile: layer {layers[times.index(None)]!r} has no {phase}")
+            found[phase] = times
+        return found
+
+
+def read_profile(path: str | Path) -> Profile:
+    """Read a profile's file.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the layer and the key, and what would be right.
+    """
+    file = str(path)
+    return validate(Profile, parse_toml(read_text(path), file=file), file=file)

@@ -1,0 +1,18 @@
+"""Topologies by name: how the accelerators of an array are wired."""
+
+from __future__ import annotations
+
+from hypar_opt.registry import Registry
+
+TOPOLOGIES = Registry(
+    "topology",
+    "hypar_opt.topologies",
+    {
+        "htree": "hypar_opt.hardware.topologies.htree:HTree",
+        "torus": "hypar_opt.hardware.topologies.torus:Torus",
+        "mesh": "hypar_opt.hardware.topologies.mesh:Mesh",
+        "ring": "hypar_opt.hardware.topologies.ring:Ring",
+        "nodes": "hypar_opt.hardware.topologies.nodes:Nodes",
+        "graph": "hypar_opt.hardware.topologies.graph:Graph",
+    },
+)

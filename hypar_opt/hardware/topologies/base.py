@@ -1,0 +1,100 @@
+"""What every topology is: a table of an array file that gives a graph."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import networkx as nx
+from pydantic import AfterValidator
+
+from hypar_opt.documents import Document, Size, rule
+from hypar_opt.hardware.units import Bandwidth, Time
+
+MOST_ACCELERATORS = 1024
+"""Routes between more of them would take minutes."""
+
+
+class LinkSpec(Document):
+    """A link as a file describes it."""
+
+    bandwidth: Bandwidth
+    """Of each direction of a full-duplex link; of a half-duplex one, of both together."""
+    latency: Time = Fraction()
+    duplex: Literal["full", "half"] = "full"
+
+    def edge(self, times: Fraction = Fraction(1)) -> dict[str, Any]:
+        """Return the attributes that `Wires` reads, with so many times the bandwidth."""
+        return {
+            "bytes_per_second": self.bandwidth * times,
+            "latency": self.latency,
+            "full_duplex": self.duplex == "full",
+        }
+
+
+class Topology(Document, ABC):
+    """Accelerators, switches and the links between them."""
+
+    kind: str
+    """Its name in `TOPOLOGIES`."""
+
+    summary: ClassVar[str]
+    """One line for lists."""
+
+    @classmethod
+    def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the table of a file in ``folder`` with whatever it refers to read in.
+
+        Raises
+        ------
+        InputError
+            If that cannot be read.
+        """
+        del folder
+        return table
+
+    @abstractmethod
+    def graph(self) -> nx.Graph[Any]:
+        """Return the graph that `hypar_opt.hardware.wires.Wires` takes."""
+
+    @abstractmethod
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        """Return the bits of an accelerator's number, each once, by dimension.
+
+        A hierarchy may split the dimensions in any order, interleaved too, but each
+        dimension's bits in theirs: its halves before its quarters. The default is one
+        dimension after the other.
+        """
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise rule(f"should be a power of two, got {value}")
+    return value
+
+
+PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
+
+
+def few(accelerators: int) -> int:
+    """Return the number again, or refuse it."""
+    if accelerators > MOST_ACCELERATORS:
+        raise rule(f"should have at most {MOST_ACCELERATORS} accelerators, got {accelerators}")
+    return accelerators
+
+
+Accelerators = Annotated[PowerOfTwo, AfterValidator(few)]
+"""How many there are."""
+
+
+def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:
+    """Return the bits of each dimension, the first dimension's being the most significant."""
+    dimensions = []
+    above = sum(size.bit_length() - 1 for size in sizes)
+    for size in sizes:
+        below = above - (size.bit_length() - 1)
+        dimensions.append(tuple(range(above - 1, below - 1, -1)))
+        above = below
+    return tuple(bits for bits in dimensions if bits)

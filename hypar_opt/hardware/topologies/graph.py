@@ -1,0 +1,118 @@
+"""Any graph at all, as networkx writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import networkx as nx
+from pydantic import Field, Strict, model_validator
+
+from hypar_opt.documents import Document, parse_json, read_text, rule
+from hypar_opt.errors import InputError
+from hypar_opt.hardware.topologies.base import LinkSpec, Topology, few
+
+Id = Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...]
+
+
+class Node(Document):
+    """An accelerator, by its number, or a switch."""
+
+    id: Id
+    accelerator: Annotated[int, Strict(), Field(ge=0)] | None = None
+
+    @property
+    def in_wires(self) -> int | str:
+        if self.accelerator is not None:
+            return self.accelerator
+        return self.id if isinstance(self.id, str) else f"switch {self.id}"
+
+
+class Edge(LinkSpec):
+    """A link between two nodes, by their ids."""
+
+    source: Id
+    target: Id
+
+
+class NodeLink(Document):
+    """The document that ``networkx.node_link_data`` makes of an undirected graph."""
+
+    directed: Annotated[bool, Strict()] = False
+    multigraph: Annotated[bool, Strict()] = False
+    graph: dict[str, Any] = Field(default={}, exclude=True)
+    """The graph's own attributes: not used, and not part of the description."""
+    nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
+    edges: tuple[Edge, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_networkx(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "links" in data and "edges" not in data:
+            return {"edges" if key == "links" else key: value for key, value in data.items()}
+        return data
+
+    @model_validator(mode="after")
+    def _is_one_simple_graph(self) -> Self:
+        if self.directed or self.multigraph:
+            key = "directed" if self.directed else "multigraph"
+            raise rule(f"{key}: should be false, got true")
+        ids: set[Id] = set()
+        names: set[int | str] = set()
+        for node in self.nodes:
+            if node.id in ids:
+                raise rule(f"nodes: should have one id each, {node.id!r} stands twice")
+            if node.in_wires in names:
+                what = "switch" if node.accelerator is None else "accelerator"
+                raise rule(f"nodes: {what} {node.in_wires!r} stands twice")
+            ids.add(node.id)
+            names.add(node.in_wires)
+        ends: set[frozenset[Id]] = set()
+        for place, edge in enumerate(self.edges):
+            for key in ("source", "target"):
+                if getattr(edge, key) not in ids:
+                    problem = f"no node has the id {getattr(edge, key)!r}"
+                    raise rule(f"edges[{place}], {key}: {problem}")
+            pair = frozenset((edge.source, edge.target))
+            if len(pair) == 1:
+                raise rule(f"edges[{place}]: should join two nodes, got {edge.source!r} twice")
+            if pair in ends:
+                what = f"{edge.source!r} and {edge.target!r}"
+                raise rule(f"edges[{place}]: should be the only one between {what}")
+            ends.add(pair)
+        few(sum(node.accelerator is not None for node in self.nodes))
+        return self
+
+
+class Graph(Topology):
+    """A graph drawn by hand or by a program."""
+
+    summary: ClassVar[str] = "any graph, inline or in a node-link JSON file of networkx"
+
+    kind: Literal["graph"]
+    document: NodeLink = Field(alias="graph")
+
+    @classmethod
+    def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if ("file" in table) == ("graph" in table):
+            found = "both" if "file" in table else "neither"
+            raise InputError(f"should have one of file and graph, got {found}", where="topology")
+        if "file" not in table:
+            return table
+        file = table["file"]
+        if not isinstance(file, str):
+            raise InputError(f"should be a path, got {file!r}", where="topology, file")
+        inline = parse_json(read_text(folder / file), file=str(folder / file))
+        return {key: value for key, value in table.items() if key != "file"} | {"graph": inline}
+
+    def graph(self) -> nx.Graph[Any]:
+        graph: nx.Graph[Any] = nx.Graph()
+        names = {node.id: node.in_wires for node in self.document.nodes}
+        graph.add_nodes_from(names.values())
+        for edge in self.document.edges:
+            graph.add_edge(names[edge.source], names[edge.target], **edge.edge())
+        return graph
+
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        count = sum(node.accelerator is not None for node in self.document.nodes)
+        return tuple((bit,) for bit in reversed(range(count.bit_length() - 1)))

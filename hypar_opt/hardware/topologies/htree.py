@@ -1,0 +1,45 @@
+"""The paper's topology: a binary tree whose links widen towards the root."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Literal
+
+import networkx as nx
+from pydantic import Field, Strict
+
+from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology, bits_of
+
+
+class HTree(Topology):
+    """A switch over every two accelerators, one over every two of these, up to the root.
+
+    Source: the HyPar paper, section 5 and Figure 4; that bandwidth doubles each level up is
+    ``growth`` 2.
+    """
+
+    summary: ClassVar[str] = "a binary tree of switches, its links wider towards the root"
+
+    kind: Literal["htree"]
+    accelerators: Accelerators
+    link: LinkSpec
+    """Between an accelerator and its switch."""
+    growth: Annotated[float, Strict(), Field(gt=0, le=1024)] = 2.0
+    """Bandwidth of a level's links over that of the level below."""
+
+    def graph(self) -> nx.Graph[Any]:
+        graph: nx.Graph[Any] = nx.Graph()
+        below: list[int | str] = list(range(self.accelerators))
+        graph.add_nodes_from(below)
+        times = Fraction(1)
+        while len(below) > 1:
+            size = 2 * self.accelerators // len(below)
+            switches = [f"switch{size}.{place}" for place in range(len(below) // 2)]
+            for place, node in enumerate(below):
+                graph.add_edge(node, switches[place // 2], **self.link.edge(times))
+            below = [*switches]
+            times *= Fraction(str(self.growth))
+        return graph
+
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        return bits_of(self.accelerators)

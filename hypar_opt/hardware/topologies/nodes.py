@@ -1,0 +1,44 @@
+"""Nodes of a few accelerators around a switch, on a fabric."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import networkx as nx
+from pydantic import model_validator
+
+from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, few
+
+
+class Nodes(Topology):
+    """Each node's accelerators on one switch, and the switches on that of the fabric.
+
+    Accelerator ``i`` of node ``n`` is number ``n * per_node + i``.
+    """
+
+    summary: ClassVar[str] = "nodes of accelerators on a switch each, joined by a fabric"
+
+    kind: Literal["nodes"]
+    nodes: PowerOfTwo
+    per_node: PowerOfTwo
+    link: LinkSpec
+    """Between an accelerator and its node's switch."""
+    fabric: LinkSpec
+    """Between a node's switch and the fabric's: all that leaves the node."""
+
+    @model_validator(mode="after")
+    def _few(self) -> Self:
+        few(self.nodes * self.per_node)
+        return self
+
+    def graph(self) -> nx.Graph[Any]:
+        graph: nx.Graph[Any] = nx.Graph()
+        for node in range(self.nodes):
+            for number in range(node * self.per_node, (node + 1) * self.per_node):
+                graph.add_edge(number, f"node{node}", **self.link.edge())
+            if self.nodes > 1:
+                graph.add_edge(f"node{node}", "fabric", **self.fabric.edge())
+        return graph
+
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        return bits_of(self.nodes, self.per_node)

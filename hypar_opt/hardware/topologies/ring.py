@@ -1,0 +1,26 @@
+"""A ring of accelerators."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import networkx as nx
+
+from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology, bits_of
+from hypar_opt.hardware.topologies.grid import grid
+
+
+class Ring(Topology):
+    """A torus of one dimension."""
+
+    summary: ClassVar[str] = "a ring"
+
+    kind: Literal["ring"]
+    accelerators: Accelerators
+    link: LinkSpec
+
+    def graph(self) -> nx.Graph[Any]:
+        return grid([self.accelerators], self.link, wrapped=True)
+
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        return bits_of(self.accelerators)

@@ -1,0 +1,139 @@
+"""Quantities of an array file: text with a unit, converted once, exactly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from hypar_opt.documents import rule
+
+MOST_DIGITS = 50
+"""Of a quantity in its base unit; a longer one could not be written out and read again."""
+
+LEAST, MOST = Fraction(1, 10**30), Fraction(10**30)
+"""What is not zero lies between these, in its base unit."""
+
+_SMALL = {"": 0, "m": 3, "u": 6, "µ": 6, "μ": 6, "n": 9, "p": 12, "f": 15}
+_LARGE = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?) ?([^0-9\s.]\S*)", re.ASCII)
+_LONGEST_TEXT = 200
+_EXACT = Context(prec=MOST_DIGITS, traps=[Inexact, InvalidOperation, DivisionByZero])
+
+
+def _parts(unit: str) -> dict[str, Fraction]:
+    return {prefix + unit: Fraction(1, 10**power) for prefix, power in _SMALL.items()}
+
+
+def _multiples(unit: str, of_base: Fraction = Fraction(1)) -> dict[str, Fraction]:
+    return {prefix + unit: 10**power * of_base for prefix, power in _LARGE.items()}
+
+
+def _binary(unit: str, of_base: Fraction = Fraction(1)) -> dict[str, Fraction]:
+    return {prefix + unit: 2**power * of_base for prefix, power in _BINARY.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """A pydantic annotation: text with one of ``units`` in a file, a `Fraction` in Python.
+
+    Written back, it is the exact decimal in ``base``, whatever the file said.
+
+    Parameters
+    ----------
+    kind, example
+        What it is, and how it may be written, for messages.
+    units
+        Each unit in base units.
+    zero
+        Whether nothing of it makes sense.
+    """
+
+    kind: str
+    example: str
+    base: str
+    units: Mapping[str, Fraction]
+    zero: bool = False
+
+    def parse(self, value: object) -> Fraction:
+        """Return the value in base units; what is wrong is said in one line."""
+        found = None
+        if isinstance(value, str) and len(value) <= _LONGEST_TEXT:
+            found = _QUANTITY.fullmatch(value.strip())
+        if found is None or found[2] not in self.units:
+            shown = repr(value)
+            shown = shown if len(shown) <= 40 else shown[:37] + "..."
+            raise rule(f"should be {self.kind}, as in {self.example}, got {shown}")
+        amount = Fraction(Decimal(found[1])) * self.units[found[2]]
+        if not amount and not self.zero:
+            raise rule(f"should be {self.kind} above zero, got {value!r}")
+        if amount and not LEAST <= amount <= MOST:
+            raise rule(f"should be from 1e-30 to 1e30 {self.base}, got {value!r}")
+        try:
+            self.text(amount)
+        except DecimalException:
+            problem = f"should have at most {MOST_DIGITS} digits in {self.base}"
+            raise rule(f"{problem}, got {value!r}") from None
+        return amount
+
+    def text(self, amount: Fraction) -> str:
+        """Return the exact text, from which `parse` makes the same fraction."""
+        exact = _EXACT.divide(Decimal(amount.numerator), Decimal(amount.denominator))
+        return f"{exact.normalize(_EXACT):g} {self.base}"
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(
+            self.text, return_schema=core_schema.str_schema()
+        )
+        return core_schema.no_info_plain_validator_function(self.parse, serialization=written)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "string", "description": f"{self.kind}, as in {self.example}"}
+
+
+_BITS_AND_BYTES = {
+    unit + "/s": size
+    for of_base, letter in ((Fraction(1), "B"), (Fraction(1, 8), "b"))
+    for unit, size in (_multiples(letter, of_base) | _binary(letter, of_base)).items()
+}
+_OPERATIONS = {
+    unit: size
+    for name in ("op/s", "OP/s", "OPS", "FLOP/s", "FLOPS")
+    for unit, size in _multiples(name).items()
+}
+
+Bandwidth = Annotated[
+    Fraction,
+    Quantity("a bandwidth", '"25.6 Gb/s" (bits) or "300 GB/s" (bytes)', "B/s", _BITS_AND_BYTES),
+]
+"""Bytes a second."""
+
+OperationRate = Annotated[
+    Fraction, Quantity("a rate of operations", '"84 GOPS" or "312 TFLOPS"', "op/s", _OPERATIONS)
+]
+"""Operations a second, of which a multiply-accumulate is two."""
+
+Time = Annotated[Fraction, Quantity("a time", '"5 us" or "0 s"', "s", _parts("s"), zero=True)]
+"""Seconds."""
+
+Energy = Annotated[
+    Fraction, Quantity("an energy", '"640 pJ" or "0 J"', "J", _parts("J"), zero=True)
+]
+"""Joules."""
+
+Bytes = Annotated[
+    Fraction, Quantity("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B"))
+]
+"""Bytes."""

@@ -1,0 +1,215 @@
+"""A training step on an array of accelerators, event by event."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.base import Splits
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.compute import NO_SIZES, Sizes, Work, layer_macs, local_words, memory_load
+from hypar_opt.costs.energy import WORD_BYTES
+from hypar_opt.errors import UnknownNameError
+from hypar_opt.simulator.machine import Run, run
+from hypar_opt.simulator.result import Energy, LayerTime, LevelTraffic, LinkTraffic, StepResult
+from hypar_opt.simulator.step import Step, moves
+from hypar_opt.simulator.tasks import Compute, Exchange, Task
+from hypar_opt.simulator.trace import chrome_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hypar_opt.costs.readings import Phase
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.profile import Profile
+    from hypar_opt.hardware.wires import Wires
+    from hypar_opt.plan import Plan
+    from hypar_opt.shapes import Shapes
+
+COLLECTIVES = ("pairwise", "ring")
+OVERLAPS = ("none", "gradient")
+
+
+def simulate(
+    plan: Plan,
+    shapes: Shapes,
+    array: Array,
+    *,
+    collective: str | None = None,
+    overlap: str = "none",
+    profile: Profile | None = None,
+    input_sizes: Sizes = NO_SIZES,
+    trace: bool = False,
+) -> StepResult:
+    """Simulate one step of a plan.
+
+    Parameters
+    ----------
+    array
+        As many accelerators as the plan has; placed as the plan says, if it knows of any array.
+    collective
+        ``pairwise``, the paper's, or ``ring``; None for the array's own.
+    overlap
+        ``none``, or ``gradient``: gradients are exchanged beside the work that follows.
+    profile
+        Measured seconds in place of the accelerator's computed ones.
+    input_sizes
+        What to count multiply-accumulates with, in place of the network's own input sizes.
+    trace
+        Record what happens when, as a Chrome trace.
+
+    Raises
+    ------
+    HyparError
+        If a name is unknown, or the profile does not fit.
+    """
+    collective = collective or array.collective
+    if collective not in COLLECTIVES:
+        raise UnknownNameError("collective", collective, list(COLLECTIVES))
+    if overlap not in OVERLAPS:
+        raise UnknownNameError("overlap", overlap, list(OVERLAPS))
+    rows = plan.assignments()
+    communication = CommunicationCost.asked(
+        plan.problem.model_copy(update={"level_weights": ()}), shapes
+    )
+    counts = Splits.none(len(shapes.layers), communication.choices)
+    for row in rows:
+        counts = counts.after(row)
+    phases = communication.phases
+    step = Step(
+        shapes,
+        moves(shapes, communication, rows),
+        _seconds(plan, shapes, array, counts.counts, phases, profile, input_sizes),
+        _placement(plan, array),
+        ring=collective == "ring",
+        overlap=overlap == "gradient",
+    )
+    tasks = step.tasks()
+    done = run(tasks, array.wires, record=trace)
+    closed = collective == "pairwise" and overlap == "none"
+    needed = memory_load(
+        shapes,
+        counts.counts,
+        plan.levels,
+        plan.element_bytes,
+        plan.constraints.optimizer_bytes(plan.element_bytes),
+    )
+    weights, inputs, outputs = local_words(shapes, counts.counts)
+    words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
+    return StepResult(
+        seconds=done.seconds,
+        closed_form=added_up(tasks, array.wires) if closed else None,
+        layers=_layers(tasks, done),
+        levels=_levels(tasks, done),
+        links=_links(done, array.wires),
+        bottleneck=_bottleneck(done, array.wires),
+        energy=_energy(
+            array,
+            macs=sum(layer_macs(shapes, array.accelerator, input_sizes)) * len(phases),
+            words=Fraction(words, WORD_BYTES),
+            done=done,
+        ),
+        memory=-(-int(needed.sum()) >> plan.levels),
+        capacity=int(array.accelerator.dram_capacity),
+        # Spread by image, input channel or output channel, a layer leaves two of its tensors
+        # with the vaults that use them; the third, the smallest, goes to or from all others.
+        vault_words=int(np.minimum(np.minimum(weights, inputs), outputs).sum())
+        * (array.accelerator.vaults - 1)
+        * len(phases),
+        events=done.events,
+        trace=chrome_trace(done, tasks, array.wires) if trace else None,
+    )
+
+
+def added_up(tasks: Sequence[Task], wires: Wires) -> float:
+    """Return the seconds of tasks that all accelerators begin together, one after the other.
+
+    An exchange between pairs then takes the latency of a message and its bytes over what the
+    topology gives its level. Rings and background exchanges are not known here.
+    """
+    splits = [wires.split(bit) for bit in range(wires.levels)]
+    latencies = [float(split.latency) for split in splits]
+    paces = [float(split.seconds_per_byte) for split in splits]
+    return sum(
+        task.seconds
+        if isinstance(task, Compute)
+        else latencies[task.bits[0]] + task.bytes * paces[task.bits[0]]
+        for task in tasks
+    )
+
+
+def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
+    known = plan.array is not None and plan.array.digest == array.digest()
+    return plan.placement if known and plan.placement is not None else array.placement
+
+
+def _seconds(
+    plan: Plan,
+    shapes: Shapes,
+    array: Array,
+    counts: Integers,
+    phases: Sequence[Phase],
+    profile: Profile | None,
+    input_sizes: Sizes,
+) -> Mapping[Phase, Sequence[float]]:
+    """Return, for each pass, what each layer takes on an accelerator."""
+    if profile is None:
+        work = Work(array.accelerator, plan.levels, plan.element_bytes, input_sizes)
+        seconds = [float(each) for each in work.seconds(shapes, counts)]
+        return dict.fromkeys(phases, seconds)
+    names = [layer.name for layer in shapes.layers]
+    whole = profile.seconds(names, shapes.batch, [phase.value for phase in phases])
+    return {phase: [float(each / 2**plan.levels) for each in whole[phase]] for phase in phases}
+
+
+def _layers(tasks: Sequence[Task], done: Run) -> tuple[LayerTime, ...]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for task, seconds in zip(tasks, done.task_seconds, strict=True):
+        times = found.setdefault((task.layer, task.phase), [0.0, 0.0])
+        times[isinstance(task, Exchange)] += seconds
+    return tuple(LayerTime(*key, *times) for key, times in found.items())
+
+
+def _levels(tasks: Sequence[Task], done: Run) -> tuple[LevelTraffic, ...]:
+    """Seconds of a ring stand with the topmost level that it crosses."""
+    seconds = [0.0] * len(done.level_bytes)
+    for task, taken in zip(tasks, done.task_seconds, strict=True):
+        if isinstance(task, Exchange):
+            seconds[task.levels[0]] += taken
+    return tuple(
+        LevelTraffic(level, moved, taken)
+        for level, (moved, taken) in enumerate(zip(done.level_bytes, seconds, strict=True), 1)
+    )
+
+
+def _links(done: Run, wires: Wires) -> tuple[LinkTraffic, ...]:
+    return tuple(
+        LinkTraffic(link.name, moved, busy)
+        for link, moved, busy in zip(wires.links, done.link_bytes, done.link_busy, strict=True)
+    )
+
+
+def _bottleneck(done: Run, wires: Wires) -> tuple[str, int] | None:
+    longest = max(done.link_busy, default=0.0)
+    if not longest:
+        return None
+    alike = [
+        link.name
+        for link, busy in zip(wires.links, done.link_busy, strict=True)
+        if busy >= longest * (1 - 1e-9)
+    ]
+    return alike[0], len(alike) - 1
+
+
+def _energy(array: Array, *, macs: int, words: Fraction, done: Run) -> Energy:
+    constants = array.energy
+    return Energy(
+        macs=float(macs * constants.mac),
+        sram=float(macs * constants.sram),
+        dram=float(words * constants.dram),
+        remote=sum(done.level_bytes) / WORD_BYTES * float(constants.remote),
+        hops=sum(done.link_bytes) / WORD_BYTES * float(constants.hop),
+    )

@@ -1,0 +1,141 @@
+"""Graphs and programs for the simulator's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import networkx as nx
+from hypothesis import strategies as st
+
+from hypar_opt.costs.readings import Phase
+from hypar_opt.hardware.wires import Wires
+from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
+
+LAYERS = ("conv1", "conv2", "fc1")
+
+
+def wired(
+    edges: Iterable[tuple[Any, Any, float]], *, latency: float = 0, full_duplex: bool = True
+) -> Wires:
+    """Return the wires of edges, each with its bytes a second; all alike otherwise."""
+    graph: nx.Graph[Any] = nx.Graph()
+    for source, target, bandwidth in edges:
+        graph.add_edge(
+            source,
+            target,
+            bytes_per_second=Fraction(bandwidth),
+            latency=Fraction(latency),
+            full_duplex=full_duplex,
+        )
+    return Wires(graph)
+
+
+def fat_tree(levels: int, *, latency: float = 0) -> Wires:
+    """Return a binary tree whose links double in bandwidth, 8 bytes a second at the leaves."""
+    edges: list[tuple[Any, Any, float]] = []
+    below: list[Any] = list(range(2**levels))
+    bandwidth = 8
+    while len(below) > 1:
+        above = [f"s{len(below)}.{place}" for place in range(len(below) // 2)]
+        edges += [(node, above[place // 2], bandwidth) for place, node in enumerate(below)]
+        below, bandwidth = above, 2 * bandwidth
+    return wired(edges, latency=latency)
+
+
+def torus(rows: int, columns: int, *, latency: float = 0, full_duplex: bool = False) -> Wires:
+    """Return a torus numbered row by row, 8 bytes a second a link."""
+    edges = [
+        (row * columns + column, below % rows * columns + beside % columns, 8)
+        for row in range(rows)
+        for column in range(columns)
+        for below, beside in ((row + 1, column), (row, column + 1))
+        if (below % rows, beside % columns) != (row, column)
+    ]
+    return wired(edges, latency=latency, full_duplex=full_duplex)
+
+
+def ring(accelerators: int, *, latency: float = 0) -> Wires:
+    return torus(1, accelerators, latency=latency, full_duplex=True)
+
+
+def exchange(
+    wires: Wires,
+    level: int,
+    bytes: float,  # noqa: A002
+    *,
+    background: bool = False,
+) -> Exchange:
+    """Return an exchange between pairs at a level, H1 being the highest bit."""
+    kind = Kind.GRADIENTS if background else Kind.PARTIAL_SUMS
+    phase = Phase.GRADIENT if background else Phase.FORWARD
+    bits = (wires.levels - 1 - level,)
+    return Exchange("fc1", phase, kind, (level,), bits, bytes, background=background)
+
+
+def all_reduce(wires: Wires, bytes: float, levels: Sequence[int] = ()) -> Exchange:  # noqa: A002
+    """Return a ring over some levels, or all."""
+    levels = tuple(levels) or tuple(range(wires.levels))
+    bits = tuple(wires.levels - 1 - level for level in levels)
+    return Exchange("fc1", Phase.GRADIENT, Kind.GRADIENTS, levels, bits, bytes, ring=True)
+
+
+@st.composite
+def random_wires(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Wires:
+    """Draw a connected graph of 2 to 8 accelerators and up to two switches, links unequal."""
+    nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
+    nodes += draw(st.sampled_from([[], ["a"], ["a", "b"]]))
+    nodes = draw(st.permutations(nodes))
+    pairs = {
+        frozenset((nodes[place], nodes[draw(st.integers(0, place - 1))]))
+        for place in range(1, len(nodes))
+    }
+    pairs |= {
+        frozenset(pair)
+        for pair in draw(st.lists(st.tuples(*[st.sampled_from(nodes)] * 2), max_size=8))
+        if pair[0] != pair[1]
+    }
+    graph: nx.Graph[Any] = nx.Graph()
+    for pair in sorted(pairs, key=lambda pair: sorted(map(str, pair))):
+        source, target = sorted(pair, key=str)
+        graph.add_edge(
+            source,
+            target,
+            bytes_per_second=Fraction(draw(st.integers(1, 9))),
+            latency=Fraction(draw(st.sampled_from(list(latencies)))),
+            full_duplex=draw(st.booleans()),
+        )
+    return Wires(graph)
+
+
+@st.composite
+def programs(draw: st.DrawFn, levels: int) -> list[Task]:
+    """Draw up to ten tasks; every exchange of gradients is in the background."""
+    return [
+        draw(st.one_of(computations(), exchanges(levels))) for _ in range(draw(st.integers(1, 10)))
+    ]
+
+
+def computations() -> st.SearchStrategy[Task]:
+    seconds = st.integers(0, 40).map(lambda eighths: eighths / 8)
+    return st.builds(Compute, st.sampled_from(LAYERS), st.sampled_from(list(Phase)), seconds)
+
+
+@st.composite
+def exchanges(draw: st.DrawFn, levels: int) -> Task:
+    chosen = tuple(sorted(draw(st.sets(st.integers(0, levels - 1), min_size=1))))
+    around = draw(st.booleans())
+    if not around:
+        chosen = chosen[:1]
+    kind = draw(st.sampled_from(list(Kind)))
+    return Exchange(
+        draw(st.sampled_from(LAYERS)),
+        draw(st.sampled_from(list(Phase))),
+        kind,
+        chosen,
+        tuple(levels - 1 - level for level in chosen),
+        draw(st.integers(1, 500)),
+        ring=around,
+        background=kind is Kind.GRADIENTS,
+    )

@@ -1,0 +1,281 @@
+"""A training step on an array: who waits for whom, and for how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hypar_opt.costs.readings import Phase
+from hypar_opt.hardware.wires import Wires
+from hypar_opt.simulator.machine import Run, Span, run
+from hypar_opt.simulator.tasks import Compute, Exchange, Task
+from tests.simulator import (
+    all_reduce,
+    exchange,
+    fat_tree,
+    programs,
+    random_wires,
+    ring,
+    torus,
+    wired,
+)
+
+ARRAYS = {
+    "tree": fat_tree(3),
+    "tree with latency": fat_tree(3, latency=0.125),
+    "torus": torus(4, 4),
+    "torus with latency": torus(2, 4, latency=0.25, full_duplex=True),
+}
+
+arrays = pytest.mark.parametrize("wires", ARRAYS.values(), ids=ARRAYS)
+
+
+def compute(seconds: float) -> Compute:
+    return Compute("conv1", Phase.FORWARD, seconds)
+
+
+def in_front(tasks: Sequence[Task]) -> list[Task]:
+    """Return the same tasks, with nothing in the background."""
+    return [
+        replace(task, background=False) if isinstance(task, Exchange) else task for task in tasks
+    ]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[list[Task], Wires]:
+    wires = draw(random_wires(latencies=(0, 0.125)))
+    return draw(programs(wires.levels)), wires
+
+
+def test_one_accelerator_computes() -> None:
+    done = run([compute(1.5), compute(2)], single())
+    assert (done.seconds, done.task_seconds, done.events) == (3.5, (1.5, 2), 2)
+    assert (done.level_bytes, done.link_bytes, done.link_busy) == ((), (), ())
+
+
+def single() -> Wires:
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_node(0)
+    return Wires(graph)
+
+
+def test_no_tasks_take_no_time() -> None:
+    done = run([], fat_tree(1), record=True)
+    assert (done.seconds, done.task_seconds, done.events) == (0, (), 0)
+
+
+@given(random_wires(), st.data())
+def test_an_exchange_takes_what_the_most_loaded_channel_takes(
+    wires: Wires, data: st.DataObject
+) -> None:
+    level = data.draw(st.integers(0, wires.levels - 1))
+    split = wires.split(wires.levels - 1 - level)
+    done = run([exchange(wires, level, 1000)], wires)
+    assert done.seconds == pytest.approx(float(split.seconds_per_byte * 1000), rel=1e-12)
+
+
+@given(random_wires(latencies=[0.5]), st.data())
+def test_an_exchange_takes_at_most_its_slowest_latency_more(
+    wires: Wires, data: st.DataObject
+) -> None:
+    """Less, where the slowest message is not the one with the most hops."""
+    level = data.draw(st.integers(0, wires.levels - 1))
+    split = wires.split(wires.levels - 1 - level)
+    transfer = float(split.seconds_per_byte * 1000)
+    done = run([exchange(wires, level, 1000)], wires)
+    assert done.seconds <= (transfer + float(split.latency)) * (1 + 1e-12)
+    assert done.seconds >= (transfer + 0.5) * (1 - 1e-12)
+
+
+@arrays
+def test_an_exchange_between_equally_distant_pairs_takes_its_latency_more(wires: Wires) -> None:
+    for level in range(wires.levels):
+        split = wires.split(wires.levels - 1 - level)
+        done = run([exchange(wires, level, 1000)], wires)
+        expected = float(split.seconds_per_byte * 1000 + split.latency)
+        assert done.seconds == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("accelerators", [2, 4, 8, 16])
+def test_a_ring_takes_the_textbooks_time(accelerators: int) -> None:
+    """Source: P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms (2009)."""
+    weights, bandwidth, latency = 4096, 8, 0.25
+    rounds = 2 * (accelerators - 1)
+    wires = ring(accelerators, latency=latency)
+    done = run([all_reduce(wires, rounds * weights)], wires)
+    expected = rounds / accelerators * weights / bandwidth + rounds * latency
+    assert done.seconds == pytest.approx(expected, rel=1e-12)
+    assert done.events == accelerators * rounds
+    assert sum(done.link_bytes) == pytest.approx(rounds * weights)
+
+
+def test_a_ring_over_one_level_of_two_is_two_rings() -> None:
+    # Of eight bytes each sends two, one a round, to the other of its own pair.
+    wires = fat_tree(2)
+    done = run([all_reduce(wires, 8, levels=[1])], wires)
+    assert done.level_bytes == (0, 8)
+    assert done.seconds == 2 / 8
+    # Around all four, 1 to 2 and 3 to 0 cross the middle: half of the messages.
+    assert run([all_reduce(wires, 24)], wires).level_bytes == (12, 12)
+
+
+def test_no_accelerator_waits_for_more_than_its_partner() -> None:
+    # Pairs 0-1 and 2-3 send 8 bytes a message at 8 and at 2 bytes a second: 1 and 4 seconds.
+    # Meanwhile 0 and 1 compute for two seconds, and wait from 3 to 6, when 2 and 3 have done
+    # the same. Then pairs 0-2 and 1-3 send at 8 a second, until 7.
+    wires = wired([(0, 1, 8), (2, 3, 2), (0, 2, 8), (1, 3, 8)])
+    tasks = [exchange(wires, 1, 32), compute(2), exchange(wires, 0, 32)]
+    done = run(tasks, wires, record=True)
+    fast, slow = (
+        (Span(0, 0, 1), Span(1, 1, 3), Span(2, 3, 7)),
+        (Span(0, 0, 4), Span(1, 4, 6), Span(2, 6, 7)),
+    )
+    assert done.seconds == 7
+    assert done.spans == (fast, fast, slow, slow)
+    # All end at 7, and of equals the lowest number counts.
+    assert done.task_seconds == (1, 2, 4)
+    assert done.level_bytes == (32, 32)
+    assert sorted(done.link_busy) == [1, 2, 2, 4]
+
+
+def test_an_exchange_in_the_background_hides_behind_computing() -> None:
+    # 16 bytes a message at 8 a second: 2 seconds, of which 1.5 are hidden.
+    wires = wired([(0, 1, 8)])
+    tasks = [compute(1), exchange(wires, 0, 32, background=True), compute(1.5)]
+    done = run(tasks, wires, record=True)
+    assert done.seconds == 3
+    assert done.task_seconds == (1, 0.5, 1.5)
+    assert done.spans[0] == (Span(0, 0, 1), Span(1, 1, 3), Span(2, 1, 2.5))
+
+
+def test_exchanges_in_the_background_run_one_after_the_other() -> None:
+    # Handed over at 0 and 1, they take 2 seconds each: 0 to 2 and 2 to 4.
+    wires = wired([(0, 1, 8)])
+    behind = exchange(wires, 0, 32, background=True)
+    done = run([behind, compute(1), behind, compute(0.5)], wires, record=True)
+    assert done.spans[1] == (Span(0, 0, 2), Span(1, 0, 1), Span(2, 2, 4), Span(3, 1, 1.5))
+    assert done.task_seconds == (0.5, 1, 2, 0.5)
+
+
+def test_background_and_foreground_share_the_links() -> None:
+    # 16 and 8 bytes a message on one channel of 8 a second: the shorter ends at 2, then the
+    # other has 8 to go.
+    wires = wired([(0, 1, 8)])
+    tasks = [exchange(wires, 0, 32, background=True), exchange(wires, 0, 16)]
+    done = run(tasks, wires, record=True)
+    assert done.seconds == 3
+    assert done.task_seconds == (1, 2)
+    assert [segment.labels for segment in done.segments[0]] == [(0, 1), (0,)]
+
+
+@given(steps())
+def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
+    step: tuple[list[Task], Wires],
+) -> None:
+    tasks, wires = step
+    levels, links, messages = [Fraction()] * wires.levels, [Fraction()] * len(wires.links), 0
+    for task in tasks:
+        if isinstance(task, Compute):
+            messages += wires.accelerators
+            continue
+        for (sender, receiver), rounds in messages_of(task, wires).items():
+            messages += rounds
+            size = Fraction(task.bytes) * rounds / sum(messages_of(task, wires).values())
+            highest = max(bit for bit in task.bits if (sender ^ receiver) >> bit & 1)
+            levels[task.levels[task.bits.index(highest)]] += size
+            route = wires.route(sender, receiver)
+            for channel, share in zip(route.channels, route.shares, strict=True):
+                links[wires.channel_link[channel]] += size * share
+    done = run(tasks, wires)
+    assert done.events == messages
+    assert done.level_bytes == pytest.approx([float(size) for size in levels], rel=1e-12)
+    assert done.link_bytes == pytest.approx([float(size) for size in links], rel=1e-12)
+    exchanged = sum(task.bytes for task in tasks if isinstance(task, Exchange))
+    assert sum(done.level_bytes) == pytest.approx(exchanged, rel=1e-12)
+
+
+def messages_of(task: Exchange, wires: Wires) -> Counter[tuple[int, int]]:
+    """Return how many messages go from whom to whom."""
+    found: Counter[tuple[int, int]] = Counter()
+    groups: dict[int, list[int]] = {}
+    for number in range(wires.accelerators):
+        groups.setdefault(number & ~sum(1 << bit for bit in task.bits), []).append(number)
+    for group in groups.values():
+        for place, number in enumerate(group):
+            rounds = 2 * (len(group) - 1) if task.ring else 1
+            found[number, group[(place + 1) % len(group)]] += rounds
+    return found
+
+
+@given(steps())
+def test_no_task_starts_before_its_operands_have_arrived(step: tuple[list[Task], Wires]) -> None:
+    tasks, wires = step
+    done = run(tasks, wires, record=True)
+    for number, spans in enumerate(done.spans):
+        assert [span.task for span in spans] == list(range(len(tasks)))
+        now = 0.0
+        for span in spans:
+            task = tasks[span.task]
+            behind = isinstance(task, Exchange) and task.background
+            assert span.start >= now if behind else span.start == now
+            now = now if behind else span.end
+            if isinstance(task, Compute):
+                assert span.end == pytest.approx(span.start + task.seconds)
+                continue
+            for (sender, receiver), rounds in messages_of(task, wires).items():
+                if number in (sender, receiver):
+                    size = task.bytes * rounds / sum(messages_of(task, wires).values())
+                    least = alone(wires, sender, receiver, size, rounds)
+                    sent = done.spans[sender][span.task].start
+                    assert span.end >= (sent + least) * (1 - 1e-9)
+
+
+def alone(wires: Wires, sender: int, receiver: int, size: float, messages: int) -> float:
+    """Return the seconds of messages, one after the other, with all links to themselves."""
+    route = wires.route(sender, receiver)
+    rate = min(
+        wires.capacities[channel] / share
+        for channel, share in zip(route.channels, route.shares, strict=True)
+    )
+    return size / float(rate) + messages * float(route.latency)
+
+
+@given(steps())
+def test_the_tasks_of_who_ends_last_add_up_to_the_step(step: tuple[list[Task], Wires]) -> None:
+    done = run(*step)
+    assert sum(done.task_seconds) == pytest.approx(done.seconds, rel=1e-12)
+    assert all(seconds >= 0 for seconds in done.task_seconds)
+
+
+@given(steps())
+def test_the_same_step_runs_the_same_again(step: tuple[list[Task], Wires]) -> None:
+    tasks, wires = step
+    first = run(tasks, wires, record=True)
+    assert run(tasks, wires, record=True) == first
+    assert run(tasks, wires) == replace(first, spans=(), segments=())
+
+
+def alone_in_front(tasks: Sequence[Task], wires: Wires) -> float:
+    return sum(
+        run([task], wires).seconds
+        for task in tasks
+        if isinstance(task, Compute) or not task.background
+    )
+
+
+@pytest.mark.parametrize("wires", ARRAYS.values(), ids=ARRAYS)
+@given(data=st.data())
+def test_overlap_is_never_slower_and_never_faster_than_what_is_in_front(
+    wires: Wires, data: st.DataObject
+) -> None:
+    tasks = data.draw(programs(wires.levels))
+    overlapped: Run = run(tasks, wires)
+    assert overlapped.seconds <= run(in_front(tasks), wires).seconds * (1 + 1e-9)
+    assert overlapped.seconds >= alone_in_front(tasks, wires) * (1 - 1e-9)
