@@ -104,8 +104,8 @@ def levelwise(search: Search) -> Partition:
 
     Source: Algorithm 2.
     """
-    if search.solver.searches:
-        _refuse_final_shards(search)
+    if search.limits.couple_layers and search.cost.exchanged() is not None:
+        raise RefusedError("--memory depends on the final shards: it needs --search joint")
     clock = _Tables(search, search.levels)
     splits = Splits.none(len(search.shapes.layers), search.cost.choices)
     results: list[SolveResult] = []
@@ -116,6 +116,9 @@ def levelwise(search: Search) -> Partition:
         result = clock.solve(table, start, f"-H{level + 1}")
         results.append(result)
         splits = splits.after(_assigned(result))
+    charged = search.cost.by_final_shards(search.shapes, splits)
+    if charged is not None and search.solver.searches:
+        raise RefusedError(f"{charged} depends on the final shards: it needs --search joint")
     return _partition(search, "level", [_assigned(r) for r in results], results)
 
 
@@ -141,15 +144,6 @@ def joint(search: Search) -> Partition:
     if thresholds is not None and not search.limits.any:
         return _thresholds(search, thresholds)
     return _product_states(search)
-
-
-def _refuse_final_shards(search: Search) -> None:
-    """Refuse what the levels above the last would have to choose without knowing of."""
-    charged = search.cost.final_shards(search.shapes)
-    if charged is None and search.limits.couple_layers and search.cost.exchanged() is not None:
-        charged = "--memory"
-    if charged is not None:
-        raise RefusedError(f"{charged} depends on the final shards: it needs --search joint")
 
 
 def threshold_tables(thresholds: Thresholds, levels: int) -> list[CostTable]:

@@ -70,7 +70,7 @@ def solve(
     network: str | Path | Network,
     *,
     solver: str = "dp",
-    search: str = "levelwise",
+    search: str | None = None,
     options: SolverOptions | None = None,
     start: Plan | None = None,
     place: bool = False,
@@ -86,7 +86,8 @@ def solve(
     solver
         A name of `hypar_opt.solvers.SOLVERS`.
     search
-        ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together.
+        ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together. None
+        for the paper's with bytes, and joint with what an array decides.
     options
         Limits and settings of the solver.
     start
@@ -119,6 +120,8 @@ def solve(
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
     problem = problem_of(**asked)
+    if search is None:
+        search = "levelwise" if problem.cost == "bytes" else "joint"
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
     described = find_network(network)
@@ -266,14 +269,15 @@ def problem_of(**asked: Any) -> Problem:
     HyparError
         Naming what is wrong, and what would be right.
     """
-    asked = {key: value for key, value in asked.items() if value is not None}
+    decided = {"levels", "array", "placement"}  # None leaves these to the array, or the default
+    asked = {key: value for key, value in asked.items() if value is not None or key not in decided}
     array = asked.get("array")
     if array is not None:
         if not isinstance(array, ArrayRecord):
             array = ArrayRecord.of(find_array(array))
         described = array.description
-        decided = {"levels": described.levels, "placement": described.placement}
-        asked = decided | asked | {"array": array}
+        asked = {"levels": described.levels, "placement": described.placement, **asked}
+        asked["array"] = array
     constraints = asked.get("constraints")
     if isinstance(constraints, dict) and constraints.get("memory") == "array":
         if array is None:

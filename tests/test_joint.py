@@ -38,7 +38,7 @@ def all_plans(layers: int, levels: int, choices: int) -> Iterator[Rows]:
 
 def brute_force(shapes: ho.Shapes, problem: ho.Problem) -> tuple[Fraction, Rows] | None:
     """The cheapest plan that keeps to the constraints, the first of equals."""
-    cost = CommunicationCost.asked(problem)
+    cost = CommunicationCost.asked(problem, shapes)
     best: tuple[Fraction, Rows] | None = None
     for rows in all_plans(len(shapes.layers), problem.levels, len(problem.choices)):
         if keeps(shapes, problem, rows):

@@ -37,7 +37,7 @@ def arrays(as_json: options.JSON = False) -> None:
     """List the accelerator arrays, what connects them, and the collective each stands for."""
     from hypar_opt.hardware.arrays import load, names
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in names():
         array = load(name)
         rows.append(

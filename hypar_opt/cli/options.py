@@ -208,12 +208,13 @@ SOLVER = Annotated[
     ),
 ]
 SEARCH = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="levelwise: each level given those above, the paper's Algorithm 2; joint: all"
-        " levels together.",
+        help="levelwise: each level given those above, the paper's Algorithm 2, and the default"
+        " for bytes; joint: all levels together, for time and energy.",
         autocompletion=_searches,
         rich_help_panel=SOLVING,
+        show_default=False,
     ),
 ]
 BACKEND = Annotated[

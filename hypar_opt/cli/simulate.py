@@ -48,7 +48,7 @@ def simulate(
     memory: options.MEMORY = None,
     optimizer: options.OPTIMIZER = "sgd",
     solver: options.SOLVER = "dp",
-    search: options.SEARCH = "levelwise",
+    search: options.SEARCH = None,
     collective: options.COLLECTIVE = None,
     overlap: options.OVERLAP = "none",
     profile: Annotated[

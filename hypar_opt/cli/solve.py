@@ -34,7 +34,7 @@ def solve(
     memory: options.MEMORY = None,
     optimizer: options.OPTIMIZER = "sgd",
     solver: options.SOLVER = "dp",
-    search: options.SEARCH = "levelwise",
+    search: options.SEARCH = None,
     backend: options.BACKEND = None,
     solver_option: options.SOLVER_OPTION = None,
     time_limit: options.TIME_LIMIT = None,

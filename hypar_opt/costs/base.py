@@ -112,12 +112,15 @@ class CostModel(Protocol):
         of its target in ``target``; a level's table has both the same.
         """
 
-    def thresholds(self, shapes: Shapes) -> Thresholds | None:
+    def thresholds(self, shapes: Shapes) -> Thresholds | None:  # noqa: ARG002
         """Return what all levels together charge, if they come apart; else None."""
         return None
 
-    def final_shards(self, shapes: Shapes) -> str | None:
-        """Return what is charged by the shards below the last level, and not level by level."""
+    def by_final_shards(self, shapes: Shapes, splits: Splits) -> str | None:  # noqa: ARG002
+        """Return what of a plan is charged by the shards below its last level, ``splits``.
+
+        A search level by level has chosen without knowing of it.
+        """
         return None
 
     def exchanged(self) -> CostModel | None:

@@ -127,24 +127,20 @@ class Work:
         pairs = zip(self.computing(shapes), self.loading(shapes, counts), strict=True)
         return [max(pair) for pair in pairs]
 
-    def bound_by_memory(self, shapes: Shapes) -> list[str]:
-        """Return the layers whose DRAM binds under some choices."""
-        pairs = zip(self._slowest_loading(shapes), self.computing(shapes), strict=True)
+    def bound_by_memory(self, shapes: Shapes, counts: Integers) -> list[str]:
+        """Return the layers whose DRAM takes longer than their compute."""
         names = [layer.name for layer in shapes.layers]
-        return [name for name, (load, work) in zip(names, pairs, strict=True) if load > work]
+        times = zip(self.loading(shapes, counts), self.computing(shapes), strict=True)
+        return [name for name, (load, work) in zip(names, times, strict=True) if load > work]
 
     def worst(self, shapes: Shapes) -> Fraction:
         """Return seconds that no pass takes, all layers together."""
-        return sum(self._slowest_loading(shapes), sum(self.computing(shapes), Fraction()))
-
-    def _slowest_loading(self, shapes: Shapes) -> list[Fraction]:
-        """Words are the most where a layer takes one choice at all levels."""
-        ways = []
-        for choice in range(3):
+        slowest = Fraction()
+        for choice in range(3):  # words are the most where all levels take one choice
             counts: Integers = np.zeros((3, len(shapes.layers)), object)
             counts[choice] = self.levels
-            ways.append(self.loading(shapes, counts))
-        return [max(way) for way in zip(*ways, strict=True)]
+            slowest += sum(self.loading(shapes, counts))
+        return slowest + sum(self.computing(shapes))
 
     def _macs_per_second(self, layer: LayerShapes) -> Fraction:
         rows = layer.weight[0] if layer.kind == "conv" else 1

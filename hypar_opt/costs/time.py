@@ -100,9 +100,9 @@ class TimeCost(CostModel):
         edge = self._timed(target.level, lambda cost: cost.edge(shapes, source, target))
         return edge.astype(whole_number_type(self.largest))
 
-    def final_shards(self, shapes: Shapes) -> str | None:
-        """Return the layers whose compute depends on the shards, where DRAM may bind."""
-        bound = self.work.bound_by_memory(shapes) if self.work else []
+    def by_final_shards(self, shapes: Shapes, splits: Splits) -> str | None:
+        """Return the layers whose DRAM binds: their compute's time is that of their shards."""
+        bound = self.work.bound_by_memory(shapes, splits.counts) if self.work else []
         return f"the DRAM-bound compute of {', '.join(bound)}" if bound else None
 
     def exchanged(self) -> TimeCost:

@@ -25,8 +25,8 @@ def row_stationary(rows: int, columns: int, kernel_rows: int, output_rows: int) 
     side by side as often as they fit. A layer has a set for every pair of channels of every
     image, and these are taken to be many: no pass is left partly filled for want of strips.
 
-    Source: Chen, Emer and Sze, "Eyeriss", ISCA 2016, section V; its active elements for
-    AlexNet: Chen, Krishna, Emer and Sze, JSSC 52(1), 2017.
+    Source: Chen, Emer and Sze, "Eyeriss", ISCA 2016, section V. The active elements are those
+    of Chen, Krishna, Emer and Sze, "Eyeriss", JSSC 52(1), 2017, Table V, for AlexNet.
     """
     strips = -(-output_rows // columns)
     beside = max(1, columns // output_rows)

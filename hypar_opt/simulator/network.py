@@ -217,7 +217,7 @@ class Network:
         crossing: dict[int, tuple[int, ...]] = {}
         for label in np.unique(self._flows["label"]).tolist():
             routes = self._flows["route"][self._flows["label"] == label]
-            for link in self._links_of(routes.tobytes()):
+            for link in self._links_of(routes.tobytes()).tolist():
                 crossing[link] = (*crossing.get(link, ()), label)
         for link, labels in crossing.items():
             segments = self._segments[link]
@@ -227,12 +227,11 @@ class Network:
             elif end > start:
                 segments.append(Segment(start, end, labels))
 
-    def _links_crossed(self, key: bytes) -> list[int]:
-        routes = np.unique(np.frombuffer(key, np.intp)).tolist()
-        links: list[int] = np.unique(
-            np.concatenate([self._routes[route].links for route in routes])
-        ).tolist()
-        return links
+    def _links_crossed(self, key: bytes) -> NDArray[np.intp]:
+        routes = dict.fromkeys(np.frombuffer(key, np.intp).tolist())
+        crossed = np.zeros(len(self._busy), bool)
+        crossed[np.concatenate([self._routes[route].links for route in routes])] = True
+        return np.flatnonzero(crossed)
 
     def _solve(self, key: bytes) -> Pace:
         numbers, place, flows = np.unique(
@@ -246,7 +245,7 @@ class Network:
             flows,
         )
         latencies = np.array([route.latency for route in routes])
-        return Pace(rates[place], latencies[place], np.array(self._links_crossed(key), np.intp))
+        return Pace(rates[place], latencies[place], self._links_crossed(key))
 
 
 def max_min_rates(
@@ -269,23 +268,23 @@ def max_min_rates(
     flows : (routes,) integers
         How many flows each route has, at least one.
     """
-    used, channel = np.unique(np.concatenate(channels), return_inverse=True)
+    channel = np.concatenate(channels)
     sizes = np.array([len(route) for route in channels])
     first = np.cumsum(sizes) - sizes
     route = np.repeat(np.arange(len(sizes)), sizes)
     load = np.concatenate(shares) * flows[route]
-    free = capacities[used]
+    free = capacities.copy()
     rates = np.zeros(len(sizes))
     rising = np.ones(len(sizes), bool)
     while rising.any():
-        demand = np.bincount(channel, load * rising[route], len(used))
-        fair = np.full(len(used), np.inf)
+        demand = np.bincount(channel, load * rising[route], len(free))
+        fair = np.full(len(free), np.inf)
         np.divide(free, demand, out=fair, where=demand > 0)
         least = np.minimum.reduceat(fair[channel], first)
         waits = rising[route] & (least[route] < fair[channel] * (1 - SAME))
-        full = np.bincount(channel, waits, len(used)) == 0
+        full = np.bincount(channel, waits, len(free)) == 0
         settled = rising & np.logical_or.reduceat(full[channel], first)
         rates[settled] = least[settled]
-        free -= np.bincount(channel, load * np.where(settled, least, 0.0)[route], len(used))
+        free -= np.bincount(channel, load * np.where(settled, least, 0.0)[route], len(free))
         rising &= ~settled
     return rates

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 LARGEST = 10**12
 """Coefficients end here: PuLP writes 12 digits to an LP file, and 13 to an MPS file."""
 
+LARGEST_UNIT = 10**6
+"""Digits that are left off end here: the more, the more assignments cost alike without them."""
+
 
 def _problem(program: Program, factor: int, constant: int) -> Any:
     """Return PuLP's problem, with its costs divided by a factor and a constant added to them."""
@@ -92,13 +95,11 @@ class IntegerProgram:
     heeds: ClassVar[frozenset[str]] = EVERY
 
     def accepts(self, table: CostTable) -> str | None:
-        program = formulate(replace(table, allowed=None, load=None, capacity=None))
-        largest = program.largest_cost // program.factor
-        if largest >= LARGEST:
-            digits = len(str(largest))
+        _, unit = _coarser(table)
+        if unit > LARGEST_UNIT:
             return (
-                f"takes costs of at most 12 digits, since PuLP writes no more, and this table's "
-                f"have {digits}; try dp or cpsat"
+                "takes costs of at most 18 digits, and this table's have"
+                f" {len(str(unit)) + 11}; try dp or cpsat"
             )
         return None
 
@@ -110,6 +111,10 @@ class IntegerProgram:
             try:
                 if options.export is not None and not hopeless(table):
                     export(table, options.export, place.directory)
+                coarse, unit = _coarser(table)
+                if unit > 1:
+                    task = _Task(backend, place, options, logs)
+                    return _by_parts(task, table, coarse, unit, clock)
                 found = _minimise(_Task(backend, place, options, logs), table, clock.left())
                 # What settles ties is asked for an optimum, and starts from nowhere.
                 options = replace(options, gap=0.0, warm_start=None)
@@ -137,23 +142,81 @@ class _Task:
     logs: list[str]
 
 
-def _minimise(
-    task: _Task, table: CostTable, seconds: float | None, one_of: Sequence[Pick] = ()
+def _coarser(table: CostTable) -> tuple[CostTable, int]:
+    """Return the table in units that leave its costs 12 digits, rounded down, and the unit."""
+    unit, coarse = 1, table
+    while True:
+        program = formulate(replace(coarse, allowed=None, load=None, capacity=None))
+        if program.largest_cost // program.factor < LARGEST:
+            return coarse, unit
+        unit *= 10
+        coarse = replace(table, node=table.node // unit, edge=table.edge // unit)
+
+
+def _by_parts(
+    task: _Task, table: CostTable, coarse: CostTable, unit: int, clock: _Clock
 ) -> SolveResult:
-    """Return any optimum of a table, with at least one of some choices taken if there are any."""
+    """Return the canonical optimum of a table whose costs have too many digits.
+
+    Rounded down, the costs bound an assignment's from below. So assignments are asked for in
+    the order of their rounded cost, each shut out once it is known, until no other can cost
+    as little as the best so far: then the optimum and all its ties have been seen.
+    """
+    best: tuple[int, tuple[int, ...]] | None = None
+    seen: list[tuple[int, ...]] = []
+    first: SolveResult | None = None
+    while True:
+        found = _minimise(task, coarse, clock.left(), seen=seen)
+        first = first or found
+        task = replace(task, options=replace(task.options, warm_start=None))
+        if found.assignment is not None:
+            seen.append(found.assignment)
+            # From the last layer back, so that the least is the canonical one.
+            priced = _cost(table, found.assignment), found.assignment[::-1]
+            best = priced if best is None else min(best, priced)
+        if best is None:
+            return found
+        cost, backwards = best
+        size = {**first.statistics}
+        if "root_bound" in size:
+            size["root_bound"] *= unit
+        answer = replace(first, assignment=backwards[::-1], objective=cost, statistics=size)
+        least = None if found.bound is None else found.bound * unit
+        if found.status is Status.INFEASIBLE or (least is not None and least > cost):
+            return replace(answer, status=Status.OPTIMAL, bound=cost, stopped_by=None)
+        if found.status is not Status.OPTIMAL:
+            bound = None if least is None else min(least, cost)
+            answer = replace(answer, status=Status.FEASIBLE, bound=bound)
+            return replace(answer, stopped_by=found.stopped_by)
+
+
+def _minimise(
+    task: _Task,
+    table: CostTable,
+    seconds: float | None,
+    one_of: Sequence[Pick] = (),
+    seen: Sequence[tuple[int, ...]] = (),
+) -> SolveResult:
+    """Return any optimum of a table, of assignments not seen yet.
+
+    With at least one of some choices taken, if there are any.
+    """
     clock = _Clock(seconds)
     if hopeless(table):
         return SolveResult(None, None, Status.INFEASIBLE)
     program = formulate(table)
     if one_of:
         program = program.with_row("one_of", dict.fromkeys(one_of, 1), ">=", 1)
+    for place, known in enumerate(seen):
+        picks = dict.fromkeys(enumerate(known), 1)
+        program = program.with_row(f"seen_{place}", picks, "<=", table.layers - 1)
     while True:
         left = clock.left()
         if left is not None and left <= 0:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
         answer = _answer(task, program, left)
         if answer.values is None:
-            if answer.proven and not one_of:
+            if answer.proven and not one_of and not seen:
                 raise WrongClaimError(f"{task.backend.name} finds no assignment, but there is one")
             status = Status.INFEASIBLE if answer.proven else Status.NO_ANSWER
             return SolveResult(None, None, status, stopped_by=answer.stopped_by)
@@ -191,9 +254,7 @@ def _claim(
     task: _Task, table: CostTable, program: Program, assignment: tuple[int, ...], answer: Answer
 ) -> SolveResult:
     """Say what an answer is worth, in the table's whole numbers."""
-    at, (u, v) = np.array(assignment), table.ends.T
-    objective = int(table.node[range(table.layers), at].sum())
-    objective += int(table.edge[range(len(u)), at[u], at[v]].sum())
+    objective = _cost(table, assignment)
     relative = (objective - program.constant) // program.factor
     told = [number for number in (answer.bound, answer.root) if number is not None]
     if answer.proven and answer.objective is not None:
@@ -222,6 +283,12 @@ def _claim(
         statistics=statistics,
         versions={"pulp": load_pulp().__version__, task.backend.name: answer.version},
     )
+
+
+def _cost(table: CostTable, assignment: tuple[int, ...]) -> int:
+    at, (u, v) = np.array(assignment), table.ends.T
+    nodes = int(table.node[range(table.layers), at].sum())
+    return nodes + int(table.edge[range(len(u)), at[u], at[v]].sum())
 
 
 def _settled(task: _Task, table: CostTable, found: SolveResult, clock: _Clock) -> SolveResult:

@@ -124,15 +124,36 @@ def test_costs_that_thirteen_digits_do_not_tell_apart_are_told_apart(name: str) 
     assert (result.assignment, result.objective) == ((1, 0), 2**48 + 2)
 
 
-def test_what_pulp_cannot_write_is_refused_or_handed_over_by_name() -> None:
-    node = np.array([[0, 10**13 + 1], [10**12 + 3, 0]])
-    table = CostTable(node, np.zeros((1, 2, 2), np.int64), chain_ends(2))
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("choices", [2, 3])
+def test_costs_of_sixteen_digits_are_told_apart_and_ties_settled(seed: int, choices: int) -> None:
+    """Most digits are the same, and the last few decide, or tie."""
+    dice = np.random.default_rng(seed)
+    large = dice.integers(1, 3, (4, choices)) * 3 * 10**15
+    node = large + dice.integers(0, 3, (4, choices)) * 7
+    edge = dice.integers(0, 2, (3, choices, choices)) * (10**13 + 1)
+    table = CostTable(node, edge, chain_ends(4))
+    for solver in (SOLVERS["ilp"](), SOLVERS["brute"]()):
+        assert solver.accepts(table) is None
+    ilp, brute = (SOLVERS[name]().solve(table, SolverOptions()) for name in ("ilp", "brute"))
+    assert (ilp.assignment, ilp.objective, ilp.bound, ilp.status) == (
+        brute.assignment,
+        brute.objective,
+        brute.bound,
+        Status.OPTIMAL,
+    )
+
+
+def test_what_has_too_many_digits_for_the_program_is_refused_by_name() -> None:
+    node = np.array([[0, 2**65 - 1], [3**39, 0]], object)
+    table = CostTable(node, np.zeros((1, 2, 2), object), chain_ends(2))
     refusal = SOLVERS["ilp"]().accepts(table)
     assert refusal is not None
     assert "digits" in refusal
     assert "dp" in refusal
-    assert SOLVERS["cpsat"]().accepts(table) is None
-    solve("cpsat", table)
+    small = replace(table, node=node // 10**7)
+    assert SOLVERS["cpsat"]().accepts(small) is None
+    solve("cpsat", small)
 
 
 def test_what_overflows_cp_sat_is_refused_by_name() -> None:

@@ -14,7 +14,7 @@ from hypar_opt.documents import Document, Size, rule
 from hypar_opt.hardware.units import Bandwidth, Time
 
 MOST_ACCELERATORS = 1024
-"""Routes between more of them would take minutes."""
+"""Routes between four times as many take minutes, and gigabytes."""
 
 
 class LinkSpec(Document):

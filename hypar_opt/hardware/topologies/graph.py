@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import networkx as nx
-from pydantic import Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from hypar_opt.documents import Document, parse_json, read_text, rule
 from hypar_opt.errors import InputError
@@ -35,13 +35,17 @@ class Edge(LinkSpec):
     target: Id
 
 
+def _nothing(_: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
 class NodeLink(Document):
     """The document that ``networkx.node_link_data`` makes of an undirected graph."""
 
     directed: Annotated[bool, Strict()] = False
     multigraph: Annotated[bool, Strict()] = False
-    graph: dict[str, Any] = Field(default={}, exclude=True)
-    """The graph's own attributes: not used, and not part of the description."""
+    graph: Annotated[dict[str, Any], AfterValidator(_nothing)] = Field(default={}, exclude=True)
+    """The graph's own attributes, which are not used."""
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
     edges: tuple[Edge, ...]
 

@@ -8,17 +8,22 @@ from itertools import product
 from typing import Annotated, Any
 
 import networkx as nx
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
+from hypar_opt.documents import rule
 from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, few
 
+MOST_DIMENSIONS = 10
 
-def _few(shape: tuple[int, ...]) -> tuple[int, ...]:
+
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if not 1 <= len(shape) <= MOST_DIMENSIONS:
+        raise rule(f"should have 1 to {MOST_DIMENSIONS} dimensions, got {len(shape)}")
     few(math.prod(shape))
     return shape
 
 
-Shape = Annotated[tuple[PowerOfTwo, ...], Field(min_length=1, max_length=10), AfterValidator(_few)]
+Shape = Annotated[tuple[PowerOfTwo, ...], AfterValidator(_shape)]
 """Accelerators along each dimension."""
 
 

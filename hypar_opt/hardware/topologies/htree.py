@@ -14,8 +14,7 @@ from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology,
 class HTree(Topology):
     """A switch over every two accelerators, one over every two of these, up to the root.
 
-    Source: the HyPar paper, section 5 and Figure 4; that bandwidth doubles each level up is
-    ``growth`` 2.
+    Source: the HyPar paper, sections 5 and 6.5.1, whose bandwidths double each level up.
     """
 
     summary: ClassVar[str] = "a binary tree of switches, its links wider towards the root"

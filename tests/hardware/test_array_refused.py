@@ -1,0 +1,258 @@
+"""What is no array, nor a graph of one, and how that is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from hypar_opt.documents import validate
+from hypar_opt.errors import InputError
+from hypar_opt.hardware.array import Array, read_array
+from tests.hardware.cubes import CUBES, LINK, cubes
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def top(key: str, value: object) -> Change:
+    return lambda data: data.__setitem__(key, value)
+
+
+def part(table: str, key: str, value: object) -> Change:
+    return lambda data: data[table].__setitem__(key, value)
+
+
+def wired(**topology: object) -> Change:
+    return top("topology", topology)
+
+
+PAIR = [{"id": "a", "accelerator": 0}, {"id": "b", "accelerator": 1}]
+A_TO_B = {"source": "a", "target": "b", "bandwidth": "1 GB/s"}
+
+
+def drawn(nodes: object = PAIR, edges: object = (A_TO_B,), **more: object) -> Change:
+    return wired(kind="graph", graph={"nodes": nodes, "edges": edges, **more})
+
+
+REFUSED: list[tuple[Change, str]] = [
+    # keys
+    (top("nmae", "x"), "unknown key 'nmae'; known: schema, name, source, collective, acc"),
+    (lambda data: data.pop("name"), "missing key 'name'"),
+    (lambda data: data.pop("energy"), "missing key 'energy'"),
+    (lambda data: data.pop("topology"), "missing key 'topology'"),
+    (lambda data: data["energy"].pop("remote"), "energy: missing key 'remote'"),
+    (lambda data: data["accelerator"].pop("units"), "accelerator: missing key 'units'"),
+    (part("energy", "joules", "1 J"), "energy: unknown key 'joules'; known: mac, sram, dram"),
+    (top("schema", "hypar-opt/array/2"), "schema: 'hypar-opt/array/2' is newer than this"),
+    (top("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/array/1', got"),
+    (
+        lambda data: data.update(schema="hypar-opt/array/2", topology={"kind": "dragonfly"}),
+        "schema: 'hypar-opt/array/2' is newer than this version of hypar-opt reads",
+    ),
+    # values
+    (top("name", ""), "name: should be a name in printable characters, got ''"),
+    (top("source", "a\x1b[2J"), "source: should be in printable characters"),
+    (top("collective", "tree"), "collective: should be 'pairwise' or 'ring', got \"tree\""),
+    (part("accelerator", "utilisation", 2.0), "accelerator, utilisation: should be less than"),
+    (
+        part("accelerator", "pe_array", {"rows": 12, "columns": 14}),
+        "accelerator: should have one of utilisation and pe_array, got both",
+    ),
+    (part("energy", "mac", 4.6), "energy, mac: should be an energy, as in"),
+    # topologies
+    (top("topology", 3), "topology: should be a table, got 3"),
+    (wired(shape=[4]), "topology: missing key 'kind'"),
+    (
+        wired(kind="tours"),
+        "topology: kind: unknown topology 'tours': did you mean torus? known: htree, torus",
+    ),
+    (wired(kind=["torus"]), "topology: kind: unknown topology"),
+    (part("topology", "size", 4), "topology: unknown key 'size'; known: kind, shape, link"),
+    (part("topology", "link", {}), "topology, link: missing key 'bandwidth'"),
+    (part("topology", "link", {"bandwidth": "0 B/s"}), "topology, link, bandwidth: should be a b"),
+    (
+        part("topology", "link", {**LINK, "duplex": "both"}),
+        "topology, link, duplex: should be 'full' or 'half', got \"both\"",
+    ),
+    (part("topology", "link", {**LINK, "latency": 0}), "topology, link, latency: should be a time"),
+    (part("topology", "shape", [4, 3]), "topology, shape[1]: should be a power of two, got 3"),
+    (part("topology", "shape", []), "topology, shape: should have 1 to 10 dimensions, got 0"),
+    (part("topology", "shape", 16), "topology, shape: should be an array, got 16"),
+    (
+        part("topology", "shape", [64, 64]),
+        "topology, shape: should have at most 1024 accelerators, got 4096",
+    ),
+    (
+        wired(kind="htree", accelerators=12, link=LINK),
+        "topology, accelerators: should be a power of two, got 12",
+    ),
+    (
+        wired(kind="htree", accelerators=2**30, link=LINK),
+        "topology, accelerators: should have at most 1024 accelerators, got 1073741824",
+    ),
+    (
+        wired(kind="htree", accelerators=8, link=LINK, growth=0),
+        "topology, growth: should be greater than 0, got 0",
+    ),
+    (
+        wired(kind="ring", accelerators=0, link=LINK),
+        "topology, accelerators: should be greater than or equal to 1, got 0",
+    ),
+    (
+        wired(kind="nodes", nodes=3, per_node=8, link=LINK, fabric=LINK),
+        "topology, nodes: should be a power of two, got 3",
+    ),
+    (
+        wired(kind="nodes", nodes=1024, per_node=8, link=LINK, fabric=LINK),
+        "topology: should have at most 1024 accelerators, got 8192",
+    ),
+    # graphs
+    (wired(kind="graph"), "topology: missing key 'graph'"),
+    (drawn(directed=True), "topology, graph: directed: should be false, got true"),
+    (drawn(multigraph=True), "topology, graph: multigraph: should be false, got true"),
+    (drawn(nodes=[]), "topology, graph, nodes: should have at least one entry"),
+    (drawn(nodes=[{"accelerator": 0}]), "topology, graph, nodes[0]: missing key 'id'"),
+    (
+        drawn(nodes=[{"id": "a", "accelerators": 0}]),
+        "topology, graph, nodes[0]: unknown key 'accelerators'; known: id, accelerator",
+    ),
+    (drawn(nodes=[{"id": 1.5}]), "topology, graph, nodes[0], id: should be"),
+    (
+        drawn(nodes=[*PAIR, {"id": "a"}]),
+        "topology, graph: nodes: should have one id each, 'a' stands twice",
+    ),
+    (
+        drawn(nodes=[*PAIR, {"id": "c", "accelerator": 1}]),
+        "topology, graph: nodes: accelerator 1 stands twice",
+    ),
+    (
+        drawn(nodes=[*PAIR, {"id": 3}, {"id": "switch 3"}]),
+        "topology, graph: nodes: switch 'switch 3' stands twice",
+    ),
+    (
+        drawn(edges=[{"source": "a", "target": "b"}]),
+        "topology, graph, edges[0]: missing key 'bandwidth'",
+    ),
+    (
+        drawn(edges=[{**A_TO_B, "bandwidth": 5}]),
+        "topology, graph, edges[0], bandwidth: should be a bandwidth, as in",
+    ),
+    (
+        drawn(edges=[A_TO_B, {**A_TO_B, "target": "c"}]),
+        "topology, graph: edges[1], target: no node has the id 'c'",
+    ),
+    (
+        drawn(edges=[A_TO_B, {**A_TO_B, "target": "a"}]),
+        "topology, graph: edges[1]: should join two nodes, got 'a' twice",
+    ),
+    (
+        drawn(edges=[A_TO_B, {**A_TO_B, "source": "b", "target": "a"}]),
+        "topology, graph: edges[1]: should be the only one between 'b' and 'a'",
+    ),
+    (drawn(edges=[]), "topology: accelerators should all be connected; no path from 0 to 1"),
+    (
+        drawn(nodes=[{"id": "a"}, {"id": "b"}]),
+        "topology: the number of accelerators should be a power of two, got 0",
+    ),
+    (
+        drawn(nodes=[{"id": "a", "accelerator": 0}, {"id": "b", "accelerator": 2}]),
+        "topology: accelerators should be numbered 0, 1, 2, ...",
+    ),
+    (
+        drawn(nodes=[*PAIR, {"id": "c", "accelerator": 2}]),
+        "topology: the number of accelerators should be a power of two, got 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), REFUSED, ids=[c for _, c in REFUSED])
+def test_a_bad_description_is_refused_in_a_line_that_names_the_key(
+    tmp_path: Path, change: Change, complaint: str
+) -> None:
+    data = cubes()
+    change(data)
+    with pytest.raises(InputError) as raised:
+        validate(Array, data, file="cubes.toml")
+    message = str(raised.value)
+    assert message.startswith(f"cubes.toml: {complaint}")
+    assert "\n" not in message
+
+
+def node_link(graph: nx.Graph[Any], edges: str) -> str:
+    return json.dumps(nx.node_link_data(graph, edges=edges))
+
+
+def square() -> nx.Graph[Any]:
+    """Four accelerators at the corners, their ids pairs, and a link across."""
+    graph: nx.Graph[Any] = nx.grid_2d_graph(2, 2)
+    graph.add_edge((0, 0), (1, 1))
+    graph.graph["drawn by"] = "hand"
+    for place, node in enumerate(sorted(graph)):
+        graph.nodes[node]["accelerator"] = place
+    for ends in graph.edges:
+        graph.edges[ends].update(bandwidth="2 GB/s", latency="1 us", duplex="half")
+    return graph
+
+
+def a_file_of(tmp_path: Path, graph: str, rest: str = "") -> Path:
+    head, _, tail = CUBES.partition("[topology]")
+    energy = tail[tail.index("[energy]") :]
+    file = tmp_path / "own.toml"
+    file.write_text(f'{head}[topology]\nkind = "graph"\nfile = "own.json"\n{rest}\n{energy}')
+    (tmp_path / "own.json").write_text(graph)
+    return file
+
+
+@pytest.mark.parametrize("edges", ["edges", "links"])
+def test_a_graph_of_networkx_lies_beside_the_array_and_is_read_into_it(
+    tmp_path: Path, edges: str
+) -> None:
+    file = a_file_of(tmp_path, node_link(square(), edges))
+    array = read_array(file)
+    assert array.levels == 2
+    assert array.wires.route(0, 3).hops == 1
+    assert array.wires.route(1, 2).hops == 2
+    assert set(array.orders()) == {(1, 0), (0, 1)}
+    described = array.description()
+    assert "file" not in described["topology"]
+    assert "own.json" not in json.dumps(described)
+    assert "hand" not in json.dumps(described)
+    again = validate(Array, json.loads(json.dumps(described)))
+    assert again == array
+    assert again.digest() == array.digest()
+
+
+@pytest.mark.parametrize(
+    ("graph", "rest", "complaint"),
+    [
+        ("{", "", "own.json: should be JSON"),
+        ('{"nodes": 1, "nodes": 2}', "", "own.json: should be JSON: key 'nodes' is given twice"),
+        ("[]", "", "own.toml: topology, graph: should be a table, got []"),
+        ("{}", "", "own.toml: topology, graph: missing key 'nodes'"),
+        ("{}", "graph = {}", "own.toml: topology: should have one of file and graph, got both"),
+    ],
+)
+def test_a_bad_graph_file_is_refused(tmp_path: Path, graph: str, rest: str, complaint: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read_array(a_file_of(tmp_path, graph, rest))
+    assert str(raised.value).startswith(str(tmp_path / complaint))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('file = "none.json"', "none.json: cannot be read: No such file"),
+        ("file = 3", "own.toml: topology, file: should be a path, got 3"),
+        ("", "own.toml: topology: should have one of file and graph, got neither"),
+    ],
+)
+def test_a_graph_needs_its_file(tmp_path: Path, line: str, complaint: str) -> None:
+    file = a_file_of(tmp_path, "{}")
+    file.write_text(file.read_text().replace('file = "own.json"', line))
+    with pytest.raises(InputError) as raised:
+        read_array(file)
+    assert str(raised.value).startswith(str(tmp_path / complaint))
