@@ -138,6 +138,7 @@ def test_a_file_of_no_array_is_named(tmp_path: Path) -> None:
 
 THEIRS = """
 from typing import ClassVar, Literal
+import networkx as nx
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology
 
 class Star(Topology):
