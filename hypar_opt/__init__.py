@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from hypar_opt.alternatives import regrets as regrets
     from hypar_opt.certificate import certify as certify
     from hypar_opt.certificate import check_certificate as check_certificate
+    from hypar_opt.comparison import compare as compare
+    from hypar_opt.comparison import geometric_means as geometric_means
     from hypar_opt.errors import HyparError as HyparError
+    from hypar_opt.evaluation import simulate as simulate
     from hypar_opt.graph import layer_graph as layer_graph
+    from hypar_opt.hardware.array import Array as Array
+    from hypar_opt.hardware.array import read_array as read_array
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
     from hypar_opt.network import Network as Network
@@ -41,6 +46,11 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import SolverOptions as SolverOptions
 
 _HOME = {
+    "Array": "hardware.array",
+    "compare": "comparison",
+    "geometric_means": "comparison",
+    "read_array": "hardware.array",
+    "simulate": "evaluation",
     "Constraints": "plan",
     "HyparError": "errors",
     "Network": "network",
@@ -64,6 +74,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Array",
     "Constraints",
     "HyparError",
     "Network",
@@ -77,12 +88,16 @@ __all__ = [
     "better_reading",
     "certify",
     "check_certificate",
+    "compare",
+    "geometric_means",
     "layer_graph",
     "load",
     "names",
+    "read_array",
     "read_network",
     "read_plan",
     "regrets",
+    "simulate",
     "solve",
     "write_plan",
 ]

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt import pipeline
 from hypar_opt.alternatives import best_plans
+from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.hardware.array import Array, find_array
 from hypar_opt.partition import Progress
@@ -83,7 +85,7 @@ class Contender:
 def contenders(
     plan: Plan,
     number: int,
-    array: str | Path | Array | None = None,
+    *,
     progress: Progress = lambda done, of: None,
     **run: Any,
 ) -> list[Contender]:
@@ -101,12 +103,14 @@ def contenders(
     """
     if number < 1:
         raise HyparError(f"--simulate should be 1 or more, got {number}")
+    if plan.array is None:
+        raise HyparError("--simulate needs an array: --array NAME|FILE (list arrays)")
     best = best_plans(plan, number)
     found = []
     for done, each in enumerate(best):
         progress(done, len(best))
         other = plan_of(plan, each.parallelism, bound=best[0].total, considered=number)
-        found.append(Contender(other, simulate(other, array, **run).seconds))
+        found.append(Contender(other, simulate(other, **run).seconds))
     progress(len(best), len(best))
     return found
 
@@ -114,3 +118,16 @@ def contenders(
 def fastest(found: list[Contender]) -> Contender:
     """Return the fastest; of equals the one that the cost prefers."""
     return min(found, key=lambda each: each.seconds)
+
+
+def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
+    """Solve a plan's own problem again, as it was solved, and simulate again if it was."""
+    considered = plan.solver.options.simulate
+    if considered is None:
+        return pipeline.solve_again(plan, progress)
+    return fastest(contenders(plan, considered, progress=progress)).plan
+
+
+def per_second(plan: Plan) -> int:
+    """Return how many units of a cost of time make a second."""
+    return next(parts for parts, name in PREFIXES.items() if plan.cost.unit == f"{name}seconds")

@@ -53,6 +53,11 @@ def warn(sentence: str) -> None:
     print(f"hypar-opt: warning: {sentence}", file=sys.stderr)
 
 
+def note(sentence: str) -> None:
+    """Say what else was found, where it is in nobody's way."""
+    print(f"hypar-opt: {sentence}", file=sys.stderr)
+
+
 @contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
     """Show a bar on standard error, on a terminal; it goes when the work is done."""

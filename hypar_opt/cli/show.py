@@ -86,10 +86,10 @@ def is_plan(name: str) -> bool:
 
 
 def _rerun(plan: Plan, file: str) -> Plan:
-    from hypar_opt import advice, pipeline
+    from hypar_opt import advice, evaluation
 
     with output.progress_bar("levels") as progress:
-        again = pipeline.solve_again(plan, progress)
+        again = evaluation.solve_again(plan, progress)
     key = advice.difference(plan, again)
     if key is not None:
         raise CheckFailedError(f"{file}: {key} is not what solving again gives")

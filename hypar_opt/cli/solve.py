@@ -62,6 +62,15 @@ def solve(
             show_default=False,
         ),
     ] = None,
+    simulate: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Simulate the K best plans over all levels together, and take the fastest.",
+            rich_help_panel=options.WHAT_IF,
+            show_default=False,
+        ),
+    ] = None,
     certificate: Annotated[
         Path | None,
         typer.Option(
@@ -106,6 +115,8 @@ def solve(
             progress=progress,
             **asked,
         )
+    if simulate is not None:
+        plan = _fastest(plan, simulate)
     if plan_file is not None:
         write_plan(plan, plan_file)
     print_plan(plan, regret=regret, best=best, as_json=as_json)
@@ -142,6 +153,31 @@ def print_plan(
 
     joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
     output.print_view(terminal.plan_view(plan, joint, regrets, plans), folds=True)
+
+
+def _fastest(plan: Plan, number: int) -> Plan:
+    """Return the fastest of the best plans, and say how well their cost foretold that."""
+    from hypar_opt import evaluation
+    from hypar_opt.report import terminal
+
+    with output.progress_bar("plans") as progress:
+        found = evaluation.contenders(plan, number, progress=progress)
+    fastest, preferred = evaluation.fastest(found), found[0]
+    place = found.index(fastest) + 1
+    times = [terminal.scaled(each.seconds, "s") for each in (fastest, preferred)]
+    sentence = f"of {len(found)} plans simulated, the fastest takes {times[0]}"
+    if fastest is preferred:
+        sentence += f", and costs the least {plan.cost.kind}"
+    else:
+        sentence += (
+            f"; it is number {place} by {plan.cost.kind}, and number 1 takes {times[1]},"
+            f" {preferred.seconds / fastest.seconds - 1:.2%} more"
+        )
+    if plan.cost.kind == "time":
+        charged = preferred.plan.cost.total / evaluation.per_second(preferred.plan)
+        sentence += f"; what the cost charged is {charged / preferred.seconds - 1:+.2%} off"
+    output.note(sentence)
+    return fastest.plan
 
 
 def _check_output(path: Path | None, network: str) -> None:
