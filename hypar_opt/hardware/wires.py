@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -140,6 +140,11 @@ class Wires:
         """Bytes a second of each channel."""
         return tuple(self.links[place].bytes_per_second for place in self.channel_link)
 
+    @cached_property
+    def _latencies(self) -> tuple[Fraction, ...]:
+        """Seconds of each channel."""
+        return tuple(self.links[place].latency for place in self.channel_link)
+
     def route(self, source: int, target: int) -> Route:
         """Return the route between two accelerators."""
         if (source, target) not in self._routes:
@@ -198,7 +203,9 @@ class Wires:
         nodes = list(path)
         steps = list(pairwise(nodes))
         channels = tuple(self._channel[step] for step in steps)
-        latency = sum((self.links[self.channel_link[c]].latency for c in channels), Fraction())
+        # Few latencies differ, and adding fractions is slow.
+        each = Counter(self._latencies[channel] for channel in channels)
+        latency = sum((times * latency for latency, times in each.items()), Fraction())
         return Route(channels, (Fraction(1),) * len(steps), latency, len(steps))
 
     def _shortest(self, source: int, target: int) -> Route:
@@ -225,8 +232,7 @@ class Wires:
         for node in order:
             if node in passing and before[node]:
                 slowest[node] = max(
-                    slowest[previous]
-                    + self.links[self.channel_link[self._channel[previous, node]]].latency
+                    slowest[previous] + self._latencies[self._channel[previous, node]]
                     for previous in before[node]
                 )
         return Route(tuple(shares), tuple(shares.values()), slowest[target], reached[target])
