@@ -128,7 +128,7 @@ class Wires:
             channel += 1
         self._routes: dict[tuple[int, int], Route] = {}
         self._splits: dict[int, Split] = {}
-        self._ways: dict[int, tuple[dict[Any, int], dict[Any, list[Any]], list[Any]]] = {}
+        self._ways: dict[int, tuple[dict[Any, int], dict[Any, list[Any]]]] = {}
 
     @property
     def levels(self) -> int:
@@ -214,46 +214,39 @@ class Wires:
         Of the traffic that passes a node, each predecessor has carried as much as there are
         paths through it.
         """
-        paths, before, order = self._ways_from(source)
-        passing = {target: Fraction(1)}
+        paths, before = self._ways_from(source)
         shares: dict[int, Fraction] = {}
-        reached = dict.fromkeys(paths, 0)
-        for node in order:
-            for previous in before[node]:
-                reached[node] = reached[previous] + 1
-        for node in reversed(order):
-            if node not in passing:
-                continue
-            for previous in before[node]:
-                part = passing[node] * Fraction(paths[previous], paths[node])
-                passing[previous] = passing.get(previous, Fraction()) + part
-                shares[self._channel[previous, node]] = part
-        slowest: dict[Any, Fraction] = {source: Fraction()}
-        for node in order:
-            if node in passing and before[node]:
-                slowest[node] = max(
-                    slowest[previous] + self._latencies[self._channel[previous, node]]
-                    for previous in before[node]
-                )
-        return Route(tuple(shares), tuple(shares.values()), slowest[target], reached[target])
+        passing, slowest = {target: Fraction(1)}, {target: Fraction()}
+        hops = 0
+        while source not in passing:  # all nodes of a round are as far from the source
+            hops += 1
+            nearer: dict[Any, Fraction] = {}
+            slower: dict[Any, Fraction] = {}
+            for node, traffic in passing.items():
+                for previous in before[node]:
+                    channel = self._channel[previous, node]
+                    share = traffic * Fraction(paths[previous], paths[node])
+                    shares[channel] = share
+                    nearer[previous] = nearer.get(previous, 0) + share
+                    seconds = slowest[node] + self._latencies[channel]
+                    slower[previous] = max(slower.get(previous, seconds), seconds)
+            passing, slowest = nearer, slower
+        return Route(tuple(shares), tuple(shares.values()), slowest[source], hops)
 
-    def _ways_from(self, source: int) -> tuple[dict[Any, int], dict[Any, list[Any]], list[Any]]:
+    def _ways_from(self, source: int) -> tuple[dict[Any, int], dict[Any, list[Any]]]:
         """Search from one source, breadth first.
 
         Returns
         -------
-        The number of shortest paths to each node, the nodes before it on them, and all nodes
-        in the order of their distance.
+        The number of shortest paths to each node, and the nodes before it on them.
         """
         if source not in self._ways:
             distance = {source: 0}
             paths = {source: 1}
             before: dict[Any, list[Any]] = {source: []}
             queue: deque[Any] = deque([source])
-            order = []
             while queue:
                 node = queue.popleft()
-                order.append(node)
                 for neighbour in self.graph[node]:
                     if neighbour not in distance:
                         distance[neighbour] = distance[node] + 1
@@ -262,5 +255,5 @@ class Wires:
                     if distance[neighbour] == distance[node] + 1:
                         paths[neighbour] += paths[node]
                         before[neighbour].append(node)
-            self._ways[source] = paths, before, order
+            self._ways[source] = paths, before
         return self._ways[source]

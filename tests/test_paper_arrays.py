@@ -1,0 +1,87 @@
+"""The paper's figures of time and energy, against simulated steps on its arrays."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.comparison import compare
+from hypar_opt.simulator.result import StepResult
+
+PRINTED: dict[str, Any] = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
+NETWORKS = list(PRINTED)
+ALEXNETS = {"conv1": 224, "conv2": 55, "conv3": 27, "conv4": 13, "conv5": 13}
+"""Input sizes that the authors counted AlexNet's multiply-accumulates with."""
+
+
+@cache
+def step(network: str, solver: str, array: str = "hmc-htree-16", batch: int = 256) -> StepResult:
+    plan = ho.solve(network, solver=solver, reading="figures", array=array, batch=batch)
+    sizes = {name: (side, side) for name, side in ALEXNETS.items()} if network == "AlexNet" else {}
+    return ho.simulate(plan, input_sizes=sizes)
+
+
+def gain(network: str, array: str = "hmc-htree-16") -> float:
+    """HyPar's plan on an array, over Data Parallelism on the H tree."""
+    return step(network, "data").seconds / step(network, "dp", array).seconds
+
+
+def geometric_mean(numbers: list[float]) -> float:
+    return prod(numbers) ** (1 / len(numbers))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_figure_6_hypar_over_data_parallelism(network: str) -> None:
+    assert gain(network) == pytest.approx(PRINTED[network]["fig6"], rel=0.005)
+
+
+def test_figure_6_geometric_mean_and_alexnet() -> None:
+    assert geometric_mean([gain(name) for name in NETWORKS]) == pytest.approx(3.391, abs=5e-4)
+    assert gain("AlexNet") == pytest.approx(3.279, abs=5e-4)
+    (row,) = [
+        r for r in compare(["alexnet"], ["hmc-htree-16"], reading="figures") if r.plan == "hypar"
+    ]
+    assert row.speedup == pytest.approx(3.755, abs=5e-4)  # the network's own sizes
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_figure_7_energy_efficiency(network: str) -> None:
+    ours = step(network, "data").energy.total / step(network, "dp").energy.total
+    printed = PRINTED[network]["fig7"]
+    if network == "Cifar-c":
+        assert ours == pytest.approx(1.055, abs=5e-4)  # printed 1.03
+    else:
+        assert ours == pytest.approx(printed, rel=0.016)
+
+
+def test_figure_12_the_torus() -> None:
+    gains = [gain(name, "hmc-torus-16") for name in NETWORKS]
+    assert geometric_mean(gains) == pytest.approx(2.229, abs=5e-4)
+
+
+def test_the_torus_takes_twice_as_long_to_communicate_at_every_level() -> None:
+    for network in NETWORKS:
+        tree, torus = step(network, "dp"), step(network, "dp", "hmc-torus-16")
+        for ours, theirs in zip(torus.levels, tree.levels, strict=True):
+            assert ours.bytes == theirs.bytes
+            assert ours.seconds == pytest.approx(2 * theirs.seconds, rel=1e-9)
+        assert torus.compute == pytest.approx(tree.compute)
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "printed"),
+    [(2, 1.99), (4, 3.90), (8, 7.15), (16, 10.72), (32, 11.15), (64, 8.25)],
+)
+def test_figure_11_is_vgg_e_on_two_to_64_accelerators(accelerators: int, printed: float) -> None:
+    """Over one accelerator, which only computes; the figure's labels are within 3 % of these."""
+    one = step("VGG-E", "data").compute * 16
+    many = step("VGG-E", "dp", f"hmc-htree-{accelerators}").seconds
+    assert one / many == pytest.approx(printed, abs=0.006)
+    labels = {2: 2.0, 4: 3.9, 8: 7.2, 16: 10.7, 32: 11.2, 64: 8.3}
+    assert one / many == pytest.approx(labels[accelerators], rel=0.03)
