@@ -1,13 +1,16 @@
-"""Random networks and cost tables, small enough for brute force."""
+"""Random networks, arrays and cost tables, small enough for brute force."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.documents import validate
+from hypar_opt.hardware.array import Array
 from hypar_opt.network import Network
 
 _sizes = st.integers(1, 9)
@@ -85,3 +88,56 @@ def tables(
         load = array(layers, choices)
         table = replace(table, load=load, capacity=draw(st.integers(0, largest * layers)))
     return table
+
+
+@st.composite
+def arrays(draw: st.DrawFn, most_levels: int = 3) -> Array:
+    """Arrays of every topology, links unequal where it has any say, from 2 accelerators on.
+
+    Their numbers are such that on small networks compute, DRAM and links all matter.
+    """
+
+    def amount(*choices: int) -> int:
+        return draw(st.sampled_from(choices)) * draw(st.integers(1, 9))
+
+    def link() -> dict[str, str]:
+        return {
+            "bandwidth": f"{amount(1, 10, 100)} kB/s",
+            "latency": f"{amount(0, 1, 100)} us",
+            "duplex": draw(st.sampled_from(["full", "half"])),
+        }
+
+    levels = draw(st.integers(1, most_levels))
+    first = draw(st.integers(0, levels))
+    topology: dict[str, Any] = {
+        "kind": draw(st.sampled_from(["htree", "torus", "mesh", "ring", "nodes", "graph"]))
+    }
+    match topology["kind"]:
+        case "torus" | "mesh":
+            topology |= {"shape": [2**first, 2 ** (levels - first)], "link": link()}
+        case "nodes":
+            topology |= {"nodes": 2**first, "per_node": 2 ** (levels - first)}
+            topology |= {"link": link(), "fabric": link()}
+        case "graph":
+            names = draw(st.permutations([*range(2**levels), "switch"]))
+            ends = [(names[draw(st.integers(0, n - 1))], names[n]) for n in range(1, len(names))]
+            nodes = [{"id": n} | ({} if n == "switch" else {"accelerator": n}) for n in names]
+            edges = [{"source": u, "target": v, **link()} for u, v in ends]
+            topology["graph"] = {"nodes": nodes, "edges": edges}
+        case _:
+            topology |= {"accelerators": 2**levels, "link": link()}
+    accelerator: dict[str, Any] = {
+        "units": draw(st.integers(1, 4)),
+        "operations": f"{amount(10, 1000)} kOPS",
+        "dram_bandwidth": f"{amount(1, 100, 10_000)} kB/s",
+        "dram_capacity": "1 MB",
+        "mac_count": draw(st.sampled_from(["output", "input"])),
+        "vaults": draw(st.integers(1, 4)),
+    }
+    if draw(st.booleans()):
+        accelerator["pe_array"] = {"rows": draw(st.integers(1, 4)), "columns": 3}
+    else:
+        accelerator["utilisation"] = draw(st.sampled_from([0.3, 0.8, 1]))
+    energy = {key: f"{amount(0, 1, 50)}.5 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
+    described = {"accelerator": accelerator, "topology": topology, "energy": energy}
+    return validate(Array, {"name": "drawn", **described})

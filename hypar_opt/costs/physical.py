@@ -32,7 +32,7 @@ def rounded(amounts: Integers, each: Fraction, once: Fraction = Fraction()) -> I
     """Return ``amounts * each``, plus ``once`` where there is any, to the nearest whole number."""
     bottom = each.denominator * once.denominator
     top, more = (each * bottom).numerator, (once * bottom).numerator
-    exact = amounts.astype(object) * top + np.where(amounts > 0, more, 0).astype(object)
+    exact = amounts.astype(object) * top + (amounts > 0).astype(object) * more
     whole: Integers = (2 * exact + bottom) // (2 * bottom)
     return whole
 

@@ -134,9 +134,7 @@ def rows_view(
     return table
 
 
-def step_view(
-    plan: Plan, array: str, step: StepResult, notes: Sequence[str] = ()
-) -> RenderableType:
+def step_view(plan: Plan, array: str, step: StepResult) -> RenderableType:
     """Show where a simulated step's time and energy go, and what the links carry."""
     title = (
         f"{plan.network.name} on {array}: {scaled(step.seconds, 's')} a step, batch {plan.batch}"
@@ -164,8 +162,14 @@ def step_view(
     energy.add_section()
     energy.add_row("total", scaled(step.energy.total, "J"))
     parts += [phases, Text(), layers, Text(), levels, Text(), energy, Text()]
-    parts += [Text(each) for each in (*_busiest(step), _memory(step), *notes)]
+    parts += [Text(each) for each in (*_out_of_step(step), *_busiest(step), _memory(step))]
     return Group(*parts)
+
+
+def _out_of_step(step: StepResult) -> list[str]:
+    if step.closed_form is None or abs(step.closed_form - step.seconds) <= 1e-9 * step.seconds:
+        return []
+    return [f"Added up as if all accelerators kept step: {scaled(step.closed_form, 's')}."]
 
 
 def _place(plan: Plan) -> Callable[[LayerTime], int]:

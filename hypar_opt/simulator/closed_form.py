@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
+from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Seconds = NDArray[np.float64]
 MOST_PLANS = 2**27
 """Plans whose seconds are returned at once: 1 GiB."""
 
+_PARTS = 10**30
 _BLOCK = 2**15
 _ENTRIES = 2**12
 
@@ -52,20 +54,24 @@ class ClosedForm:
 
     @classmethod
     def of(cls, cost: CostModel, shapes: Shapes, levels: int) -> ClosedForm:
-        """Add up a cost's levels, in its unit.
+        """Add up a cost's levels: in seconds, if it is one of time, else in its unit.
 
         Raises
         ------
         RefusedError
             If the layers are no chain, or there are more pairs of states than memory allows.
         """
+        parts = cost.per_unit
+        if isinstance(cost, TimeCost):  # finer than any table, so that nothing is rounded
+            parts = _PARTS
+            cost = cost.in_parts(parts, shapes)
         table = expanded(cost, shapes, levels)
         if not table.is_chain:
             raise RefusedError("the closed form takes chains of layers only")
         order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)
         node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
-        node[:, order] = table.node / cost.per_unit
-        edge[:, order[:, None], order] = table.edge / cost.per_unit
+        node[:, order] = table.node / parts
+        edge[:, order[:, None], order] = table.edge / parts
         return cls(node, edge)
 
     def of_plans(self, states: NDArray[np.unsignedinteger]) -> Seconds:

@@ -1,0 +1,457 @@
+"""The cost in seconds: added up by hand, searched by brute force, proved and refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.certificate import Certificate
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.physical import PREFIXES, finest, rounded
+from hypar_opt.costs.readings import INFERENCE, TRAINING
+from hypar_opt.documents import validate
+from hypar_opt.errors import CheckFailedError, InputError, RefusedError
+from hypar_opt.evaluation import per_second
+from hypar_opt.hardware.array import Array
+from hypar_opt.pipeline import problem_of, shapes_of
+from hypar_opt.verify import price_levels
+from tests.costs.plans import Asked, asked_of_arrays, counts, every_plan, macs, plans, shapes
+from tests.hardware.cubes import cubes
+from tests.strategies import networks
+
+EXACT = ["dp", "brute", "ilp", "cpsat"]
+COST = st.sampled_from(["time", "energy"])
+
+
+def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
+    """The seconds of a step's exchanges and of its work, and how many summands these have."""
+    assert plan.array is not None
+    assert plan.placement is not None
+    wires = plan.array.description.wires
+    phases = INFERENCE if plan.inference else TRAINING
+    exchanges, count = Fraction(), 0
+    for phase in phases:
+        cost = CommunicationCost(plan.cost.reading, plan.element_bytes, (phase,), len(plan.choices))
+        splits = Splits.none(len(plan.layers), len(plan.choices))
+        for bit, row in zip(plan.placement, plan.assignments(), strict=True):
+            table = level_table(cost, shapes(plan), splits)
+            moved = [table.node[layer, choice] for layer, choice in enumerate(row)]
+            for (source, target), pairs in zip(table.ends, table.edge, strict=True):
+                moved.append(pairs[row[source], row[target]])
+            for each in filter(None, moved):
+                split = wires.split(bit)
+                exchanges += split.latency + table.in_units(int(each)) * split.seconds_per_byte
+                count += 1
+            splits = splits.after(row)
+    return exchanges, len(phases) * sum(work_by_hand(plan)), count + len(plan.layers)
+
+
+def work_by_hand(plan: ho.Plan) -> list[Fraction]:
+    """One pass of each layer on one accelerator: the slower of its units and its DRAM."""
+    assert plan.array is not None
+    accelerator = plan.array.description.accelerator
+    sizes, seconds = shapes(plan), []
+    for place, (layer, (d, m, o)) in enumerate(zip(sizes.layers, counts(plan), strict=True)):
+        rows = (layer.weight[0], layer.output[2]) if layer.kind == "conv" else (1, 1)
+        used = accelerator.utilisation_of(*rows)
+        rate = accelerator.units * accelerator.operations * used / 2
+        words = Fraction(sizes.weights[place], 2 ** (m + o))
+        words += Fraction(sizes.inputs[place], 2 ** (d + m))
+        words += Fraction(sizes.pooled[place], 2 ** (d + o))
+        computing = Fraction(macs(plan)[place], 2**plan.levels) / rate
+        seconds.append(max(computing, words * plan.element_bytes / accelerator.dram_bandwidth))
+    return seconds
+
+
+@settings(max_examples=150)
+@given(plans("time"))
+def test_a_plan_costs_its_messages_and_its_passes_added_up(plan: ho.Plan) -> None:
+    exchanges, work, summands = by_hand(plan)
+    parts = per_second(plan)
+    communication = plan.cost.communication
+    assert communication is not None
+    assert isinstance(plan.cost.total, int)
+    assert abs(plan.cost.total - (exchanges + work) * parts) <= Fraction(summands, 2)
+    assert abs(sum(communication) - exchanges * parts) <= Fraction(summands, 2)
+    assert all(a >= b for a, b in zip(plan.cost.per_level, communication, strict=True))
+    assert plan.cost.per_level[:-1] == communication[:-1]  # work is charged with the last
+
+
+@given(st.fractions(0, 10**20))
+def test_the_unit_is_the_finest_whose_sums_fit_64_bits(worst: Fraction) -> None:
+    parts = finest(worst)
+    assert parts in PREFIXES
+    finer = [other for other in PREFIXES if other > parts]
+    assert all(4 * worst * other >= 2**63 for other in finer)
+    assert 4 * worst * parts < 2**63 or parts == 1
+
+
+@given(st.lists(st.integers(0, 2**70), min_size=1), st.fractions(0, 10**6), st.fractions(0, 10**6))
+def test_an_amount_is_rounded_to_the_nearest_whole_number(
+    amounts: list[int], each: Fraction, once: Fraction
+) -> None:
+    exact = [amount * each + (once if amount else 0) for amount in amounts]
+    found = rounded(np.array(amounts, object), each, once)
+    assert all(abs(a - b) <= Fraction(1, 2) for a, b in zip(found, exact, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "unit"),
+    [
+        ("16 Gb/s", "femtoseconds"),
+        ("160 Mb/s", "picoseconds"),
+        ("1 Mb/s", "nanoseconds"),
+        ("1 kb/s", "microseconds"),
+        ("1 b/s", "milliseconds"),
+        ("1e-3 b/s", "seconds"),
+        ("1e-10 b/s", "seconds"),
+    ],
+)
+def test_slow_links_make_the_unit_coarser_and_the_plan_says_so(bandwidth: str, unit: str) -> None:
+    array = validate(Array, cubes(kind="ring", accelerators=4, link={"bandwidth": bandwidth}))
+    plan = ho.solve("vgg-e", cost="time", array=array)
+    assert plan.cost.unit == unit
+    exchanges, work, summands = by_hand(plan)
+    assert abs(plan.cost.total - (exchanges + work) * per_second(plan)) <= summands
+    assert plan.solver.status == "optimal"
+    ho.check_certificate(plan, ho.certify(plan))
+
+
+def small(network: ho.Network, asked: Asked) -> bool:
+    return len(asked["choices"]) ** (len(network.layers) * asked["array"].levels) <= 2**10
+
+
+@settings(max_examples=100)
+@given(networks(longest=3), asked_of_arrays(), COST)
+def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked, cost: str) -> None:
+    if not small(network, asked):
+        asked["choices"] = tuple(ho.Parallelism)[:2]
+    plan = ho.solve(network, cost=cost, **asked)
+    assert (plan.solver.search, plan.solver.status) == ("joint", "optimal")
+    problem = problem_of(cost=cost, **asked)
+    sizes = shapes_of(network, problem.batch)
+    charged = COSTS[cost].asked(problem, sizes)
+    every = list(every_plan(len(network.layers), plan.levels, charged.choices))
+    totals = [sum(price_levels(sizes, charged, rows)) for rows in every]
+    assert plan.cost.total == plan.solver.bound == min(totals)
+    assert plan.assignments() == every[totals.index(min(totals))]
+    ho.check_certificate(plan, ho.certify(plan))
+
+
+@settings(max_examples=20)
+@given(networks(longest=3), asked_of_arrays(2), COST)
+def test_every_exact_solver_finds_the_same_plan(
+    network: ho.Network, asked: Asked, cost: str
+) -> None:
+    found = [ho.solve(network, solver=name, cost=cost, **asked) for name in EXACT]
+    assert len({plan.cost.total for plan in found}) == 1
+    assert len({plan.parallelism for plan in found}) == 1
+    assert {plan.solver.status for plan in found} == {"optimal"}
+
+
+@settings(max_examples=25)
+@given(networks(longest=3), asked_of_arrays(2))
+def test_level_by_level_solvers_agree_or_are_refused_where_the_dram_binds(
+    network: ho.Network, asked: Asked
+) -> None:
+    found: set[tuple[Any, ...]] = set()
+    for solver in EXACT:
+        try:
+            plan = ho.solve(network, solver=solver, search="levelwise", cost="time", **asked)
+        except RefusedError as error:
+            assert "DRAM-bound compute of " in str(error)
+            assert str(error).endswith("depends on the final shards: it needs --search joint")
+            found.add(())
+        else:
+            found.add((plan.parallelism, plan.cost.total))
+            best = ho.solve(network, cost="time", **asked)
+            assert best.cost.total <= plan.cost.total
+            ho.check_certificate(plan, ho.certify(plan))
+    assert len(found) == 1
+
+
+def test_a_slow_dram_is_refused_level_by_level_and_its_layers_are_named() -> None:
+    data = cubes()
+    data["accelerator"]["dram_bandwidth"] = "1 MB/s"
+    asked: Any = {"cost": "time", "array": validate(Array, data)}
+    with pytest.raises(RefusedError) as raised:
+        ho.solve("sfc", search="levelwise", **asked)
+    assert str(raised.value) == (
+        "solver 'dp' on SFC: the DRAM-bound compute of fc1, fc2, fc3, fc4 depends on the"
+        " final shards: it needs --search joint"
+    )
+    assert ho.solve("sfc", **asked).solver.status == "optimal"
+    for fixed in ("data", "model", "trick"):  # they choose nothing by it
+        assert ho.solve("sfc", solver=fixed, search="levelwise", **asked).cost.total > 0
+
+
+@pytest.mark.parametrize("cost", ["time", "energy"])
+def test_memory_level_by_level_is_refused_by_name(cost: str) -> None:
+    asked: Any = {"cost": cost, "array": "hmc-htree-4", "constraints": {"memory": "20MB"}}
+    with pytest.raises(RefusedError, match="--memory depends on the final shards: it needs --se"):
+        ho.solve("cifar-c", search="levelwise", **asked)
+    assert ho.solve("cifar-c", **asked).constraints.memory == 20_000_000
+
+
+@given(networks(longest=3), asked_of_arrays(2), COST, st.data())
+def test_under_memory_joint_is_the_best_of_all_that_fit(
+    network: ho.Network, asked: Asked, cost: str, data: st.DataObject
+) -> None:
+    sizes = shapes_of(network, asked["batch"])
+    memory = data.draw(st.integers(1, 4 * asked["element_bytes"] * sizes.elements))
+    asked["constraints"] = {"memory": memory, "optimizer": "adam"}
+    problem = problem_of(cost=cost, **asked)
+    charged = COSTS[cost].asked(problem, sizes)
+    totals = [
+        sum(price_levels(sizes, charged, rows))
+        for rows in every_plan(len(network.layers), problem.levels, charged.choices)
+        if memory_by_hand(sizes, problem, rows) <= memory
+    ]
+    if not totals:
+        with pytest.raises(ho.HyparError, match="no plan fits"):
+            ho.solve(network, cost=cost, **asked)
+        return
+    assert ho.solve(network, cost=cost, **asked).cost.total == min(totals)
+
+
+def memory_by_hand(sizes: ho.Shapes, problem: ho.Problem, rows: Any) -> Fraction:
+    """Weights, gradients and Adam's two states; maps and errors of input and output."""
+    load = Fraction()
+    for place, column in enumerate(zip(*rows, strict=True)):
+        d, m, o = (column.count(choice) for choice in range(3))
+        load += 4 * Fraction(sizes.weights[place], 2 ** (m + o))
+        load += 2 * Fraction(sizes.inputs[place], 2 ** (d + m))
+        load += 2 * Fraction(sizes.outputs[place], 2 ** (d + o))
+    return load * problem.element_bytes
+
+
+@pytest.mark.parametrize("cost", ["time", "energy"])
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+def test_a_tampered_certificate_proves_nothing(cost: str, search: str) -> None:
+    plan = ho.solve("lenet-c", cost=cost, array="hmc-torus-8", search=search)
+    document = json.loads(ho.certify(plan).to_json())
+    ho.check_certificate(plan, validate(Certificate, document))
+    for step in (-1, 1):
+        wrong = json.loads(json.dumps(document))
+        wrong["tables"][0]["potentials"][-1] = [
+            potential + step for potential in wrong["tables"][0]["potentials"][-1]
+        ]
+        with pytest.raises(CheckFailedError, match=r"reduced cost|the potentials prove"):
+            ho.check_certificate(plan, validate(Certificate, wrong))
+    other = ho.solve("lenet-c", cost=cost, array="hmc-htree-8", search=search)
+    with pytest.raises(CheckFailedError, match="the certificate is of another plan"):
+        ho.check_certificate(other, ho.certify(plan))
+
+
+@settings(max_examples=30)
+@given(networks(longest=3), asked_of_arrays(), COST)
+def test_a_plan_file_knows_its_array_and_its_placement(
+    network: ho.Network, asked: Asked, cost: str
+) -> None:
+    plan = ho.solve(network, cost=cost, **asked)
+    again = validate(ho.Plan, json.loads(plan.to_json()))
+    assert again == plan
+    assert again.array is not None
+    assert again.array.description == asked["array"]
+    assert again.placement == asked["placement"]
+
+
+def changed(where: str, value: object) -> tuple[dict[str, Any], Any]:
+    plan = ho.solve("lenet-c", cost="time", array="hmc-torus-4")
+    document = plan.document()
+    *path, last = where.split()
+    table: Any = document
+    for key in path:
+        table = table[key]
+    before, table[last] = table[last], value
+    return document, before
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "complaint"),
+    [
+        ("cost total", 5, "cost, total: should be "),
+        ("cost unit", "picoseconds", "cost, unit: should be femtoseconds, as the par"),
+        ("cost kind", "energy", "cost, unit: should be femtojoules, as the par"),
+        ("cost communication", [0, 0], "cost, communication: should be "),
+        ("cost communication", None, "cost, communication: should be "),
+        ("cost kind", "hours", "unknown cost 'hours': known: bytes, time, energy"),
+        ("array digest", "sha256:0", "array: digest should be the description's, sha256:"),
+        ("array name", "other", "array: name should be the description's, 'hmc-torus-4'"),
+        (
+            "array description topology link",
+            {"bandwidth": "1 GB/s"},
+            "array: digest should be the description's",
+        ),
+        ("placement", [0, 0], "placement: should be one that the array's torus allows, as [1, 0]"),
+        ("placement", [2, 1], "placement: should be one that the array's torus allows, as [1, 0]"),
+        ("placement", [1], "placement: should be one that the array's torus allows, as [1, 0]"),
+        ("placement", None, "placement: should be there with an array, and null without"),
+        ("array", None, "placement: should be there with an array, and null without"),
+        ("levels", 3, "levels: should be 2, since the array hmc-torus-4 has 4 accelerators"),
+    ],
+)
+def test_a_plan_that_does_not_fit_its_array_is_refused_by_name(
+    where: str, value: object, complaint: str, tmp_path: Path
+) -> None:
+    document, _ = changed(where, value)
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError) as raised:
+        ho.read_plan(file)
+    assert str(raised.value).startswith(f"{file}: {complaint}")
+
+
+def test_a_plan_of_an_array_with_another_order_of_levels_costs_what_that_does(
+    tmp_path: Path,
+) -> None:
+    """On a torus of 2 by 4 the placement is part of the price."""
+    array = validate(Array, cubes())
+    totals = {}
+    for order in array.orders():
+        plan = ho.solve("lenet-c", cost="time", array=array, placement=order)
+        file = tmp_path / "plan.json"
+        ho.write_plan(plan, file)
+        assert ho.read_plan(file) == plan
+        totals[order] = plan.cost.total
+    assert len(totals) == 3
+    document = plan.document() | {"placement": array.placement}
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="cost, total: should be"):
+        ho.read_plan(file)
+
+
+@pytest.mark.parametrize("cost", ["time", "energy"])
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({}, "--cost {} needs an array: --array NAME|FILE (list arrays)"),
+        ({"levels": 3}, "--cost {} needs an array: --array NAME|FILE (list arrays)"),
+        (
+            {"array": "hmc-htree-4", "level_weights": (2, 1)},
+            "--level-weights goes with --cost bytes; with --cost {} the array says what a level"
+            " costs",
+        ),
+        ({"array": "one"}, "--cost {} needs an array of two accelerators or more"),
+        (
+            {"array": "hmc-htree-4", "levels": 3},
+            "levels: should be 2, since the array hmc-htree-4 has 4 accelerators, got 3",
+        ),
+        (
+            {"array": "hmc-htree-4", "placement": (0, 1)},
+            "placement: should be one that the array's htree allows, as [1, 0], got [0, 1]",
+        ),
+        ({"placement": (0, 1)}, "placement: should be there with an array, and null without"),
+    ],
+)
+def test_what_an_array_decides_is_not_asked_for(
+    cost: str, asked: dict[str, Any], complaint: str
+) -> None:
+    if asked.get("array") == "one":
+        link = {"bandwidth": "1 GB/s"}
+        one = validate(Array, cubes(kind="ring", accelerators=1, link=link))
+        asked = asked | {"array": one}
+    with pytest.raises(ho.HyparError) as raised:
+        ho.solve("lenet-c", cost=cost, **asked)
+    assert str(raised.value) == complaint.format(cost)
+
+
+def test_output_parallelism_takes_part_and_can_win() -> None:
+    """A layer of few inputs and many outputs and weights, at a small batch."""
+    for reading, cost in itertools.product(("text", "tables"), ("time", "energy")):
+        asked: Any = {"cost": cost, "array": "hmc-htree-8", "reading": reading, "batch": 8}
+        two = ho.solve("alexnet", **asked)
+        three = ho.solve("alexnet", choices=tuple(ho.Parallelism), **asked)
+        assert three.cost.total < two.cost.total
+        assert any(ho.Parallelism("output") in row for row in three.parallelism)
+        assert three.cost.executed_bytes is None
+    with pytest.raises(ho.HyparError, match="output needs the reading text or tables, got fig"):
+        asked["reading"] = "figures"
+        ho.solve("alexnet", choices=tuple(ho.Parallelism), **asked)
+
+
+def test_inference_takes_a_third_of_the_compute_and_fewer_messages() -> None:
+    for name in ("vgg-a", "lenet-c"):
+        whole, forward = (
+            ho.solve(name, solver="data", cost="time", array="hmc-htree-16", inference=inference)
+            for inference in (False, True)
+        )
+        assert forward.cost.communication == (0,) * 4  # gradients are all that data exchanges
+        training, _ = by_hand(whole)[1:]
+        assert abs(forward.cost.total * 3 - training * per_second(whole)) <= 3 * len(whole.layers)
+
+
+# Which split is which level.
+
+
+@settings(max_examples=40)
+@given(networks(longest=2), asked_of_arrays(2), COST)
+def test_placed_is_brute_force_over_orders_and_plans(
+    network: ho.Network, asked: Asked, cost: str
+) -> None:
+    array = asked["array"]
+    del asked["placement"]
+    placed = ho.solve(network, cost=cost, place=True, **asked)
+    totals = {}
+    for order in array.orders():
+        problem = problem_of(cost=cost, placement=order, **asked)
+        sizes = shapes_of(network, problem.batch)
+        charged = COSTS[cost].asked(problem, sizes)
+        every = every_plan(len(network.layers), problem.levels, charged.choices)
+        totals[order] = min(
+            Fraction(sum(price_levels(sizes, charged, rows)), in_a_unit(charged.unit))
+            for rows in every
+        )
+    assert placed.placement is not None
+    best = min(totals.values())
+    assert Fraction(placed.cost.total, in_a_unit(placed.cost.unit)) == totals[placed.placement]
+    assert totals[placed.placement] == best
+    if totals[array.placement] == best:
+        assert placed.placement == array.placement  # of equals the default
+
+
+def in_a_unit(unit: str) -> int:
+    prefix = unit.removesuffix("seconds").removesuffix("joules")
+    return next(parts for parts, name in PREFIXES.items() if name == prefix)
+
+
+def crossed(slow: str, fast: str) -> Array:
+    """Four accelerators in a square; across the default's first split the links are fast."""
+    nodes = [{"id": number, "accelerator": number} for number in range(4)]
+    pairs = ((0, 1, slow), (2, 3, slow), (0, 2, fast), (1, 3, fast))
+    edges = [{"source": u, "target": v, "bandwidth": b} for u, v, b in pairs]
+    return validate(Array, cubes(kind="graph", graph={"nodes": nodes, "edges": edges}))
+
+
+def test_the_slow_links_are_placed_where_least_moves() -> None:
+    """Data Parallelism's exchanges double a level, so the first level takes the slow links."""
+    array = crossed(slow="1 GB/s", fast="10 GB/s")
+    pins: Any = {"constraints": {"fix": ("*=data",)}}
+    default = ho.solve("vgg-a", cost="time", array=array, **pins)
+    placed = ho.solve("vgg-a", cost="time", array=array, place=True, **pins)
+    assert default.placement == (1, 0)
+    assert placed.placement == (0, 1)
+    assert default.cost.communication is not None
+    assert placed.cost.communication is not None
+    slow, fast = placed.cost.communication
+    assert slow == pytest.approx(5 * fast)
+    assert placed.cost.total < default.cost.total
+    turned = crossed(slow="10 GB/s", fast="1 GB/s")
+    assert ho.solve("vgg-a", cost="time", array=turned, place=True, **pins).placement == (1, 0)
+
+
+def test_placing_is_refused_where_bytes_are_all_there_is() -> None:
+    for asked in ({}, {"array": "hmc-torus-16"}, {"cost": "time"}):
+        with pytest.raises(ho.HyparError, match="--place goes with --array and --cost time or en"):
+            ho.solve("sfc", place=True, **asked)  # type: ignore[arg-type]

@@ -1,0 +1,356 @@
+"""A simulated step: what it moves is what the cost charges, as long as the closed form says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.time import TimeCost
+from hypar_opt.errors import HyparError
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import load
+from hypar_opt.hardware.profile import Profile
+from hypar_opt.pipeline import problem_of, shapes_of
+from hypar_opt.simulator import simulate
+from hypar_opt.simulator.closed_form import ClosedForm
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.verify import price_levels
+from tests.strategies import networks
+
+LINK = {"bandwidth": "8 B/s"}
+IN_STEP: list[dict[str, Any]] = [
+    {"kind": "htree", "accelerators": 8, "link": LINK},
+    {"kind": "htree", "accelerators": 8, "growth": 1, "link": {**LINK, "latency": "1 ms"}},
+    {"kind": "torus", "shape": [2, 4], "link": {**LINK, "duplex": "half"}},
+    {"kind": "torus", "shape": [8], "link": LINK},
+    {"kind": "mesh", "shape": [4, 2], "link": LINK},
+    {
+        "kind": "nodes",
+        "nodes": 2,
+        "per_node": 4,
+        "link": {"bandwidth": "80 B/s", "latency": "1 ms"},
+        "fabric": {"bandwidth": "3 B/s", "latency": "10 ms"},
+    },
+]
+"""Topologies on which all accelerators keep step."""
+
+UNEVEN: list[dict[str, Any]] = [
+    {
+        "kind": "graph",
+        "graph": {
+            "nodes": [{"id": n, "accelerator": n} for n in range(8)] + [{"id": "hub"}],
+            "edges": [
+                *({"source": n, "target": "hub", "bandwidth": f"{n + 1} B/s"} for n in range(8)),
+                {"source": 0, "target": 1, "bandwidth": "5 B/s", "duplex": "half"},
+                {"source": 6, "target": 3, "bandwidth": "2 B/s", "latency": "1 s"},
+            ],
+        },
+    },
+]
+
+
+def array(topology: dict[str, Any], **accelerator: Any) -> Array:
+    base = {"units": 1, "operations": "100 op/s", "utilisation": 0.5}
+    memory = {"dram_bandwidth": "40 B/s", "dram_capacity": "1 GB"}
+    return Array.model_validate(
+        {
+            "name": "small",
+            "accelerator": base | memory | accelerator,
+            "topology": topology,
+            "energy": {"mac": "1 J", "dram": "2 J", "remote": "3 J", "hop": "5 J"},
+        }
+    )
+
+
+def one_layer(features: int, units: int) -> ho.Network:
+    layer = {"name": "fc", "kind": "fc", "units": units}
+    return ho.Network.model_validate(
+        {"name": "one", "input": {"features": features}, "layer": [layer]}
+    )
+
+
+def plan_on(
+    network: ho.Network, found: Array, rows: Sequence[Sequence[str]] | None = None, **asked: Any
+) -> ho.Plan:
+    """Any plan on an array: the given choices, or Data Parallelism's."""
+    names = [layer.name for layer in network.layers]
+    pins = tuple(
+        f"{name}@{level}={choice}"
+        for level, row in enumerate(rows or (), 1)
+        for name, choice in zip(names, row, strict=True)
+    )
+    return ho.solve(network, array=found, constraints={"fix": pins}, **asked)
+
+
+@st.composite
+def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]]) -> ho.Plan:
+    """A random plan of a random network on one of some topologies, in any reading."""
+    network = draw(networks(longest=4))
+    reading = draw(st.sampled_from(list(READINGS)))
+    choices = ["data", "model"]
+    if reading in {"text", "tables"} and draw(st.booleans()):
+        choices.append("output")
+    row = st.lists(
+        st.sampled_from(choices), min_size=len(network.layers), max_size=len(network.layers)
+    )
+    return plan_on(
+        network,
+        array(draw(st.sampled_from(topologies))),
+        [draw(row) for _ in range(3)],
+        batch=draw(st.integers(1, 9)),
+        reading=reading,
+        choices=tuple(choices),
+        inference=draw(st.booleans()),
+    )
+
+
+def run(plan: ho.Plan, **options: Any) -> StepResult:
+    assert plan.array is not None
+    shapes = shapes_of(plan.network.description, plan.batch)
+    return simulate(plan, shapes, plan.array.description, **options)
+
+
+@given(plan=plans(IN_STEP + UNEVEN))
+def test_what_moves_is_what_the_cost_charges_level_by_level(plan: ho.Plan) -> None:
+    step = run(plan)
+    assert [level.bytes for level in step.levels] == pytest.approx(list(plan.cost.per_level))
+
+
+@given(plan=plans(IN_STEP + UNEVEN))
+def test_a_links_bytes_are_bytes_times_hops(plan: ho.Plan) -> None:
+    assert plan.array is not None
+    assert plan.placement is not None
+    step, wires = run(plan), plan.array.description.wires
+    hops = [wires.split(bit).hops for bit in plan.placement]
+    expected = sum(moved * hop for moved, hop in zip(plan.cost.per_level, hops, strict=True))
+    assert sum(link.bytes for link in step.links) == pytest.approx(float(expected))
+    assert step.energy.hops == pytest.approx(5 * float(expected) / 4)
+
+
+@given(plan=plans(IN_STEP))
+def test_where_accelerators_keep_step_the_closed_form_is_the_events_to_1e_9(plan: ho.Plan) -> None:
+    step = run(plan)
+    assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
+    assert sum(each.compute + each.communication for each in step.layers) == pytest.approx(
+        step.seconds, rel=1e-9
+    )
+
+
+def test_where_accelerators_fall_out_of_step_both_times_are_told() -> None:
+    """Those that are early meet the stragglers of another level on the links."""
+    plan = plan_on(one_layer(1, 1), array(UNEVEN[0]), [["data"]] * 3, batch=1)
+    step = run(plan)
+    assert step.closed_form is not None
+    assert step.seconds > 1.1 * step.closed_form
+    assert step.document()["closed_form_seconds"] == step.closed_form
+
+
+@given(plan=plans(IN_STEP))
+def test_overlap_is_never_slower_and_never_beats_the_critical_path(plan: ho.Plan) -> None:
+    none, overlapped = run(plan), run(plan, overlap="gradient")
+    gradients = sum(each.communication for each in none.layers if each.phase == "gradient")
+    assert overlapped.seconds <= none.seconds * (1 + 1e-9)
+    assert overlapped.seconds >= (none.seconds - gradients) * (1 - 1e-9)
+    assert [each.bytes for each in overlapped.levels] == pytest.approx(
+        [each.bytes for each in none.levels]
+    )
+
+
+@given(plan=plans(IN_STEP + UNEVEN))
+def test_a_ring_moves_as_many_bytes_as_pairs_do(plan: ho.Plan) -> None:
+    """Both add up n shards with 2 (n - 1) shards' bytes; only where they pass differs."""
+    pairs, ring = run(plan, collective="pairwise"), run(plan, collective="ring")
+    assert sum(level.bytes for level in ring.levels) == pytest.approx(
+        sum(level.bytes for level in pairs.levels)
+    )
+
+
+def test_a_ring_of_gradients_takes_what_the_textbook_says() -> None:
+    """2 (N - 1) / N * W / bandwidth + 2 (N - 1) * latency."""
+    ring = array({"kind": "ring", "accelerators": 8, "link": {**LINK, "latency": "1 ms"}})
+    plan = plan_on(one_layer(6, 7), ring, [["data"]] * 3, batch=8)
+    step = run(plan, collective="ring")
+    weights = 6 * 7 * 4
+    expected = 2 * 7 / 8 * weights / 8 + 2 * 7 * 1e-3
+    assert step.communication == pytest.approx(expected, rel=1e-9)
+
+
+@given(plan=plans(IN_STEP), data=st.data())
+def test_the_closed_form_scores_every_plan_as_the_events_do(
+    plan: ho.Plan, data: st.DataObject
+) -> None:
+    shapes = shapes_of(plan.network.description, plan.batch)
+    closed = closed_form(plan, shapes)
+    columns = list(zip(*plan.assignments(), strict=True))
+    base = len(plan.choices)
+    codes = [sum(c * base ** (2 - at) for at, c in enumerate(column)) for column in columns]
+    states = np.array(codes, np.uint8)[:, None]
+    assert closed.of_plans(states)[0] == pytest.approx(run(plan).seconds, rel=1e-9)
+    some = [
+        data.draw(st.lists(st.integers(0, base**3 - 1), min_size=1, max_size=4, unique=True))
+        for _ in codes
+    ]
+    grid = closed.of_all(some)
+    listed = np.stack(np.meshgrid(*some, indexing="ij")).reshape(len(codes), -1)
+    assert grid.reshape(-1) == pytest.approx(closed.of_plans(listed.astype(np.uint8)), rel=1e-12)
+
+
+def closed_form(plan: ho.Plan, shapes: ho.Shapes) -> ClosedForm:
+    return ClosedForm.of(TimeCost.asked(plan.problem, shapes), shapes, plan.levels)
+
+
+def test_all_65536_plans_of_lenet_c_are_scored_at_once_and_hypars_is_among_the_best() -> None:
+    """12 plans tie, HyPar's among them (MODEL, Figure 9)."""
+    problem = problem_of(array="hmc-htree-16", cost="time", reading="figures")
+    shapes = shapes_of(ho.load("lenet-c"), 256)
+    seconds = ClosedForm.of(TimeCost.asked(problem, shapes), shapes, 4).of_all()
+    assert seconds.shape == (16, 16, 16, 16)
+    plan = ho.solve("lenet-c", reading="figures", array="hmc-htree-16")
+    states = tuple(
+        int("".join(map(str, column)), 2) for column in zip(*plan.assignments(), strict=True)
+    )
+    assert seconds[states] == pytest.approx(seconds.min(), rel=1e-12)
+    assert (seconds < seconds.min() * (1 + 1e-9)).sum() == 12
+    assert seconds[0, 0, 0, 0] / seconds[states] == pytest.approx(3.055, abs=5e-4)
+    assert ho.simulate(plan).seconds == pytest.approx(seconds[states], rel=1e-9)
+
+
+def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
+    problem = problem_of(array="hmc-torus-16", cost="time", reading="executed")
+    shapes = shapes_of(ho.load("vgg-e"), 256)
+    cost = TimeCost.asked(problem, shapes)
+    closed = ClosedForm.of(cost, shapes, 4)
+    states = np.random.default_rng(0).integers(0, 16, (19, 50_000)).astype(np.uint8)
+    seconds = closed.of_plans(states)
+    for place in (0, 17, 49_999):
+        rows = [[int(code) >> (3 - level) & 1 for code in states[:, place]] for level in range(4)]
+        exact = sum(price_levels(shapes, cost, rows), Fraction()) / cost.per_second
+        assert seconds[place] == pytest.approx(float(exact), rel=1e-12)
+    with pytest.raises(ValueError, match="below 16"):
+        closed.of_plans(states + np.uint8(8))
+    with pytest.raises(ValueError, match="19 layers"):
+        closed.of_plans(states[:4])
+    with pytest.raises(HyparError, match="plans at once"):
+        closed.of_all()
+
+
+@pytest.mark.parametrize("name", ho.names())
+@pytest.mark.parametrize("preset", ["a100-4x8", "h100-8x8"])
+def test_on_unequal_links_the_plan_for_time_is_never_slower_than_the_plan_for_bytes(
+    name: str, preset: str
+) -> None:
+    """Closed form and events agree on all ten networks there."""
+    for reading in ("text", "executed"):
+        plans = [
+            ho.solve(name, array=preset, search="joint", cost=cost, reading=reading)
+            for cost in ("time", "bytes")
+        ]
+        fast, lean = (ho.simulate(plan) for plan in plans)
+        for step in (fast, lean):
+            assert step.closed_form == pytest.approx(step.seconds, rel=1e-9)
+        assert fast.seconds <= lean.seconds * (1 + 1e-9)
+
+
+def test_a_plan_is_faster_where_it_knows_which_links_are_slow() -> None:
+    fast, lean = (
+        ho.simulate(
+            ho.solve("vgg-a", array="h100-8x8", search="joint", cost=cost, reading="executed")
+        )
+        for cost in ("time", "bytes")
+    )
+    assert fast.seconds < 0.9 * lean.seconds
+
+
+def test_work_is_bound_by_compute_or_by_memory_whichever_is_slower() -> None:
+    network = ho.load("lenet-c")
+    slow, fast = (
+        array(IN_STEP[0], dram_bandwidth=bandwidth, operations="1 GOPS")
+        for bandwidth in ("1 B/s", "1 PB/s")
+    )
+    bound, free = (
+        run(plan_on(network, each, [["data"] * 4] * 3, batch=8)) for each in (slow, fast)
+    )
+    macs = sum(layer.macs for layer in shapes_of(network, 8).layers)
+    assert free.compute == pytest.approx(3 * macs / 8 / (1e9 / 2 * 0.5))
+    shapes = shapes_of(network, 8)
+    words = sum(
+        weights + (reads + writes) / 8
+        for weights, reads, writes in zip(shapes.weights, shapes.inputs, shapes.pooled, strict=True)
+    )
+    assert bound.compute == pytest.approx(3 * 4 * words)
+
+
+def test_work_spread_over_vaults_has_the_smallest_tensor_moved_between_them() -> None:
+    network = ho.load("lenet-c")
+    whole, spread = (array(IN_STEP[0], vaults=vaults) for vaults in (1, 16))
+    plan = [["data"] * 4] * 3
+    assert run(plan_on(network, whole, plan, batch=8)).vault_words == 0
+    shapes = shapes_of(network, 8)
+    # In data parallelism on 8 accelerators: 8 copies of the weights, a part of the rest each.
+    least = sum(
+        min(8 * w, a, f)
+        for w, a, f in zip(shapes.weights, shapes.inputs, shapes.pooled, strict=True)
+    )
+    assert run(plan_on(network, spread, plan, batch=8)).vault_words == 3 * 15 * least
+
+
+def profile(network: ho.Network, **changes: Any) -> Profile:
+    layers = [
+        {"name": layer.name, "forward": "8 ms", "backward": "16 ms", "gradient": "24 ms"}
+        for layer in network.layers
+    ]
+    return Profile.model_validate({"batch": 256, "layer": layers} | changes)
+
+
+def test_measured_seconds_take_the_place_of_computed_ones() -> None:
+    network = ho.load("lenet-c")
+    plan = ho.solve(network, array="hmc-htree-16")
+    step = ho.simulate(plan, profile=profile(network))
+    assert step.compute == pytest.approx(4 * 48e-3 / 16)
+    assert step.communication == pytest.approx(ho.simulate(plan).communication)
+    with pytest.raises(ho.HyparError, match="measured with batch 128, the plan's is 256"):
+        ho.simulate(plan, profile=profile(network, batch=128))
+    with pytest.raises(ho.HyparError, match="has no layer 'conv1'"):
+        ho.simulate(plan, profile=profile(ho.load("sfc")))
+
+
+def test_inference_is_the_forward_pass_alone() -> None:
+    plan = ho.solve("vgg-a", array="hmc-htree-16", inference=True, solver="model")
+    training = ho.solve("vgg-a", array="hmc-htree-16", solver="model")
+    step = ho.simulate(plan)
+    assert {each.phase for each in step.layers} == {"forward"}
+    assert step.phases["forward"] == pytest.approx(ho.simulate(training).phases["forward"])
+
+
+def test_two_runs_give_the_same_trace() -> None:
+    plan = ho.solve("alexnet", array="hmc-torus-16")
+    one, other = (ho.simulate(plan, overlap="gradient", trace=True) for _ in range(2))
+    assert one.trace == other.trace
+    assert one.trace
+
+
+def test_communication_costs_of_passes_add_up_to_the_whole() -> None:
+    cost = CommunicationCost("executed")
+    shapes = shapes_of(ho.load("alexnet"), 256)
+    rows = [[0, 1, 0, 1, 1, 0, 1, 1]] * 2
+    whole = price_levels(shapes, cost, rows)
+    parts = [price_levels(shapes, cost.of(phase), rows) for phase in cost.phases]
+    assert whole == tuple(map(sum, zip(*parts, strict=True)))
+
+
+def test_the_presets_levels_hold_for_a_plan_found_without_an_array() -> None:
+    plan = ho.solve("lenet-c")
+    with pytest.raises(ho.HyparError, match="--array"):
+        ho.simulate(plan)
+    assert ho.simulate(plan, "hmc-htree-16").seconds == pytest.approx(
+        ho.simulate(ho.solve("lenet-c", array=load("hmc-htree-16"))).seconds
+    )
