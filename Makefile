@@ -25,6 +25,8 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.linear
 	-$(BIN)/python -m benchmarks.joint
 	-$(BIN)/python -m benchmarks.cp_sat
+	-$(BIN)/python -m benchmarks.simulator
+	-$(BIN)/python -m benchmarks.closed_form
 	-$(BIN)/python -m benchmarks.startup
 
 # The README's picture, from a real run.

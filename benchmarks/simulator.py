@@ -1,6 +1,6 @@
-"""The simulator's engine: a step of VGG-E's form against a bare SimPy loop of as many timeouts.
+"""The simulator's engine: a step of VGG-E against a bare SimPy loop of as many timeouts.
 
-Ratios of one run, on a binary fat tree of 16 and of 1,024 accelerators:
+Ratios of one run, on the paper's H tree with 16 and with 1,024 accelerators:
 
 * a run on new wires, so with every route found, once, against the loop (at most 10);
 * seconds an event at 1,024 against those at 16 (at most 1), of a second run on the same wires,
@@ -15,75 +15,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from fractions import Fraction
 from statistics import median
 from typing import Any
 
-import networkx as nx
 import simpy
 
-from hypar_opt.costs.readings import Phase
+import hypar_opt as ho
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.wires import Wires
 from hypar_opt.simulator.machine import Run, run
-from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
-
-CONVOLUTIONS, FULLY_CONNECTED = 16, 3
-
-
-def workload(accelerators: int) -> tuple[list[Task], Wires]:
-    """Return a step of VGG-E's form, and the array that runs it."""
-    wires = fat_tree(accelerators)
-    levels = range(wires.levels)
-    convolutions = [f"conv{place + 1}" for place in range(CONVOLUTIONS)]
-    fully_connected = [f"fc{place + 1}" for place in range(FULLY_CONNECTED)]
-    tasks: list[Task] = []
-
-    def exchange(layer: str, phase: Phase, kind: Kind, megabytes: int) -> None:
-        tasks.extend(
-            Exchange(
-                layer,
-                phase,
-                kind,
-                (level,),
-                (wires.levels - 1 - level,),
-                megabytes * 1e6 * 2**level,
-            )
-            for level in levels
-        )
-
-    for place, layer in enumerate([*convolutions, *fully_connected]):
-        if layer == "fc1":
-            exchange(layer, Phase.FORWARD, Kind.BOUNDARY, 3)
-        tasks.append(Compute(layer, Phase.FORWARD, 1e-4 * (place + 1)))
-        if layer in fully_connected:
-            exchange(layer, Phase.FORWARD, Kind.PARTIAL_SUMS, 4)
-    for place, layer in reversed(list(enumerate([*convolutions, *fully_connected]))):
-        tasks.append(Compute(layer, Phase.BACKWARD, 1.1e-4 * (place + 1)))
-        if layer == "fc1":
-            exchange(layer, Phase.BACKWARD, Kind.BOUNDARY, 3)
-        tasks.append(Compute(layer, Phase.GRADIENT, 1.2e-4 * (place + 1)))
-        if layer in convolutions:
-            exchange(layer, Phase.GRADIENT, Kind.GRADIENTS, 1 + place)
-    return tasks, wires
+from hypar_opt.simulator.step import program
+from hypar_opt.simulator.tasks import Task
 
 
-def fat_tree(accelerators: int) -> Wires:
-    """Return a binary tree whose links double in bandwidth towards the root."""
-    graph: nx.Graph[Any] = nx.Graph()
-    below: list[Any] = list(range(accelerators))
-    bandwidth = Fraction(200_000_000)
-    while len(below) > 1:
-        above = [f"s{len(below)}.{place}" for place in range(len(below) // 2)]
-        for place, node in enumerate(below):
-            graph.add_edge(
-                node,
-                above[place // 2],
-                bytes_per_second=bandwidth,
-                latency=Fraction(1, 10**7),
-                full_duplex=True,
-            )
-        below, bandwidth = above, bandwidth * 2
-    return Wires(graph)
+def workload(accelerators: int) -> tuple[tuple[Task, ...], Wires]:
+    """Return the step of HyPar's plan for VGG-E on a fat tree like the paper's, on new wires."""
+    tree = load("hmc-htree-16").description()
+    tree["topology"]["accelerators"] = accelerators
+    array = Array.model_validate(tree)
+    plan = ho.solve("vgg-e", array=array, batch=16 * accelerators)
+    shapes = ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), plan.batch)
+    return program(plan, shapes, array), Wires(array.topology.graph())
 
 
 def bare(accelerators: int, events: int) -> None:

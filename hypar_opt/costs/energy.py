@@ -134,9 +134,10 @@ class EnergyCost(CostModel):
         return rounded(macs, each * self.per_joule) + self._touched(words)
 
     def _worst(self, shapes: Shapes) -> Fraction:
-        """Return joules that no plan takes."""
+        """Return joules that no plan takes, wherever its levels are placed."""
         levels = range(len(self.hops))
-        moved = sum(self.communication.most(shapes, h) * self._of_byte(h) for h in levels)
+        dearest = max(map(self._of_byte, levels))
+        moved = sum(self.communication.most(shapes, level) for level in levels) * dearest
         energy, phases = self.array.energy, len(self.communication.phases)
         macs = sum(layer_macs(shapes, self.array.accelerator))
         touched = (shapes.elements << len(self.hops)) * self._of_element

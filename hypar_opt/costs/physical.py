@@ -5,8 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:

@@ -119,12 +119,13 @@ class TimeCost(CostModel):
         return total
 
     def worst(self, shapes: Shapes) -> Fraction:
-        """Return seconds that no plan takes."""
+        """Return seconds that no plan takes, wherever its levels are placed."""
         messages = len(self.communication.phases) * (len(shapes.layers) + len(shapes.boundaries))
-        worst = Fraction()
-        for level, split in enumerate(self.splits):
+        slowest = max(split.seconds_per_byte for split in self.splits)
+        worst = len(self.splits) * messages * max(split.latency for split in self.splits)
+        for level in range(len(self.splits)):
             most = Fraction(self.communication.most(shapes, level), self.communication.per_unit)
-            worst += most * split.seconds_per_byte + messages * split.latency
+            worst += most * slowest
         if self.work is not None:
             worst += len(self.communication.phases) * self.work.worst(shapes)
         return worst

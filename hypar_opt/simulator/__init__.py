@@ -7,30 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import Splits
-from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import NO_SIZES, Sizes, Work, layer_macs, local_words, memory_load
+from hypar_opt.costs.compute import NO_SIZES, Sizes, layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.errors import UnknownNameError
 from hypar_opt.simulator.machine import Run, run
 from hypar_opt.simulator.result import Energy, LayerTime, LevelTraffic, LinkTraffic, StepResult
-from hypar_opt.simulator.step import Step, moves
+from hypar_opt.simulator.step import final_counts, phases_of, program
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
 from hypar_opt.simulator.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from hypar_opt.costs.readings import Phase
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
     from hypar_opt.hardware.wires import Wires
     from hypar_opt.plan import Plan
     from hypar_opt.shapes import Shapes
-
-COLLECTIVES = ("pairwise", "ring")
-OVERLAPS = ("none", "gradient")
 
 
 def simulate(
@@ -66,42 +58,32 @@ def simulate(
     HyparError
         If a name is unknown, or the profile does not fit.
     """
-    collective = collective or array.collective
-    if collective not in COLLECTIVES:
-        raise UnknownNameError("collective", collective, list(COLLECTIVES))
-    if overlap not in OVERLAPS:
-        raise UnknownNameError("overlap", overlap, list(OVERLAPS))
-    rows = plan.assignments()
-    communication = CommunicationCost.asked(
-        plan.problem.model_copy(update={"level_weights": ()}), shapes
-    )
-    counts = Splits.none(len(shapes.layers), communication.choices)
-    for row in rows:
-        counts = counts.after(row)
-    phases = communication.phases
-    step = Step(
+    tasks = program(
+        plan,
         shapes,
-        moves(shapes, communication, rows),
-        _seconds(plan, shapes, array, counts.counts, phases, profile, input_sizes),
-        _placement(plan, array),
-        ring=collective == "ring",
-        overlap=overlap == "gradient",
+        array,
+        collective=collective,
+        overlap=overlap,
+        profile=profile,
+        input_sizes=input_sizes,
     )
-    tasks = step.tasks()
     done = run(tasks, array.wires, record=trace)
-    closed = collective == "pairwise" and overlap == "none"
+    counts, phases = final_counts(plan, shapes), phases_of(plan)
+    in_step = not any(
+        isinstance(task, Exchange) and (task.ring or task.background) for task in tasks
+    )
     needed = memory_load(
         shapes,
-        counts.counts,
+        counts,
         plan.levels,
         plan.element_bytes,
         plan.constraints.optimizer_bytes(plan.element_bytes),
     )
-    weights, inputs, outputs = local_words(shapes, counts.counts)
+    weights, inputs, outputs = local_words(shapes, counts)
     words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
     return StepResult(
         seconds=done.seconds,
-        closed_form=added_up(tasks, array.wires) if closed else None,
+        closed_form=added_up(tasks, array.wires) if in_step else None,
         layers=_layers(tasks, done),
         levels=_levels(tasks, done),
         links=_links(done, array.wires),
@@ -139,30 +121,6 @@ def added_up(tasks: Sequence[Task], wires: Wires) -> float:
         else latencies[task.bits[0]] + task.bytes * paces[task.bits[0]]
         for task in tasks
     )
-
-
-def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
-    known = plan.array is not None and plan.array.digest == array.digest()
-    return plan.placement if known and plan.placement is not None else array.placement
-
-
-def _seconds(
-    plan: Plan,
-    shapes: Shapes,
-    array: Array,
-    counts: Integers,
-    phases: Sequence[Phase],
-    profile: Profile | None,
-    input_sizes: Sizes,
-) -> Mapping[Phase, Sequence[float]]:
-    """Return, for each pass, what each layer takes on an accelerator."""
-    if profile is None:
-        work = Work(array.accelerator, plan.levels, plan.element_bytes, input_sizes)
-        seconds = [float(each) for each in work.seconds(shapes, counts)]
-        return dict.fromkeys(phases, seconds)
-    names = [layer.name for layer in shapes.layers]
-    whole = profile.seconds(names, shapes.batch, [phase.value for phase in phases])
-    return {phase: [float(each / 2**plan.levels) for each in whole[phase]] for phase in phases}
 
 
 def _layers(tasks: Sequence[Task], done: Run) -> tuple[LayerTime, ...]:

@@ -31,7 +31,7 @@ MOST_PLANS = 2**27
 
 _PARTS = 10**30
 _BLOCK = 2**15
-_ENTRIES = 2**12
+_ENTRIES = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +88,25 @@ class ClosedForm:
         if layers != len(self.node):
             raise ValueError(f"should have a row for each of {len(self.node)} layers, got {layers}")
         total = np.zeros(plans)
-        largest = max(table.size for _, _, table in self._runs)
-        short = np.uint16 if largest <= 2**16 else np.intp
-        index, found = np.empty(_BLOCK, np.intp), np.empty(_BLOCK)
         for start in range(0, plans, _BLOCK):
-            part = states[:, start : start + _BLOCK].astype(short)
-            out = total[start : start + _BLOCK]
-            here, more = index[: len(out)], found[: len(out)]
-            for first, last, table in self._runs:
-                code = part[first]
-                for layer in range(first + 1, last + 1):
-                    code = code * short(self.node.shape[1])
-                    code += part[layer]
-                here[:] = code
-                out += table.take(here, out=more, mode="wrap")  # "raise" would copy
+            self._score(states[:, start : start + _BLOCK], total[start : start + _BLOCK])
         return total
+
+    def _score(self, states: NDArray[np.unsignedinteger], out: Seconds) -> None:
+        """Add up the runs of layers for as many plans as a processor's cache holds."""
+        span, tables = self._tables
+        size, layers = self.node.shape[1], len(states)
+        short = np.min_scalar_type(size ** (span + 1) - 1)
+        code, index = np.empty(len(out), short), np.empty(len(out), np.intp)
+        found = np.empty(len(out))
+        states = states.astype(short)
+        for first, table in zip(range(0, max(layers - 1, 1), span), tables, strict=True):
+            code[:] = states[first]
+            for layer in range(first + 1, min(first + span + 1, layers)):
+                code *= short.type(size)
+                code += states[layer]
+            index[:] = code
+            out += table.take(index, out=found, mode="wrap")  # "raise" would copy
 
     def of_all(self, states: Sequence[Sequence[int]] | None = None) -> Seconds:
         """Return the seconds of every combination of the layers' states, one axis a layer.
@@ -141,17 +145,19 @@ class ClosedForm:
         return seconds
 
     @cached_property
-    def _runs(self) -> tuple[tuple[int, int, Seconds], ...]:
-        """Runs of layers, the last of one being the first of the next, and what they add.
+    def _tables(self) -> tuple[int, list[Seconds]]:
+        """Boundaries a run, and for each run of layers what their states add together.
 
-        One look into a run's table takes the place of a look at each layer and boundary.
+        The last layer of a run is the first of the next; the last run may be shorter. One look
+        into a run's table takes the place of one for each layer and boundary.
         """
-        runs = []
         layers, states = self.node.shape
-        first, table = 0, self.node[0]
+        span = 2 if states**3 <= _ENTRIES else 1
+        tables = []
+        table = self.node[0]
         for layer in range(1, layers):
-            if table.size * states > _ENTRIES and layer - first > 1:
-                runs.append((first, layer - 1, table.reshape(-1)))
-                first, table = layer - 1, np.zeros(states)
             table = table[..., None] + self.edge[layer - 1] + self.node[layer]
-        return (*runs, (first, layers - 1, table.reshape(-1)))
+            if layer % span == 0 and layer < layers - 1:
+                tables.append(table.reshape(-1))
+                table = np.zeros(states)
+        return span, [*tables, table.reshape(-1)]

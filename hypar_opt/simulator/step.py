@@ -12,11 +12,20 @@ import numpy as np
 
 from hypar_opt.costs.base import Splits
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.readings import Phase
+from hypar_opt.costs.compute import NO_SIZES, Sizes, Work
+from hypar_opt.costs.readings import INFERENCE, TRAINING, Phase
+from hypar_opt.errors import UnknownNameError
 from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.profile import Profile
+    from hypar_opt.plan import Plan
     from hypar_opt.shapes import Shapes
+
+COLLECTIVES = ("pairwise", "ring")
+OVERLAPS = ("none", "gradient")
 
 Amounts = tuple[tuple[Fraction, ...], ...]
 """Bytes by level and by layer or boundary."""
@@ -143,3 +152,75 @@ class Step:
             bits = tuple(self.placement[level] for level in group)
             moved = float(sum(amounts[level] for level in group))
             yield Exchange(name, phase, kind, group, bits, moved, self.ring, background)
+
+
+def program(
+    plan: Plan,
+    shapes: Shapes,
+    array: Array,
+    *,
+    collective: str | None = None,
+    overlap: str = "none",
+    profile: Profile | None = None,
+    input_sizes: Sizes = NO_SIZES,
+) -> tuple[Task, ...]:
+    """Return the tasks of a plan's step on an array; the arguments are `simulate`'s.
+
+    Raises
+    ------
+    HyparError
+        If a name is unknown, or the profile does not fit.
+    """
+    collective = collective or array.collective
+    if collective not in COLLECTIVES:
+        raise UnknownNameError("collective", collective, list(COLLECTIVES))
+    if overlap not in OVERLAPS:
+        raise UnknownNameError("overlap", overlap, list(OVERLAPS))
+    unweighted = plan.problem.model_copy(update={"level_weights": ()})
+    communication = CommunicationCost.asked(unweighted, shapes)
+    counts = final_counts(plan, shapes)
+    step = Step(
+        shapes,
+        moves(shapes, communication, plan.assignments()),
+        _seconds(plan, shapes, array, counts, phases_of(plan), profile, input_sizes),
+        _placement(plan, array),
+        ring=collective == "ring",
+        overlap=overlap == "gradient",
+    )
+    return step.tasks()
+
+
+def phases_of(plan: Plan) -> tuple[Phase, ...]:
+    return INFERENCE if plan.inference else TRAINING
+
+
+def final_counts(plan: Plan, shapes: Shapes) -> Integers:
+    """Return how often each layer takes each choice, over all levels: ``(choices, layers)``."""
+    splits = Splits.none(len(shapes.layers), len(plan.choices))
+    for row in plan.assignments():
+        splits = splits.after(row)
+    return splits.counts
+
+
+def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
+    known = plan.array is not None and plan.array.digest == array.digest()
+    return plan.placement if known and plan.placement is not None else array.placement
+
+
+def _seconds(
+    plan: Plan,
+    shapes: Shapes,
+    array: Array,
+    counts: Integers,
+    phases: Sequence[Phase],
+    profile: Profile | None,
+    input_sizes: Sizes,
+) -> Mapping[Phase, Sequence[float]]:
+    """Return, for each pass, what each layer takes on an accelerator."""
+    if profile is None:
+        work = Work(array.accelerator, plan.levels, plan.element_bytes, input_sizes)
+        seconds = [float(each) for each in work.seconds(shapes, counts)]
+        return dict.fromkeys(phases, seconds)
+    names = [layer.name for layer in shapes.layers]
+    whole = profile.seconds(names, shapes.batch, [phase.value for phase in phases])
+    return {phase: [float(each / 2**plan.levels) for each in whole[phase]] for phase in phases}

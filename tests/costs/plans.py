@@ -81,3 +81,9 @@ def macs(plan: ho.Plan) -> list[int]:
             count *= size
         found.append(count)
     return found
+
+
+def total(plan: ho.Plan) -> int:
+    """A plan's cost, which is a whole number of its unit."""
+    assert isinstance(plan.cost.total, int)
+    return plan.cost.total
