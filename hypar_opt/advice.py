@@ -68,6 +68,11 @@ def warnings(plan: Plan) -> list[str]:
             f" Data Parallelism {readable_bytes(plan.cost.data_parallel_bytes)};"
             f" the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
         )
+    if plan.cost.kind == "time" and plan.array and plan.array.description.collective == "ring":
+        found.append(
+            f"{plan.array.name} sums around rings, and the cost charges sums between pairs;"
+            " simulate it to know its time"
+        )
     if plan.solver.stopped_by is not None:
         found.append(f"the search was stopped by its {plan.solver.stopped_by}")
     return [*found, *too_fine(plan)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from fractions import Fraction
@@ -46,7 +47,7 @@ def test_a_plan_of_another_array_is_refused_unless_asked_for() -> None:
     )
     own, other = ho.simulate(plan), ho.simulate(plan, "hmc-torus-16", other_array=True)
     assert other.communication == pytest.approx(2 * own.communication)
-    assert other.compute == own.compute
+    assert other.compute == pytest.approx(own.compute)
     assert ho.simulate(plan, "HMC-HTREE-16") == own
 
 
@@ -70,7 +71,7 @@ def test_an_array_of_another_size_is_refused_whatever_is_asked_for(size: int) ->
 
 def test_unknown_ways_to_run_are_refused_by_name() -> None:
     plan = ho.solve("lenet-c", array="hmc-htree-4")
-    with pytest.raises(ho.HyparError, match="unknown collective 'rings': did you mean ring?"):
+    with pytest.raises(ho.HyparError, match="unknown collective 'rings': did you mean ring"):
         ho.simulate(plan, collective="rings")
     with pytest.raises(ho.HyparError, match="unknown overlap 'all': known: none, gradient"):
         ho.simulate(plan, overlap="all")
@@ -106,9 +107,15 @@ def test_contenders_are_the_best_plans_simulated(
 
 def test_of_equally_fast_plans_the_cheapest_is_taken() -> None:
     """Levels of an H tree are alike, so swapping two costs as much and takes as long."""
-    found = contenders(ho.solve("vgg-a", cost="time", array="hmc-htree-4"), 4)
-    assert found[0].plan.cost.total == found[1].plan.cost.total
-    assert fastest(found) is found[0]
+    found = contenders(ho.solve("cifar-c", cost="time", array="hmc-htree-4"), 9)
+    equal = [
+        (one, two)
+        for one, two in itertools.pairwise(found)
+        if one.plan.cost.total == two.plan.cost.total
+    ]
+    assert equal
+    for pair in equal:
+        assert fastest([*pair]) is pair[0]
 
 
 def test_the_fewest_bytes_are_not_the_shortest_step_on_unequal_links() -> None:
@@ -128,7 +135,7 @@ def test_fewer_than_one_contender_is_refused(number: int) -> None:
 
 
 def test_contenders_need_an_array_and_no_memory_limit() -> None:
-    with pytest.raises(ho.HyparError, match="--simulate needs an array: --array NAME|FILE"):
+    with pytest.raises(ho.HyparError, match="--simulate needs an array: --array"):
         contenders(ho.solve("lenet-c"), 2)
     limited = ho.solve("lenet-c", array="hmc-htree-4", constraints={"memory": "1GB"})
     with pytest.raises(RefusedError, match="takes no --memory"):
@@ -162,14 +169,13 @@ def test_a_placed_plan_solved_again_is_itself(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_simulated_where_it_was_placed() -> None:
-    array = validate(Array, MESH)
-    default = ho.solve("alexnet", solver="data", cost="time", array=array)
-    placed = {
-        order: ho.solve("alexnet", solver="data", cost="time", array=array, placement=order)
-        for order in array.orders()
-    }
-    assert ho.simulate(placed[array.placement]) == ho.simulate(default)
-    assert len({round(ho.simulate(plan).seconds, 9) for plan in placed.values()}) == len(placed)
+    array, seconds = validate(Array, MESH), set()
+    for order in array.orders():
+        plan = ho.solve("alexnet", solver="data", cost="time", array=array, placement=order)
+        step = ho.simulate(plan)
+        assert step.closed_form == pytest.approx(plan.cost.total / 1e15)
+        seconds.add(round(step.seconds, 9))
+    assert len(seconds) == 2
 
 
 # Memory.
@@ -212,7 +218,7 @@ def test_memory_of_the_array_is_a_constraint() -> None:
     assert problem_of(array="hmc-htree-4", constraints={"memory": "array"}).constraints.memory == (
         8 * 10**9
     )
-    with pytest.raises(ho.HyparError, match="--memory array needs an array: --array NAME|FILE"):
+    with pytest.raises(ho.HyparError, match="--memory array needs an array: --array"):
         ho.solve("sfc", constraints={"memory": "array"})
 
 

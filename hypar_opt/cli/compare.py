@@ -73,11 +73,11 @@ def compare(
         arrays = [find_array(default_array(size)) for size in sizes or [4]]
     else:
         arrays = [find_array(name) for name in array.split(",")]
-        wrong = [found for found in arrays if sizes is not None and found.levels not in sizes]
-        if wrong:
+        if sizes is not None and set(sizes) != {found.levels for found in arrays}:
+            wrong = next((found for found in arrays if found.levels not in sizes), arrays[0])
             raise HyparError(
-                f"--levels should be {wrong[0].levels}, since the array {wrong[0].name} has"
-                f" {2 ** wrong[0].levels} accelerators, got {levels}"
+                f"--levels should be {wrong.levels}, since the array {wrong.name} has"
+                f" {2**wrong.levels} accelerators, got {levels}"
             )
     with output.progress_bar("networks") as progress:
         rows = comparison.compare(

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import typer
 
     from hypar_opt.solvers.base import SolverOptions
@@ -42,46 +40,31 @@ def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
             raise HyparError(f"--{name.replace('_', '-')} is fixed by the plan; leave it out")
 
 
-def solver_options(
-    *,
-    backend: str | None = None,
-    solver_option: list[str] | None = None,
-    time_limit: float | None = None,
-    gap: float = 0.0,
-    threads: int | None = None,
-    seed: int | None = None,
-    hint: bool = False,
-    solver_log: Path | None = None,
-    export_model: Path | None = None,
-) -> SolverOptions:
+SOLVER = ("backend", "time_limit", "gap", "threads", "seed", "hint")
+"""The options of a solver that are fields of its settings under the same name."""
+
+
+def solver_options(context: typer.Context) -> SolverOptions:
     """Return the solver's options, checked as far as one can without the solver."""
     from hypar_opt.documents import check_writable, validate
     from hypar_opt.plan import SolverSettings
     from hypar_opt.solvers.base import SolverOptions
 
+    given = context.params
     parameters = {}
-    for pair in solver_option or ():
+    for pair in given.get("solver_option") or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise HyparError(f"--solver-option should be K=V, got {pair!r}")
         parameters[key] = value
-    settings = validate(
-        SolverSettings,
-        {
-            "backend": backend,
-            "parameters": parameters,
-            "time_limit": time_limit,
-            "gap": gap,
-            "threads": threads,
-            "seed": seed,
-            "hint": hint,
-        },
-    )
-    for path in (solver_log, export_model):
+    asked = {name: given[name] for name in SOLVER}
+    settings = validate(SolverSettings, {**asked, "parameters": parameters})
+    log, export = given.get("solver_log"), given.get("export_model")
+    for path in (log, export):
         if path is not None:
             check_writable(path)
-    given = settings.model_dump(exclude={"warm_start", "simulate"})
-    return SolverOptions(log=solver_log, export=export_model, **given)
+    chosen = settings.model_dump(exclude={"warm_start", "simulate"})
+    return SolverOptions(log=log, export=export, **chosen)
 
 
 def _weights(text: str | None) -> tuple[int, ...]:

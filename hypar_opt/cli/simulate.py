@@ -10,6 +10,7 @@ import typer
 
 from hypar_opt.cli import options, output, request
 from hypar_opt.cli.show import is_plan
+from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.plan import Plan
@@ -19,7 +20,7 @@ EPILOG = (
     "Examples: [bold]hypar-opt simulate vgg-a --array hmc-torus-16[/bold];"
     " [bold]hypar-opt simulate plan.json --trace step.json[/bold]"
 )
-DEFAULT_ARRAY = "hmc-htree-16"
+DEFAULT_ARRAY, MOST_LEVELS = "hmc-htree-16", 6
 
 
 def simulate(
@@ -49,6 +50,13 @@ def simulate(
     optimizer: options.OPTIMIZER = "sgd",
     solver: options.SOLVER = "dp",
     search: options.SEARCH = None,
+    backend: options.BACKEND = None,
+    solver_option: options.SOLVER_OPTION = None,
+    time_limit: options.TIME_LIMIT = None,
+    gap: options.GAP = 0.0,
+    threads: options.THREADS = None,
+    seed: options.SEED = None,
+    hint: options.HINT = False,
     collective: options.COLLECTIVE = None,
     overlap: options.OVERLAP = "none",
     profile: Annotated[
@@ -94,11 +102,22 @@ def simulate(
     }
     if is_plan(what):
         fixed = (name for name in request.PROBLEM if name != "array")
-        request.refuse_what_a_plan_fixes(context, *fixed, "place", "solver", "search")
+        solving = ("place", "solver", "search", "solver_option", *request.SOLVER)
+        request.refuse_what_a_plan_fixes(context, *fixed, *solving)
         plan = pipeline.read_plan(what)
     else:
         asked = request.problem(context) | {"array": array or default_array(levels)}
-        plan = pipeline.solve(what, solver=solver, search=search, place=place, **asked)
+        settings = request.solver_options(context)
+        with output.progress_bar("levels") as progress:
+            plan = pipeline.solve(
+                what,
+                solver=solver,
+                search=search,
+                options=settings,
+                place=place,
+                progress=progress,
+                **asked,
+            )
         array = None
     step = evaluation.simulate(plan, array, other_array=other_array, **run)
     if trace is not None:
@@ -119,7 +138,14 @@ def simulate(
 
 def default_array(levels: int | None) -> str:
     """Return the paper's array of 2^levels accelerators."""
-    return DEFAULT_ARRAY if levels is None else f"hmc-htree-{2**levels}"
+    if levels is None:
+        return DEFAULT_ARRAY
+    if not 1 <= levels <= MOST_LEVELS:
+        raise HyparError(
+            f"--levels should be from 1 to {MOST_LEVELS} for the paper's arrays, got {levels};"
+            " name another with --array"
+        )
+    return f"hmc-htree-{2**levels}"
 
 
 def _array_name(plan: Plan, array: str | None) -> str:

@@ -92,17 +92,7 @@ def solve(
     for path in (plan_file, certificate):
         _check_output(path, network)
     asked = request.problem(context)
-    settings = request.solver_options(
-        backend=backend,
-        solver_option=solver_option,
-        time_limit=time_limit,
-        gap=gap,
-        threads=threads,
-        seed=seed,
-        hint=hint,
-        solver_log=solver_log,
-        export_model=export_model,
-    )
+    settings = request.solver_options(context)
     start = None if warm_start is None else pipeline.read_plan(warm_start)
     with output.progress_bar("levels") as progress:
         plan = pipeline.solve(

@@ -162,7 +162,7 @@ def step_view(plan: Plan, array: str, step: StepResult) -> RenderableType:
     energy.add_section()
     energy.add_row("total", scaled(step.energy.total, "J"))
     parts += [phases, Text(), layers, Text(), levels, Text(), energy, Text()]
-    parts += [Text(each) for each in (*_out_of_step(step), *_busiest(step), _memory(step))]
+    parts += [Text(each) for each in (*_out_of_step(step), _busiest(step), *_memory(step))]
     return Group(*parts)
 
 
@@ -176,20 +176,20 @@ def _place(plan: Plan) -> Callable[[LayerTime], int]:
     return lambda each: plan.layers.index(each.layer)
 
 
-def _busiest(step: StepResult) -> list[str]:
+def _busiest(step: StepResult) -> str:
     if step.bottleneck is None:
-        return ["Nothing is exchanged."]
+        return "Nothing is exchanged."
     name, alike = step.bottleneck
     link = next(each for each in step.links if each.link == name)
     others = f", and {alike} more alike" if alike else ""
-    return [
-        f"Busiest link: {name}{others}: {gigabytes(link.bytes)},"
-        f" {link.busy / step.seconds:.0%} of the step."
-    ]
+    share = f"{link.busy / step.seconds:.0%} of the step"
+    return f"Busiest link: {name}{others}: {gigabytes(link.bytes)}, {share}."
 
 
-def _memory(step: StepResult) -> str:
-    return f"Memory: {gigabytes(step.memory)} of {gigabytes(step.capacity)} an accelerator."
+def _memory(step: StepResult) -> list[str]:
+    needed = f"Memory: {gigabytes(step.memory)} of {gigabytes(step.capacity)} an accelerator."
+    between = f"From other vaults' memory: {step.vault_words:,} words."
+    return [needed, between] if step.vault_words else [needed]
 
 
 def comparison_view(
@@ -221,6 +221,8 @@ def comparison_view(
         ratios = (ratio(mean["speedup"]), ratio(mean["energy_efficiency"]))
         label = "geometric mean" if place == 0 else ""
         table.add_row(label, "", "", plan, *cells, *ratios)
+    found = console()  # neither a name nor a number with its unit is to be broken
+    table.min_width = found.measure(table, options=found.options.update(width=10_000)).maximum
     note = Text(f"Plans and bytes by the reading {reading}; ratios over Data Parallelism.")
     note.stylize("dim")
     return Group(table, note)
