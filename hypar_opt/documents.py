@@ -6,11 +6,13 @@ import json
 import os
 import secrets
 import tomllib
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -20,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hypar_opt.errors import InputError
+from hypar_opt.errors import HyparError, InputError, UnknownNameError
 
 LARGEST_SIZE = 2**31 - 1
 """Sizes and batches end here, so that every total still has a float beside it."""
@@ -136,6 +138,59 @@ def _shown(value: object) -> str:
 def rule(problem: str) -> PydanticCustomError:
     """Return the error to raise in a validator whose message is already a whole line."""
     return PydanticCustomError("rule", "{problem}", {"problem": problem})
+
+
+def _name(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise rule(f"should be a name in printable characters, got {value!r}")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise rule(f"should be in printable characters, got {value!r}")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"minLength": 1})]
+Printable = Annotated[str, AfterValidator(_printable)]
+
+
+Described = TypeVar("Described", bound=Document)
+
+
+def find(
+    what: str,
+    described: str | Path | Described,
+    kind: type[Described],
+    names: Iterable[str],
+    load: Callable[[str], Described],
+    read: Callable[[Path], Described],
+) -> Described:
+    """Return a document as it is, one of those with names, in any case, or one of a file.
+
+    Parameters
+    ----------
+    what
+        What it is, for messages.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or holds something else.
+    UnknownNameError
+        If there is neither such a name nor such a file; it suggests the nearest name.
+    """
+    if isinstance(described, kind):
+        return described
+    if not isinstance(described, str | Path):
+        raise HyparError(f"{what} should be a name, a path or {kind.__name__}, got {described!r}")
+    name, path = str(described), Path(described)
+    if name.lower() in names:
+        return load(name)
+    if name and (path.suffix or len(path.parts) != 1 or exists(path)):
+        return read(path)
+    raise UnknownNameError(what, name, list(names))
 
 
 def read_text(path: str | Path) -> str:

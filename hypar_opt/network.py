@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -25,6 +24,8 @@ from pydantic import (
 from hypar_opt.documents import (
     LARGEST_SIZE,
     Document,
+    Name,
+    Printable,
     Size,
     parse_toml,
     read_text,
@@ -43,18 +44,6 @@ def _both(value: object) -> object:
     return value
 
 
-def _name(value: str) -> str:
-    if not value.strip() or not value.isprintable():
-        raise rule(f"should be a name in printable characters, got {value!r}")
-    return value
-
-
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise rule(f"should be in printable characters, got {value!r}")
-    return value
-
-
 Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
 Pair = Annotated[
     tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
@@ -63,7 +52,6 @@ BorderPair = Annotated[
     tuple[Border, Border],
     BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
 ]
-Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"minLength": 1})]
 
 
 class FeatureMap(NamedTuple):
@@ -165,7 +153,7 @@ class Network(Document):
 
     schema_: Literal["hypar-opt/network/1"] = Field(default=SCHEMA, alias="schema")
     name: Name
-    source: Annotated[str, AfterValidator(_printable)] = ""
+    source: Printable = ""
     input: Annotated[
         Annotated[ImageInput, Tag("image")] | Annotated[VectorInput, Tag("vector")],
         Discriminator(_input_kind),

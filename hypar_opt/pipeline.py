@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt import models
 from hypar_opt.costs import COSTS
-from hypar_opt.documents import exists, read_text, validate
+from hypar_opt.documents import find, read_text, validate
 from hypar_opt.errors import HyparError, InputError, RefusedError, UnknownNameError, WrongClaimError
 from hypar_opt.graph import layer_graph
 from hypar_opt.hardware.array import find_array
@@ -53,17 +53,7 @@ def find_network(network: str | Path | Network) -> Network:
     UnknownNameError
         If there is neither such a name nor such a file; it suggests the nearest name.
     """
-    if isinstance(network, Network):
-        return network
-    if not isinstance(network, str | Path):
-        raise HyparError(f"a network should be a name, a path or a Network, got {network!r}")
-    name = str(network)
-    if name.lower() in models.names():
-        return models.load(name)
-    path = Path(name)
-    if name and (path.suffix or len(path.parts) != 1 or exists(path)):
-        return read_network(path)
-    raise UnknownNameError("network", name, list(models.names()))
+    return find("network", network, Network, models.names(), models.load, read_network)
 
 
 def solve(

@@ -20,17 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from hypar_opt.documents import (
-    Document,
-    Size,
-    parse_json,
-    rule,
-    validate,
-    write_whole,
-)
+from hypar_opt.documents import Document, Name, Size, parse_json, rule, validate, write_whole
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.array import Array
-from hypar_opt.network import Name, Network
+from hypar_opt.network import Network
 from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 
 SCHEMA: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -27,6 +28,22 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
     return BLOCK.findall(page.read_text())
 
 
+def install(folder: Path) -> None:
+    """Do what ``pip install .`` does, of one module: say where its entry points are."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    name, version = project["name"], project["version"]
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    )
+    groups = (
+        "\n".join([f"[{group}]", *(f"{key} = {at}" for key, at in entries.items())])
+        for group, entries in project["entry-points"].items()
+    )
+    info.joinpath("entry_points.txt").write_text("\n".join(groups) + "\n")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[p.relative_to(ROOT).as_posix() for p in PAGES])
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     """Files are saved, commands and Python are run in order, and outputs compared."""
@@ -41,6 +58,9 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
                     target = line.removeprefix("make ")
                     assert f"\n{target}:" in (ROOT / "Makefile").read_text()
                     continue
+                if line == "pip install .":
+                    install(tmp_path)
+                    continue
                 program, *args = shlex.split(line)
                 assert program == "hypar-opt"
                 done = subprocess.run(
@@ -50,7 +70,8 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
                     text=True,
                     check=False,
                     cwd=tmp_path,
-                    env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
+                    env={k: v for k, v in os.environ.items() if k != "COLUMNS"}
+                    | {"PYTHONPATH": str(tmp_path)},
                 )
                 if expected.endswith("...\n"):  # the rest is not shown
                     assert done.stdout.startswith(expected.removesuffix("...\n"))

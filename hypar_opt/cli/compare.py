@@ -20,6 +20,11 @@ EPILOG = (
 )
 
 
+def _complete_arrays(incomplete: str) -> list[str]:
+    *before, last = incomplete.split(",")
+    return [",".join([*before, name]) for name in options.complete_arrays(last)]
+
+
 def compare(
     networks: Annotated[
         list[str],
@@ -35,6 +40,7 @@ def compare(
         typer.Option(
             metavar="NAME|FILE,...",
             help="Accelerator arrays (list arrays); the paper's H tree unless given.",
+            autocompletion=_complete_arrays,
             rich_help_panel=options.PROBLEM,
             show_default=False,
         ),

@@ -37,7 +37,7 @@ def _searches(incomplete: str) -> list[str]:
     return _starting(incomplete, ["levelwise", "joint"])
 
 
-def _arrays(incomplete: str) -> list[str]:
+def complete_arrays(incomplete: str) -> list[str]:
     from hypar_opt.hardware import arrays
 
     return _starting(incomplete, arrays.names())
@@ -88,7 +88,7 @@ ARRAY = Annotated[
     typer.Option(
         metavar="NAME|FILE",
         help="An accelerator array (list arrays), or the path of an array file.",
-        autocompletion=_arrays,
+        autocompletion=complete_arrays,
         rich_help_panel=PROBLEM,
         show_default=False,
     ),

@@ -13,6 +13,7 @@ from hypar_opt.cli.show import is_plan
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan import Plan
     from hypar_opt.simulator.result import StepResult
 
@@ -106,7 +107,9 @@ def simulate(
         request.refuse_what_a_plan_fixes(context, *fixed, *solving)
         plan = pipeline.read_plan(what)
     else:
-        asked = request.problem(context) | {"array": array or default_array(levels)}
+        asked = request.problem(context)
+        if array is None:
+            asked["array"] = default_array(levels)
         settings = request.solver_options(context)
         with output.progress_bar("levels") as progress:
             plan = pipeline.solve(
@@ -127,13 +130,13 @@ def simulate(
             f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"
             f" {step.capacity:,}; --memory array makes that a constraint"
         )
-    name = _array_name(plan, array)
+    found = _simulated_on(plan, array)
     if as_json:
-        output.print_json(_document(plan, name, run, step))
+        output.print_json(_document(plan, found, run, step))
         return
     from hypar_opt.report import terminal
 
-    output.print_view(terminal.step_view(plan, name, step))
+    output.print_view(terminal.step_view(plan, found.name, step))
 
 
 def default_array(levels: int | None) -> str:
@@ -148,24 +151,25 @@ def default_array(levels: int | None) -> str:
     return f"hmc-htree-{2**levels}"
 
 
-def _array_name(plan: Plan, array: str | None) -> str:
+def _simulated_on(plan: Plan, array: str | None) -> Array:
     from hypar_opt.hardware.array import find_array
 
     if array is not None:
-        return find_array(array).name
+        return find_array(array)
     assert plan.array is not None
-    return plan.array.name
+    return plan.array.description
 
 
-def _document(plan: Plan, array: str, run: dict[str, Any], step: StepResult) -> dict[str, Any]:
+def _document(plan: Plan, array: Array, run: dict[str, Any], step: StepResult) -> dict[str, Any]:
+    own = plan.array is not None and plan.array.digest == array.digest()
     return {
         "network": plan.network.name,
-        "array": array,
+        "array": array.name,
         "batch": plan.batch,
-        "levels": plan.levels,
         "reading": plan.cost.reading,
-        "placement": plan.placement,
+        "placement": plan.placement if own else array.placement,
         "parallelism": plan.parallelism,
+        "collective": run["collective"] or array.collective,
         "overlap": run["overlap"],
         **step.document(),
     }

@@ -12,10 +12,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, SerializeAsAny, model_validator
+from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 
-from hypar_opt.documents import Document, exists, parse_toml, read_text, rule, validate
-from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.documents import (
+    Document,
+    Name,
+    Printable,
+    find,
+    parse_toml,
+    read_text,
+    rule,
+    validate,
+)
+from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.energy import Energy
@@ -24,18 +33,6 @@ from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hardware.wires import Wires
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
-
-
-def _name(value: str) -> str:
-    if not value.strip() or not value.isprintable():
-        raise rule(f"should be a name in printable characters, got {value!r}")
-    return value
-
-
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise rule(f"should be in printable characters, got {value!r}")
-    return value
 
 
 def _topology(value: object) -> Topology:
@@ -65,8 +62,8 @@ class Array(Document):
     written_schema: ClassVar[str | None] = SCHEMA
 
     schema_: Literal["hypar-opt/array/1"] = Field(default=SCHEMA, alias="schema")
-    name: Annotated[str, AfterValidator(_name)]
-    source: Annotated[str, AfterValidator(_printable)] = ""
+    name: Name
+    source: Printable = ""
     collective: Literal["pairwise", "ring"] = "pairwise"
     """How sums over a group are run: by halves, level by level, or around a ring."""
     accelerator: Accelerator
@@ -162,14 +159,4 @@ def find_array(array: str | Path | Array) -> Array:
     UnknownNameError
         If there is neither such a name nor such a file; it suggests the nearest name.
     """
-    if isinstance(array, Array):
-        return array
-    if not isinstance(array, str | Path):
-        raise HyparError(f"an array should be a name, a path or an Array, got {array!r}")
-    name = str(array)
-    if name.lower() in arrays.names():
-        return arrays.load(name)
-    path = Path(name)
-    if name and (path.suffix or len(path.parts) != 1 or exists(path)):
-        return read_array(path)
-    raise UnknownNameError("array", name, list(arrays.names()))
+    return find("array", array, Array, arrays.names(), arrays.load, read_array)

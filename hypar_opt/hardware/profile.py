@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from hypar_opt.documents import Document, Size, parse_toml, read_text, validate
+from hypar_opt.documents import Document, Printable, Size, parse_toml, read_text, rule, validate
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.units import Time
 
@@ -36,10 +37,18 @@ class Profile(Document):
     written_schema: ClassVar[str | None] = SCHEMA
 
     schema_: Literal["hypar-opt/profile/1"] = Field(default=SCHEMA, alias="schema")
-    source: str = ""
+    source: Printable = ""
     batch: Size
     """The batch that was measured; no other is derived from it."""
     layer: Annotated[tuple[LayerProfile, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        counts = Counter(layer.name for layer in self.layer)
+        twice = next((name for name, times in counts.items() if times > 1), None)
+        if twice is not None:
+            raise rule(f"layer {twice!r}, name: should be unique, stands twice")
+        return self
 
     def seconds(
         self, layers: Sequence[str], batch: int, phases: Sequence[str]

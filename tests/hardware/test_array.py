@@ -118,7 +118,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         arrays.load("cubes.toml")
     with pytest.raises(InputError, match=r"none\.toml: cannot be read"):
         find_array("none.toml")
-    with pytest.raises(HyparError, match="an array should be a name, a path or an Array, got 3"):
+    with pytest.raises(HyparError, match="array should be a name, a path or Array, got 3"):
         find_array(3)  # type: ignore[arg-type]
 
 

@@ -110,7 +110,10 @@ def test_a_layer_that_the_network_lacks_is_refused(tmp_path: Path) -> None:
         (LENET.replace("forward", "foreward", 1), "layer 'conv1': unknown key 'foreward'; known"),
         ('schema = "hypar-opt/profile/2"\n' + LENET, "schema: 'hypar-opt/profile/2' is newer th"),
         ("batch = ", "should be TOML"),
-        (LENET + f'[[layer]]\nname = "fc1"\n{TIMES}', "layer 'fc1': stands twice"),
+        (
+            LENET + f'[[layer]]\nname = "fc1"\n{TIMES}',
+            "layer 'fc1', name: should be unique, stands",
+        ),
     ],
 )
 def test_a_file_that_is_no_profile_is_refused_in_a_line(
