@@ -18,7 +18,7 @@ from hypar_opt.advice import difference
 from hypar_opt.cli.app import run
 from hypar_opt.documents import validate
 from hypar_opt.errors import RefusedError
-from hypar_opt.evaluation import contenders, fastest, solve_again
+from hypar_opt.evaluation import contenders, fastest, per_second, solve_again
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import problem_of
@@ -75,6 +75,15 @@ def test_unknown_ways_to_run_are_refused_by_name() -> None:
         ho.simulate(plan, collective="rings")
     with pytest.raises(ho.HyparError, match="unknown overlap 'all': known: none, gradient"):
         ho.simulate(plan, overlap="all")
+
+
+@settings(max_examples=60)
+@given(plans("time"))
+def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
+    step = ho.simulate(plan, collective="pairwise")
+    charged = plan.cost.total / per_second(plan)
+    assert step.closed_form == pytest.approx(charged, rel=1e-9)
+    assert step.compute + step.communication == pytest.approx(step.seconds)
 
 
 # The best, and the fastest of them.

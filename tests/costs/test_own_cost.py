@@ -85,7 +85,9 @@ def test_the_least_number_of_messages_is_brute_forces(
     assert cost["communication"] is None
     found = tuple("".join(choice[0] for choice in row) for row in plan["parallelism"])
     assert cost["total"] == sum(cost["per_level"]) == counted(found, reading)
-    assert cost["total"] == min(counted(rows, reading) for rows in every_plan(levels) if keeps(rows))
+    assert cost["total"] == min(
+        counted(rows, reading) for rows in every_plan(levels) if keeps(rows)
+    )
     assert keeps(found)
     solver = plan["solver"]
     assert (solver["search"], solver["scope"], solver["status"]) == ("joint", "joint", "optimal")
@@ -113,9 +115,7 @@ def test_what_it_cannot_charge_is_refused_and_without_the_package_it_is_unknown(
 ) -> None:
     done = hypar(theirs, "solve", "sfc", "--cost", "messages", "--level-weights", "8,4,2,1")
     assert done.returncode == 2
-    assert done.stderr == (
-        "hypar-opt: --level-weights goes with --cost bytes, not with messages\n"
-    )
+    assert done.stderr == ("hypar-opt: --level-weights goes with --cost bytes, not with messages\n")
     alone = subprocess.run(
         [COMMAND, "solve", "sfc", "--cost", "messages"], capture_output=True, text=True, check=False
     )
