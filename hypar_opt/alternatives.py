@@ -16,7 +16,7 @@ from hypar_opt.limits import Limits, Pin
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import Progress
 from hypar_opt.pipeline import named, shapes_of, solve
-from hypar_opt.plan import Plan, json_number
+from hypar_opt.plan import Plan, Problem, json_number
 from hypar_opt.solvers.base import SolverOptions
 
 MOST_STEPS = 2**21
@@ -98,10 +98,11 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     shapes = shapes_of(plan.network.description, problem.batch)
     cost, limits = COSTS[problem.cost].asked(problem, shapes), Limits(problem, shapes)
     if limits.couple_layers:
-        raise RefusedError("--best takes no --memory: it compares layers one after the other")
+        raise RefusedError("the best plans take no --memory: they are found layer after layer")
     pins = map(Pin.parse, problem.constraints.fix)
     alike = (
         problem.cost == "bytes"
+        and _splits_alike(problem)
         and len(set(problem.level_weights)) <= 1
         and all(pin.level is None for pin in pins)
     )
@@ -109,7 +110,8 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     orders = 2 ** max(problem.levels - 1, 0) if alike else 1
     if len(states) ** 2 * orders * number > MOST_STEPS:
         raise RefusedError(
-            f"--best {number} over {problem.levels} levels takes too many steps; ask for fewer"
+            f"the {number} best plans over {problem.levels} levels take too many steps; ask for"
+            " fewer"
         )
     table = limits.states(expanded(cost, shapes, problem.levels), states)
     found = []
@@ -124,6 +126,14 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
             )
         )
     return found
+
+
+def _splits_alike(problem: Problem) -> bool:
+    """Whether an order of levels is as good as another where the plan runs."""
+    if problem.array is None or problem.placement is None:
+        return True
+    wires = problem.array.description.wires
+    return len({wires.split(bit) for bit in problem.placement}) <= 1
 
 
 Key = tuple[int, tuple[bool, ...]]

@@ -94,7 +94,8 @@ def contenders(
     Parameters
     ----------
     plan
-        Any plan of the problem; what its cost charges is the proxy.
+        A plan of the problem, whose cost is the proxy; it is simulated too, and stands last
+        if it is not among the best.
 
     Raises
     ------
@@ -105,11 +106,14 @@ def contenders(
         raise HyparError(f"--simulate should be 1 or more, got {number}")
     if plan.array is None:
         raise HyparError("--simulate needs an array: --array NAME|FILE (list arrays)")
-    best = best_plans(plan, number)
+    known = best_plans(plan, number)
+    best = [each.parallelism for each in known]
+    if plan.parallelism not in best:
+        best.append(plan.parallelism)
     found = []
-    for done, each in enumerate(best):
+    for done, parallelism in enumerate(best):
         progress(done, len(best))
-        other = plan_of(plan, each.parallelism, bound=best[0].total, considered=number)
+        other = plan_of(plan, parallelism, bound=known[0].total, considered=number)
         found.append(Contender(other, simulate(other, **run).seconds))
     progress(len(best), len(best))
     return found

@@ -153,19 +153,19 @@ def _fastest(plan: Plan, number: int) -> Plan:
     with output.progress_bar("plans") as progress:
         found = evaluation.contenders(plan, number, progress=progress)
     fastest, preferred = evaluation.fastest(found), found[0]
-    place = found.index(fastest) + 1
-    times = [terminal.scaled(each.seconds, "s") for each in (fastest, preferred)]
-    sentence = f"of {len(found)} plans simulated, the fastest takes {times[0]}"
+    takes = terminal.scaled(fastest.seconds, "s")
+    sentence = f"of {len(found)} plans simulated, the fastest takes {takes}; by {plan.cost.kind} "
     if fastest is preferred:
-        sentence += f", and costs the least {plan.cost.kind}"
+        sentence += "it is the first"
     else:
-        sentence += (
-            f"; it is number {place} by {plan.cost.kind}, and number 1 takes {times[1]},"
-            f" {preferred.seconds / fastest.seconds - 1:.2%} more"
-        )
+        others = terminal.scaled(preferred.seconds, "s")
+        more = preferred.seconds / fastest.seconds - 1
+        sentence += f"it is number {found.index(fastest) + 1}, and the first takes {others},"
+        sentence += f" {more:.2%} more"
     if plan.cost.kind == "time":
         charged = preferred.plan.cost.total / evaluation.per_second(preferred.plan)
-        sentence += f"; what the cost charged is {charged / preferred.seconds - 1:+.2%} off"
+        off = charged / preferred.seconds - 1
+        sentence += f"; the cost was {off:+.2%} off" if abs(off) >= 5e-5 else "; the cost was right"
     output.note(sentence)
     return fastest.plan
 

@@ -182,8 +182,9 @@ def _busiest(step: StepResult) -> str:
     name, alike = step.bottleneck
     link = next(each for each in step.links if each.link == name)
     others = f", and {alike} more alike" if alike else ""
-    share = f"{link.busy / step.seconds:.0%} of the step"
-    return f"Busiest link: {name}{others}: {gigabytes(link.bytes)}, {share}."
+    share = link.full / step.seconds
+    often = f"{share:.0%}" if share >= 0.005 else "less than 1%"
+    return f"Bottleneck: link {name}{others}: {gigabytes(link.bytes)}, full {often} of the step."
 
 
 def _memory(step: StepResult) -> list[str]:
@@ -213,7 +214,8 @@ def comparison_view(
         )
         before = case
     table.add_section()
-    for place, (plan, mean) in enumerate(means.items()):
+    several = len({(row.network, row.batch, row.array) for row in rows}) > 1
+    for place, (plan, mean) in enumerate(means.items() if several else ()):
         cells = ["-" if mean[key] is None else "" for key in ("bytes", "seconds", "joules")]
         if not any(cells):
             moved, seconds, joules = (mean[key] or 0.0 for key in ("bytes", "seconds", "joules"))

@@ -144,20 +144,19 @@ def _levels(tasks: Sequence[Task], done: Run) -> tuple[LevelTraffic, ...]:
 
 
 def _links(done: Run, wires: Wires) -> tuple[LinkTraffic, ...]:
-    return tuple(
-        LinkTraffic(link.name, moved, busy)
-        for link, moved, busy in zip(wires.links, done.link_bytes, done.link_busy, strict=True)
-    )
+    names = [link.name for link in wires.links]
+    traffic = zip(names, done.link_bytes, done.link_busy, done.link_full, strict=True)
+    return tuple(LinkTraffic(*each) for each in traffic)
 
 
 def _bottleneck(done: Run, wires: Wires) -> tuple[str, int] | None:
-    longest = max(done.link_busy, default=0.0)
+    longest = max(done.link_full, default=0.0)
     if not longest:
         return None
     alike = [
         link.name
-        for link, busy in zip(wires.links, done.link_busy, strict=True)
-        if busy >= longest * (1 - 1e-9)
+        for link, full in zip(wires.links, done.link_full, strict=True)
+        if full >= longest * (1 - 1e-9)
     ]
     return alike[0], len(alike) - 1
 

@@ -54,6 +54,7 @@ class Run:
     level_bytes: tuple[float, ...]
     link_bytes: tuple[float, ...]
     link_busy: tuple[float, ...]
+    link_full: tuple[float, ...]
     events: int
     spans: tuple[tuple[Span, ...], ...] = ()
     segments: tuple[tuple[Segment, ...], ...] = ()
@@ -80,6 +81,7 @@ def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
         level_bytes=tuple(machine.level_bytes),
         link_bytes=machine.network.link_bytes,
         link_busy=machine.network.link_busy,
+        link_full=machine.network.link_full,
         events=sum(
             len(everyone) * (1 if isinstance(step, Compute) else step.rounds)
             for step in machine.steps

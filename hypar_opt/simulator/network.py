@@ -137,9 +137,15 @@ class Network:
     def link_bytes(self) -> tuple[float, ...]:
         """Bytes that were sent over each link, both directions added."""
         total = np.zeros(len(self._wires.links))
-        for route, sent in zip(self._routes, self._sent, strict=True):
-            np.add.at(total, route.links, sent * route.shares)
+        np.add.at(total, self._channel_link, self._channel_bytes())
         return tuple(total.tolist())
+
+    @property
+    def link_full(self) -> tuple[float, ...]:
+        """Seconds that each link's bytes take at its full rate, in its busier direction."""
+        longest = np.zeros(len(self._wires.links))
+        np.maximum.at(longest, self._channel_link, self._channel_bytes() / self._capacities)
+        return tuple(longest.tolist())
 
     @property
     def link_busy(self) -> tuple[float, ...]:
@@ -150,6 +156,12 @@ class Network:
     def segments(self) -> tuple[tuple[Segment, ...], ...]:
         """Of each link, what crossed it when; neighbours differ in their labels."""
         return tuple(tuple(segments) for segments in self._segments)
+
+    def _channel_bytes(self) -> NDArray[np.float64]:
+        total = np.zeros(len(self._channel_link))
+        for route, sent in zip(self._routes, self._sent, strict=True):
+            total[route.channels] += sent * route.shares
+        return total
 
     def _schedule_change(self) -> None:
         self._change_due = True

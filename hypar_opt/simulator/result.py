@@ -28,11 +28,15 @@ class LevelTraffic:
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """Bytes that cross a link, both directions added, and the seconds in which any do."""
+    """Bytes that cross a link, both directions added, and the seconds in which any do.
+
+    ``full`` is the seconds that they take at the link's full rate, in its busier direction.
+    """
 
     link: str
     bytes: float
     busy: float
+    full: float
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class StepResult:
     seconds
         From the first task to the last.
     closed_form
-        The same added up as if all accelerators kept step; None for rings, overlap and
-        measured profiles, which it does not know.
+        The same added up as if all accelerators kept step; None for rings and overlap,
+        which it does not know.
     layers
         In the order of the step; they add up to ``seconds``.
     levels
@@ -68,7 +72,7 @@ class StepResult:
     links
         As the topology has them.
     bottleneck
-        A link that no other is busier than, and how many others are as busy.
+        The link whose bytes take longest at its full rate, and how many others are alike.
     memory, capacity
         Bytes that an accelerator needs, and has.
     vault_words
