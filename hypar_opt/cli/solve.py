@@ -154,14 +154,15 @@ def _fastest(plan: Plan, number: int) -> Plan:
         found = evaluation.contenders(plan, number, progress=progress)
     fastest, preferred = evaluation.fastest(found), found[0]
     takes = terminal.scaled(fastest.seconds, "s")
-    sentence = f"of {len(found)} plans simulated, the fastest takes {takes}; by {plan.cost.kind} "
+    sentence = f"of {len(found)} plans simulated, the fastest takes {takes}; "
+    place, kind = found.index(fastest) + 1, plan.cost.kind
     if fastest is preferred:
-        sentence += "it is the first"
+        sentence += f"it is the first by {kind}"
     else:
+        which = f"number {place} by {kind}" if place <= number else "the search's own"
         others = terminal.scaled(preferred.seconds, "s")
         more = preferred.seconds / fastest.seconds - 1
-        sentence += f"it is number {found.index(fastest) + 1}, and the first takes {others},"
-        sentence += f" {more:.2%} more"
+        sentence += f"it is {which}; the first by {kind} takes {others}, {more:.2%} more"
     if plan.cost.kind == "time":
         charged = preferred.plan.cost.total / evaluation.per_second(preferred.plan)
         off = charged / preferred.seconds - 1
