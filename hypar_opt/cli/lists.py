@@ -50,7 +50,7 @@ def arrays(as_json: options.JSON = False) -> None:
             }
         )
     if not as_json:
-        rows = [{**row, "source": row["source"].partition(":")[0]} for row in rows]
+        rows = [{key: row[key] for key in row if key != "source"} for row in rows]
     output.print_rows(rows, as_json=as_json)
 
 

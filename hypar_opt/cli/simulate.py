@@ -107,6 +107,8 @@ def simulate(
         request.refuse_what_a_plan_fixes(context, *fixed, *solving)
         plan = pipeline.read_plan(what)
     else:
+        if other_array:
+            raise HyparError("--other-array goes with a plan file")
         asked = request.problem(context)
         if array is None:
             asked["array"] = default_array(levels)
@@ -136,7 +138,8 @@ def simulate(
         return
     from hypar_opt.report import terminal
 
-    output.print_view(terminal.step_view(plan, found.name, step))
+    how = collective or found.collective, overlap
+    output.print_view(terminal.step_view(plan, found.name, step, *how))
 
 
 def default_array(levels: int | None) -> str:

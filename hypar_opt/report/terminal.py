@@ -134,12 +134,17 @@ def rows_view(
     return table
 
 
-def step_view(plan: Plan, array: str, step: StepResult) -> RenderableType:
+def step_view(
+    plan: Plan, array: str, step: StepResult, collective: str, overlap: str
+) -> RenderableType:
     """Show where a simulated step's time and energy go, and what the links carry."""
     title = (
         f"{plan.network.name} on {array}: {scaled(step.seconds, 's')} a step, batch {plan.batch}"
     )
-    parts: list[RenderableType] = [Text(title), Text()]
+    sums = "sums between pairs" if collective == "pairwise" else "sums around rings"
+    beside = "nothing overlaps" if overlap == "none" else f"{overlap} exchanges overlap"
+    how = [f"reading {plan.cost.reading}", sums, beside, *(["inference"] if plan.inference else [])]
+    parts: list[RenderableType] = [Text(title), Text(", ".join(how), style="dim"), Text()]
     phases = _table("phase", "compute", "communication", right=(1, 2))
     for phase, (compute, moving) in step.phases.items():
         phases.add_row(phase, scaled(compute, "s"), scaled(moving, "s"))
@@ -158,10 +163,12 @@ def step_view(plan: Plan, array: str, step: StepResult) -> RenderableType:
         levels.add_row(f"H{level.level}", gigabytes(level.bytes), scaled(level.seconds, "s"))
     energy = _table("energy", "", right=(1,))
     for name, joules in vars(step.energy).items():
-        energy.add_row(_ENERGY[name], scaled(joules, "J"))
+        if joules:
+            energy.add_row(_ENERGY[name], scaled(joules, "J"))
     energy.add_section()
     energy.add_row("total", scaled(step.energy.total, "J"))
-    parts += [phases, Text(), layers, Text(), levels, Text(), energy, Text()]
+    tables = [phases, layers, *([levels] if step.levels else []), energy]
+    parts += [part for table in tables for part in (table, Text())]
     parts += [Text(each) for each in (*_out_of_step(step), _busiest(step), *_memory(step))]
     return Group(*parts)
 

@@ -1,0 +1,120 @@
+"""What a page gets from the code when the site is built.
+
+A page asks for it in a comment, which is replaced before Markdown is read:
+``<!-- commands -->`` by the reference of the command line, ``<!-- reproduction -->`` by the
+paper's figures. A file that an example saves is named above it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt import paper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sphinx.application import Sphinx
+
+SAVED = re.compile(r"^<!-- file: (\S+) -->\n```(\w+)$", re.M)
+
+
+def commands() -> str:
+    """Return a section a command, from the program's own options."""
+    made = subprocess.run(
+        [sys.executable, "-m", "typer", "hypar_opt.cli.app", "utils", "docs", "--name", "hypar-opt"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    text = re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", unescape(made)).partition("\n")[2]
+    text = text.replace("[OPTIONS] {", "[OPTIONS] ").replace("}\n```", "\n```")
+    text = text.replace("}...\n```", "\n```")
+    # The list of commands has the start of each one's help; here it is whole.
+    helps = dict(re.findall(r"^#+ `hypar-opt ([\w ]+)`\n\n(.*?)\n\n", text, re.M | re.S))
+    within = ""
+    lines = []
+    for line in text.splitlines():
+        if heading := re.match(r"^#+ `hypar-opt ([\w ]+)`$", line):
+            within = heading[1] + " "
+        if entry := re.match(r"^\* `(\w+)`: ", line):
+            name = within + entry[1]
+            if name in helps:
+                line = f"* [`{name}`](#hypar-opt-{name.replace(' ', '-')}): {helps[name]}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def reproduction() -> str:
+    """Return a section a figure: every printed number, ours, and the verdict."""
+    rows = paper.reproduce()
+    if lost := paper.lost(rows):
+        raise RuntimeError(f"listed as reproduced, and no longer is: {lost[0]}")
+    summary = [
+        (f"[{paper.TITLES[figure].partition(':')[0]}](#{figure})", *paper.counts({"": each}).values())
+        for figure, each in rows.items()
+    ]
+    total = ("**all**", *paper.counts(rows).values())
+    parts = [_table(("", *paper.counts(rows)), [*summary, total], right=(1, 2, 3))]
+    for figure, each in rows.items():
+        reasons = list(dict.fromkeys(row.reason for row in each if row.reason))
+        cells = [
+            (
+                row.label,
+                row.reading,
+                _text(row.ours),
+                _text(row.printed),
+                "" if row.ratio is None else f"{row.ratio:.3f}",
+                f"{row.verdict} ({reasons.index(row.reason) + 1})" if row.reason else row.verdict,
+            )
+            for row in each
+        ]
+        head = ("row", "reading", "ours", "printed", "ratio", "verdict")
+        notes = [f"{place}. {reason}" for place, reason in enumerate(reasons, 1)]
+        title, table = paper.TITLES[figure], _table(head, cells, right=(2, 3, 4))
+        parts.append(f"({figure})=\n## {title}\n\n{table}\n\n" + "\n".join(notes))
+    return "\n\n".join(parts)
+
+
+def _text(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int]) -> str:
+    rule = ["---:" if place in right else "---" for place in range(len(head))]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, rule, *rows))
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "<!-- commands -->": commands,
+    "<!-- reproduction -->": reproduction,
+}
+
+
+def fill(text: str) -> str:
+    """Return a page's text with what it asks for."""
+    for comment, made in GENERATED.items():
+        if comment in text:
+            text = text.replace(comment, made())
+    return SAVED.sub(r"```{code-block} \2\n:caption: \1\n", text)
+
+
+def _page(app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = fill(source[0])
+
+
+def _included(app: Sphinx, path: object, page: str, source: list[str]) -> None:
+    source[0] = fill(source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Replace comments before a page is read."""
+    app.connect("source-read", _page)
+    app.connect("include-read", _included)
+    return {"parallel_read_safe": True}
