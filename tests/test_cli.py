@@ -130,7 +130,8 @@ def test_show_a_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert "4,586,000" in capsys.readouterr().out
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # so that no summary wraps
     assert run(["list", "networks", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(ho.names())
     assert run(["list", "solvers"]) == 0

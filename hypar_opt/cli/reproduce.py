@@ -1,0 +1,109 @@
+"""``hypar-opt reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hypar_opt.cli import options, output
+from hypar_opt.errors import CheckFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from hypar_opt.paper import Row
+
+EPILOG = (
+    "Examples: [bold]hypar-opt reproduce[/bold];"
+    " [bold]hypar-opt reproduce fig6 fig8 --figures pictures[/bold]"
+)
+
+
+def _complete(incomplete: str) -> list[str]:
+    from hypar_opt.paper import FIGURES
+
+    return [name for name in (*FIGURES, "all") if name.startswith(incomplete.lower())]
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FIGURE]...",
+            help="tables (Tables 1 and 2), fig5 to fig13, or all; all unless given.",
+            autocompletion=_complete,
+            show_default=False,
+        ),
+    ] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Draw them there.", show_default=False),
+    ] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Show the paper's numbers beside ours; ends with 1 where one is no longer reproduced."""
+    from hypar_opt import paper
+
+    with output.progress_bar("rows") as progress:
+        rows = paper.reproduce(figures or (), progress)
+    if pictures is not None:
+        from hypar_opt.report.pictures import draw_paper
+
+        with output.progress_bar("pictures"):
+            written = draw_paper(rows, pictures, formats=("png",))
+        output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
+    counts = paper.counts(rows)
+    if as_json:
+        found = {figure: {"rows": list(map(vars, each))} for figure, each in rows.items()}
+        output.print_json({"figures": found, "counts": counts})
+    else:
+        from rich.console import Group
+
+        views = [_view(paper.TITLES[figure], each) for figure, each in rows.items()]
+        output.print_view(Group(*views, ", ".join(f"{n} {word}" for word, n in counts.items())))
+    lost = paper.lost(rows)
+    if lost:
+        figure, row = lost[0]
+        raise CheckFailedError(
+            f"{len(lost)} listed as reproduced no longer {'is' if len(lost) == 1 else 'are'}; first"
+            f" {figure}, {row.label}: {_text(row.ours)}, printed {_text(row.printed)}"
+        )
+
+
+def _view(title: str, rows: Sequence[Row]) -> RenderableType:
+    """Show a figure's rows, and below them the reasons of those that are not reproduced."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from hypar_opt.report import terminal
+
+    reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
+    cells = [
+        (
+            row.label,
+            row.reading,
+            _text(row.ours),
+            _text(row.printed),
+            "-" if row.ratio is None else f"{row.ratio:.3f}",
+            f"{row.verdict} ({reasons.index(row.reason) + 1})" if row.reason else row.verdict,
+        )
+        for row in rows
+    ]
+    head = ("", "reading", "ours", "printed", "ratio", "verdict")
+    notes = [Text(f"({place}) {reason}", "dim") for place, reason in enumerate(reasons, 1)]
+    table = terminal.rows_view(head, cells, right=(2, 3, 4))
+    console = terminal.console()  # a label is not to be broken
+    wide = console.options.update(width=10_000)
+    table.min_width = console.measure(table, options=wide).maximum
+    return Group(Text(title, "bold"), table, *notes, "")
+
+
+def _text(value: float | str) -> str:
+    """Return a number to four digits, or more where it is a whole one."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"

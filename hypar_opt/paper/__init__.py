@@ -1,0 +1,120 @@
+"""The paper's tables and figures, ours beside what is printed.
+
+What is printed stands in ``figures.toml``; which rows are listed as reproduced, how closely, and
+why the others are not, in ``verdicts.toml``. Ours is computed, always.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import UnknownNameError
+from hypar_opt.paper.rows import Measure, Row, Verdict, is_lost, judge
+
+if TYPE_CHECKING:
+    from hypar_opt.partition import Progress
+
+__all__ = ["FIGURES", "TITLES", "Row", "Verdict", "counts", "lost", "named", "reproduce"]
+
+TITLES = {
+    "tables": "Tables 1 and 2: what a layer and a boundary exchange, with the worked examples",
+    "fig5": "Figure 5: HyPar's plans, a digit a layer: 0 data, 1 model parallelism",
+    "fig6": "Figure 6: performance over Data Parallelism on the H tree",
+    "fig7": "Figure 7: energy efficiency over Data Parallelism",
+    "fig8": "Figure 8: communication of a training step, GB",
+    "fig9": "Figure 9: Lenet-c with every choice at H1 and H4, performance over Data Parallelism",
+    "fig10": "Figure 10: VGG-A with every choice of conv5_2 and fc1, performance likewise",
+    "fig11": "Figure 11: 2 to 64 accelerators, gain over one and GB of a training step",
+    "fig12": "Figure 12: HyPar's plan on H tree and torus, over Data Parallelism on the H tree",
+    "fig13": "Figure 13: HyPar over the Trick, on parts of VGG-E, for 2, 3 and 4 levels",
+}
+FIGURES = tuple(TITLES)
+
+_HOME = {
+    "tables": ("communication", "tables"),
+    "fig5": ("communication", "plans"),
+    "fig6": ("arrays", "performance"),
+    "fig7": ("arrays", "energy_efficiency"),
+    "fig8": ("communication", "totals"),
+    "fig9": ("surfaces", "lenet"),
+    "fig10": ("surfaces", "vgg_a"),
+    "fig11": ("arrays", "scalability"),
+    "fig12": ("arrays", "topologies"),
+    "fig13": ("arrays", "trick"),
+}
+
+
+def named(figures: Iterable[str]) -> tuple[str, ...]:
+    """Return the figures that are named, in the paper's order; ``all`` or nothing for all.
+
+    Raises
+    ------
+    UnknownNameError
+        Suggesting the nearest name.
+    """
+    asked = [each.lower() for each in figures] or ["all"]
+    for each in asked:
+        if each not in (*FIGURES, "all"):
+            raise UnknownNameError("figure", each, [*FIGURES, "all"])
+    return tuple(figure for figure in FIGURES if "all" in asked or figure in asked)
+
+
+def reproduce(
+    figures: Iterable[str] = (), progress: Progress = lambda done, of: None
+) -> dict[str, list[Row]]:
+    """Compute the rows of figures and compare them with what the paper prints.
+
+    Parameters
+    ----------
+    figures
+        Of `FIGURES`, or ``all``; none for all.
+    progress
+        Called with the number of rows done, and of rows.
+
+    Raises
+    ------
+    UnknownNameError
+        Suggesting the nearest name.
+
+    Examples
+    --------
+    >>> for row in reproduce(["fig9"])["fig9"]:
+    ...     print(row.label, row.printed, row.verdict)
+    Lenet-c hypar 3.05 reproduced
+    Lenet-c peak 3.05 reproduced
+    Lenet-c peak H1 0011 reproduced
+    Lenet-c peak H4 0011 reproduced
+    """
+    measures = {figure: _measures(figure) for figure in named(figures)}
+    of = sum(map(len, measures.values()))
+    done = 0
+    rows: dict[str, list[Row]] = {}
+    for figure, listed in measures.items():
+        rows[figure] = []
+        for measure in listed:
+            progress(done, of)
+            rows[figure].append(judge(figure, measure))
+            done += 1
+    progress(done, of)
+    return rows
+
+
+def counts(rows: Mapping[str, Sequence[Row]]) -> dict[Verdict, int]:
+    """Return how many rows there are of each verdict."""
+    found = Counter(row.verdict for each in rows.values() for row in each)
+    verdicts: tuple[Verdict, ...] = ("reproduced", "differs", "open")
+    return {verdict: found[verdict] for verdict in verdicts}
+
+
+def lost(rows: Mapping[str, Sequence[Row]]) -> list[tuple[str, Row]]:
+    """Return the rows that are listed as reproduced and no longer are, with their figures."""
+    return [(figure, row) for figure, each in rows.items() for row in each if is_lost(figure, row)]
+
+
+def _measures(figure: str) -> list[Measure]:
+    module, function = _HOME[figure]
+    measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)()
+    return measures

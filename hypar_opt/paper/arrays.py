@@ -1,0 +1,202 @@
+"""Time and energy, by simulation of whole steps: Figures 6, 7, 11, 12 and 13."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from statistics import geometric_mean
+
+from hypar_opt.evaluation import simulate
+from hypar_opt.network import Network
+from hypar_opt.paper.communication import SOLVERS
+from hypar_opt.paper.rows import Measure, column, printed
+from hypar_opt.pipeline import find_network, shapes_of, solve
+from hypar_opt.simulator.result import StepResult
+
+H_TREE, TORUS = "hmc-htree-16", "hmc-torus-16"
+ALEXNET = {
+    name: (side, side)
+    for name, side in {"conv1": 224, "conv2": 55, "conv3": 27, "conv4": 13, "conv5": 13}.items()
+}
+"""Input sizes that the authors counted AlexNet's multiply-accumulates with.
+
+Source: MODEL "Time".
+"""
+
+PARTS = {"conv5": ("conv5_", 32), "fc3": ("fc3", 4096)}
+"""Of VGG-E, for Figure 13: how the layers' names begin, and the batch."""
+
+
+@cache
+def step(network: str, column: str, array: str = H_TREE, own_sizes: bool = False) -> StepResult:
+    """Simulate a step of the plan in one of the paper's columns, of the reading ``figures``."""
+    plan = solve(network, solver=SOLVERS[column], reading="figures", array=array)
+    sizes = ALEXNET if network == "AlexNet" and not own_sizes else {}
+    return simulate(plan, input_sizes=sizes)
+
+
+def performance() -> list[Measure]:
+    """Figure 6: Data Parallelism's seconds on the H tree over each column's."""
+    figure = printed()["fig6_performance"]
+    model, mean = figure["model"], figure["model_gmean"]
+    place = printed()["networks"].index("AlexNet")
+    own_sizes = partial(_gain, "hypar", H_TREE, own_sizes=True)
+    return [
+        *column("model", partial(_gain, "model", H_TREE), model, mean),
+        *column("model, printed bytes", _gain_of_printed_bytes, model, mean),
+        *column("hypar", partial(_gain, "hypar", H_TREE), figure["hypar"], figure["hypar_gmean"]),
+        Measure(
+            "AlexNet hypar, own sizes",
+            "figures",
+            figure["hypar"][place],
+            partial(own_sizes, "AlexNet"),
+        ),
+    ]
+
+
+def energy_efficiency() -> list[Measure]:
+    """Figure 7: Data Parallelism's joules over each column's."""
+    figure = printed()["fig7_energy_efficiency"]
+    model, mean = figure["model"], figure["model_gmean"]
+    return [
+        *column("model", partial(_saving, "model"), model, mean),
+        *column("model, printed bytes", _saving_of_printed_bytes, model, mean),
+        *column("hypar", partial(_saving, "hypar"), figure["hypar"], figure["hypar_gmean"]),
+    ]
+
+
+def scalability() -> list[Measure]:
+    """Figure 11: H trees of 2 to 64 accelerators; the network's own name, and the text's.
+
+    Source: MODEL "Time": the figure is VGG-E's, not VGG-A's.
+    """
+    figure = printed()["fig11_scalability"]
+    quantities: dict[str, Callable[[str, str, int], float]] = {"gain": _over_one, "GB": _gigabytes}
+    return [
+        Measure(
+            f"{network} {name} {quantity} {accelerators}",
+            "figures",
+            value,
+            partial(ours, network, name, accelerators),
+        )
+        for network, shown in ((figure["network"], figure["accelerators"]), ("VGG-A", [16]))
+        for quantity, ours in quantities.items()
+        for name in ("hypar", "data")
+        for accelerators, value in zip(
+            figure["accelerators"], figure[f"{name}_{quantity}"], strict=True
+        )
+        if accelerators in shown
+    ]
+
+
+def topologies() -> list[Measure]:
+    """Figure 12: HyPar's plan on two arrays, over Data Parallelism on the H tree."""
+    figure = printed()["fig12_topology"]
+    return [
+        measure
+        for name, array in (("htree", H_TREE), ("torus", TORUS))
+        for measure in column(
+            name, partial(_gain, "hypar", array), figure[name], figure[f"{name}_gmean"]
+        )
+    ]
+
+
+def trick() -> list[Measure]:
+    """Figure 13: HyPar over the Trick.
+
+    What the figure calls conv5 comes out if conv5_1 to conv5_4 are a network of their own, with
+    a plan of their own; as a part of VGG-E's step the same layers also pay for the boundaries
+    around them, and gain less.
+
+    Source: section 6.5.2; MODEL "Time".
+    """
+    figure = printed()["fig13_trick"]
+    rows, means = [], []
+    for quantity in ("performance", "energy"):
+        cases = [(part, levels) for part in PARTS for levels in figure["levels"]]
+        for part, levels in cases:
+            name = f"{part}_b{PARTS[part][1]}"
+            value = figure[f"{name}_{quantity}"][figure["levels"].index(levels)]
+            ours = partial(_over_the_trick, quantity, part, levels)
+            label = f"VGG-E {name.replace('_', ' ')} h{levels} {quantity}"
+            rows.append(Measure(label, "figures", value, ours))
+        mean = partial(_mean_over_the_trick, quantity, tuple(cases))
+        printed_mean = figure[f"{quantity}_gmean"]
+        means.append(Measure(f"geometric mean {quantity}", "figures", printed_mean, mean))
+    return rows + means
+
+
+def _gain(column: str, array: str, network: str, own_sizes: bool = False) -> float:
+    base = step(network, "data", own_sizes=own_sizes)
+    return base.seconds / step(network, column, array, own_sizes).seconds
+
+
+def _saving(column: str, network: str) -> float:
+    return step(network, "data").energy.total / step(network, column).energy.total
+
+
+def _gain_of_printed_bytes(network: str) -> float:
+    """Return Model Parallelism's performance if it moved what Figure 8 prints.
+
+    A byte takes the same time at every level of the H tree.
+    """
+    model = step(network, "model")
+    seconds = model.compute + model.communication * _printed_bytes(network)
+    return step(network, "data").seconds / seconds
+
+
+def _saving_of_printed_bytes(network: str) -> float:
+    energy = step(network, "model").energy
+    joules = energy.total + energy.remote * (_printed_bytes(network) - 1)
+    return step(network, "data").energy.total / joules
+
+
+def _printed_bytes(network: str) -> float:
+    """Return how many times our bytes of Model Parallelism Figure 8 prints."""
+    place = printed()["networks"].index(network)
+    gigabytes: float = printed()["fig8_total_communication_GB"]["model"][place]
+    return gigabytes * 1e9 / sum(level.bytes for level in step(network, "model").levels)
+
+
+def _over_one(network: str, column: str, accelerators: int) -> float:
+    """Return the gain over one accelerator, which only computes."""
+    many = step(network, column, f"hmc-htree-{accelerators}")
+    return many.compute * accelerators / many.seconds
+
+
+def _gigabytes(network: str, column: str, accelerators: int) -> float:
+    levels = step(network, column, f"hmc-htree-{accelerators}").levels
+    return sum(level.bytes for level in levels) / 1e9
+
+
+@cache
+def _part(name: str) -> Network:
+    """Return some layers of VGG-E as a network that reads what they read there."""
+    prefix, batch = PARTS[name]
+    whole = find_network("vgg-e")
+    reads = next(
+        layer.input[1:] for layer in shapes_of(whole, batch).layers if layer.name.startswith(prefix)
+    )
+    described = whole.description()
+    layers = [layer for layer in described["layer"] if layer["name"].startswith(prefix)]
+    keys = ("channels", "height", "width") if len(reads) == 3 else ("features",)
+    network = {"name": name, "input": dict(zip(keys, reads, strict=True)), "layer": layers}
+    return Network.model_validate(network)
+
+
+@cache
+def _part_step(name: str, column: str, levels: int) -> StepResult:
+    batch, array = PARTS[name][1], f"hmc-htree-{2**levels}"
+    plan = solve(_part(name), solver=SOLVERS[column], reading="figures", array=array, batch=batch)
+    return simulate(plan)
+
+
+def _over_the_trick(quantity: str, part: str, levels: int) -> float:
+    ours, theirs = _part_step(part, "hypar", levels), _part_step(part, "trick", levels)
+    if quantity == "energy":
+        return theirs.energy.total / ours.energy.total
+    return theirs.seconds / ours.seconds
+
+
+def _mean_over_the_trick(quantity: str, cases: tuple[tuple[str, int], ...]) -> float:
+    return geometric_mean(_over_the_trick(quantity, part, levels) for part, levels in cases)

@@ -1,0 +1,132 @@
+"""Bytes: Tables 1 and 2 with their worked examples, Figures 5 and 8."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.table import CostTable
+from hypar_opt.network import Network
+from hypar_opt.paper.rows import Measure, column, printed
+from hypar_opt.parallelism import DATA, MODEL
+from hypar_opt.pipeline import find_network, shapes_of, solve
+from hypar_opt.plan import Plan
+from hypar_opt.shapes import Shapes
+
+READINGS = ("figures", "text")
+"""Those that Figures 5 and 8 are shown in."""
+
+SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
+"""What finds the plan of each of the paper's columns, level by level."""
+
+_CHOICES = {"dp": DATA, "mp": MODEL}
+_EXAMPLES = {
+    "fc": ({"features": 70}, {"kind": "fc", "units": 100}),
+    "conv": (
+        {"channels": 20, "height": 12, "width": 12},
+        {"kind": "conv", "filters": 50, "kernel": 5},
+    ),
+}
+_BYTES = 4
+
+
+@cache
+def plan(network: str, column: str, reading: str) -> Plan:
+    """Return a network's plan in one of the paper's columns: batch 256, four levels."""
+    return solve(network, solver=SOLVERS[column], reading=reading)
+
+
+def tables() -> list[Measure]:
+    """Tables 1 and 2 as printed; the worked examples of sections 3.4 and 6.5.2.
+
+    The tables' factors are read off the cost of the fully-connected example at one level.
+    """
+    rows = []
+    for reading in ("tables", "text"):
+        for choice, factor in printed()["table1"].items():
+            label = f"Table 1 {choice}, times {'dW' if choice == 'dp' else 'F'}"
+            rows.append(Measure(label, reading, factor, partial(_intra, reading, choice)))
+        for pair, factor in printed()["table2"].items():
+            ours = partial(_inter, reading, *pair.split("-"))
+            rows.append(Measure(f"Table 2 {pair}, times F", reading, factor, ours))
+    for reading in ("text", "tables"):
+        for example, amounts in printed()["examples_KB"].items():
+            for choice, amount in amounts.items():
+                label = f"section 3.4 {example} {choice}, KB"
+                ours = partial(_kilobytes, reading, example, choice)
+                rows.append(Measure(label, reading, amount, ours))
+    for layers, batch in (("conv5", 32), ("fc3", 4096)):
+        for tensor, elements in printed()["examples_elements"][layers].items():
+            label = f"section 6.5.2 {layers} {tensor}, elements"
+            rows.append(Measure(label, "any", elements, partial(_elements, layers, tensor, batch)))
+    return rows
+
+
+def plans() -> list[Measure]:
+    """Figure 5: HyPar's choices, level by level."""
+    return [
+        Measure(f"{network} H{level}", reading, digits, partial(_digits, network, reading, level))
+        for network, levels in printed()["fig5_plan"].items()
+        for level, digits in enumerate(levels, 1)
+        for reading in READINGS
+    ]
+
+
+def totals() -> list[Measure]:
+    """Figure 8: the bytes of a training step, over all levels."""
+    figure = printed()["fig8_total_communication_GB"]
+    return [
+        measure
+        for reading in READINGS
+        for name in ("model", "data", "hypar")
+        for measure in column(
+            name, partial(_gigabytes, name, reading), figure[name], figure[f"{name}_gmean"], reading
+        )
+    ]
+
+
+@cache
+def _example(name: str) -> Shapes:
+    """Return a layer of section 3.4, with one more behind it for a boundary."""
+    reads, layer = _EXAMPLES[name]
+    network = {
+        "name": f"{name} of section 3.4",
+        "input": reads,
+        "layer": [{"name": "first", **layer}, {"name": "second", "kind": "fc", "units": 10}],
+    }
+    return shapes_of(Network.model_validate(network), 32)
+
+
+def _table(reading: str, example: str) -> CostTable:
+    shapes = _example(example)
+    return level_table(CommunicationCost(reading), shapes, Splits.none(len(shapes.layers)))
+
+
+def _intra(reading: str, choice: str) -> float:
+    shapes = _example("fc")
+    elements = shapes.weights[0] if choice == "dp" else shapes.outputs[0]
+    return float(_table(reading, "fc").node[0, _CHOICES[choice]] / (_BYTES * elements))
+
+
+def _inter(reading: str, source: str, target: str) -> float:
+    charge = _table(reading, "fc").edge[0, _CHOICES[source], _CHOICES[target]]
+    return float(charge / (_BYTES * _example("fc").boundary_sizes[0]))
+
+
+def _kilobytes(reading: str, example: str, choice: str) -> float:
+    return float(_table(reading, example).node[0, _CHOICES[choice]] / 1e3)
+
+
+def _elements(layers: str, tensor: str, batch: int) -> float:
+    shapes = shapes_of(find_network("vgg-e"), batch)
+    place = next(n for n, each in enumerate(shapes.layers) if each.name.startswith(layers))
+    return (shapes.weights if tensor == "weights" else shapes.outputs)[place]
+
+
+def _digits(network: str, reading: str, level: int) -> str:
+    return "".join(map(str, plan(network, "hypar", reading).assignments()[level - 1]))
+
+
+def _gigabytes(column: str, reading: str, network: str) -> float:
+    return plan(network, column, reading).cost.total / 1e9
