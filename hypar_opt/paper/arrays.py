@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from statistics import geometric_mean
 
 from hypar_opt.evaluation import simulate
 from hypar_opt.network import Network
 from hypar_opt.paper.communication import SOLVERS
-from hypar_opt.paper.rows import Measure, column, printed
+from hypar_opt.paper.rows import Measure, Value, column, printed
 from hypar_opt.pipeline import find_network, shapes_of, solve
 from hypar_opt.simulator.result import StepResult
 
@@ -28,9 +28,15 @@ PARTS = {"conv5": ("conv5_", 32), "fc3": ("fc3", 4096)}
 
 
 @cache
-def step(network: str, column: str, array: str = H_TREE, own_sizes: bool = False) -> StepResult:
-    """Simulate a step of the plan in one of the paper's columns, of the reading ``figures``."""
-    plan = solve(network, solver=SOLVERS[column], reading="figures", array=array)
+def step(
+    network: str,
+    column: str,
+    array: str = H_TREE,
+    own_sizes: bool = False,
+    reading: str = "figures",
+) -> StepResult:
+    """Simulate a step of the plan in one of the paper's columns."""
+    plan = solve(network, solver=SOLVERS[column], reading=reading, array=array)
     sizes = ALEXNET if network == "AlexNet" and not own_sizes else {}
     return simulate(plan, input_sizes=sizes)
 
@@ -44,7 +50,7 @@ def performance() -> list[Measure]:
     return [
         *column("model", partial(_gain, "model", H_TREE), model, mean),
         *column("model, printed bytes", _gain_of_printed_bytes, model, mean),
-        *column("hypar", partial(_gain, "hypar", H_TREE), figure["hypar"], figure["hypar_gmean"]),
+        *_both(partial(_gain, "hypar", H_TREE), "hypar", figure["hypar"], figure["hypar_gmean"]),
         Measure(
             "AlexNet hypar, own sizes",
             "figures",
@@ -61,7 +67,7 @@ def energy_efficiency() -> list[Measure]:
     return [
         *column("model", partial(_saving, "model"), model, mean),
         *column("model, printed bytes", _saving_of_printed_bytes, model, mean),
-        *column("hypar", partial(_saving, "hypar"), figure["hypar"], figure["hypar_gmean"]),
+        *_both(partial(_saving, "hypar"), "hypar", figure["hypar"], figure["hypar_gmean"]),
     ]
 
 
@@ -95,8 +101,8 @@ def topologies() -> list[Measure]:
     return [
         measure
         for name, array in (("htree", H_TREE), ("torus", TORUS))
-        for measure in column(
-            name, partial(_gain, "hypar", array), figure[name], figure[f"{name}_gmean"]
+        for measure in _both(
+            partial(_gain, "hypar", array), name, figure[name], figure[f"{name}_gmean"]
         )
     ]
 
@@ -126,13 +132,27 @@ def trick() -> list[Measure]:
     return rows + means
 
 
-def _gain(column: str, array: str, network: str, own_sizes: bool = False) -> float:
-    base = step(network, "data", own_sizes=own_sizes)
-    return base.seconds / step(network, column, array, own_sizes).seconds
+def _both(
+    ours: Callable[..., float], name: str, values: Sequence[Value], mean: float
+) -> list[Measure]:
+    """Return a column by the reading of the figures, and by that of the text."""
+    return [
+        measure
+        for reading in ("figures", "text")
+        for measure in column(name, partial(ours, reading=reading), values, mean, reading)
+    ]
 
 
-def _saving(column: str, network: str) -> float:
-    return step(network, "data").energy.total / step(network, column).energy.total
+def _gain(
+    column: str, array: str, network: str, own_sizes: bool = False, reading: str = "figures"
+) -> float:
+    base = step(network, "data", H_TREE, own_sizes, reading)
+    return base.seconds / step(network, column, array, own_sizes, reading).seconds
+
+
+def _saving(column: str, network: str, reading: str = "figures") -> float:
+    base = step(network, "data", reading=reading)
+    return base.energy.total / step(network, column, reading=reading).energy.total
 
 
 def _gain_of_printed_bytes(network: str) -> float:
