@@ -1,0 +1,28 @@
+"""Draw the pictures of the README and of these pages from real runs: ``make picture``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hypar_opt as ho
+from hypar_opt.paper import reproduce
+from hypar_opt.report.pictures import draw_paper, plan_dots, save, timeline
+
+IMAGES = Path(__file__).parent / "images"
+FIGURES = ("fig6", "fig8", "fig10", "fig11")
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draw all into a folder; the same runs give the same files."""
+    plan = ho.solve("vgg-a", array="hmc-htree-16")
+    step = ho.simulate(plan, trace=True)
+    assert step.trace is not None
+    dots, time = folder / "plan-vgg-a.svg", folder / "step-vgg-a.svg"
+    save(plan_dots(plan), dots)
+    title = f"A step of VGG-A on hmc-htree-16: {step.seconds:.2f} s"
+    save(timeline(step.trace, accelerators=[0], title=title), time)
+    return [dots, time, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+
+
+if __name__ == "__main__":
+    draw(IMAGES)

@@ -1,0 +1,141 @@
+"""What all pictures share: their style, their colours, and their way into a file.
+
+Nothing here keeps state in matplotlib: figures are made without pyplot, and the style holds
+only while one is made or written, whatever the reader's own settings are.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.documents import write_whole
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, FAINT = "#222222", "#8a8a8a"
+HYPAR, DATA, MODEL, OTHER = "#004c80", "#56b4e9", "#d55e00", "#009e73"
+"""Okabe and Ito's colours, the first darkened: all differ in lightness too, for print."""
+
+CYCLE = (HYPAR, MODEL, "#e69f00", OTHER, DATA, "#cc79a7")
+
+FORMATS = ("png", "svg", "pdf")
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""No date and no version: a picture changes when what it shows does."""
+
+_STYLE = {
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "figure.dpi": 160,
+    "savefig.dpi": 160,
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.size": 8,
+    "hatch.linewidth": 0.5,
+    "legend.fontsize": 7.5,
+    "legend.title_fontsize": 9,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hypar-opt",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "ytick.minor.width": 0.4,
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in our style; also a decorator.
+
+    Raises
+    ------
+    HyparError
+        If matplotlib is not installed.
+    """
+    try:
+        import matplotlib.style as mpl_style
+    except ImportError:
+        raise HyparError("pictures need matplotlib: pip install 'hypar-opt[plot]'") from None
+
+    # The context leaves alone what is of the session: backend, interactivity, time zone.
+    with mpl_style.context(["default", _STYLE]):
+        yield
+
+
+def new_figure(width: float, height: float, **options: Any) -> Figure:
+    """Return an empty figure, of inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), **options)
+
+
+def paler(color: str, share: float = 0.7) -> tuple[float, float, float]:
+    """Return a colour mixed with as much white."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = (part + (1 - part) * share for part in to_rgb(color))
+    return red, green, blue
+
+
+def number(value: float) -> str:
+    """Return a number as a label, of three digits."""
+    if 1e-4 <= abs(value) < 999.5:
+        return f"{value:#.3g}".rstrip(".")
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def head(figure: Figure, title: str, handles: list[Any], **placed: Any) -> None:
+    """Put the title, and below it the legend, above the axes."""
+    options = {"loc": "outside upper left", "ncols": max(len(handles), 1), "columnspacing": 1.4}
+    legend = figure.legend(handles=handles, title=title, **{**options, **placed})
+    legend.set_alignment("left")
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure whole: as PNG, SVG or PDF, by the file's suffix.
+
+    The same figure gives the same bytes.
+
+    Raises
+    ------
+    HyparError
+        If the suffix is another, or the file cannot be written.
+    """
+    kind = checked_format(Path(path).suffix, str(path))
+    content = io.BytesIO()
+    with style():
+        figure.savefig(content, format=kind, metadata=_METADATA[kind])
+    write_whole(path, content.getvalue())
+
+
+def checked_format(suffix: str, named: str) -> str:
+    """Return a format's name, of a suffix with or without its dot.
+
+    Raises
+    ------
+    HyparError
+        If there is no such format.
+    """
+    kind = suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise HyparError(f"{named}: a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
+    return kind
