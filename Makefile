@@ -1,11 +1,13 @@
 # make demo   the main job on VGG-A, from nothing but Python and make
 # make test   everything that must hold: formatting, types, import contract, tests
+# make test-browser   that the HTML page opens clean in a real browser
+# make docs   the documentation, in build/docs
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint bench picture clean
+.PHONY: demo test test-browser lint bench picture docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -14,6 +16,17 @@ demo: $(VENV)/.installed
 # The runner's summary comes last.
 test: lint
 	$(BIN)/python -m pytest --numprocesses=auto --quiet
+
+# The HTML page in a real browser, which Debian's packages bring where we may install them;
+# where there is none, the tests are skipped and say so.
+test-browser: $(VENV)/.installed-dev
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
+	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
+	  fi || echo "chromium could not be installed" >&2
+	$(BIN)/python -m pytest -m browser --quiet -rs tests/browser
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
@@ -29,9 +42,16 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.closed_form
 	-$(BIN)/python -m benchmarks.startup
 
-# The README's picture, from a real run.
-picture: $(VENV)/.installed
+# The pictures of the README and the documentation, from real runs.
+picture: $(VENV)/.installed-dev
 	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/pictures.py
+
+# The documentation, from nothing each time; a warning is an error.
+docs: $(VENV)/.installed-docs
+	rm -rf build/docs
+	$(BIN)/python -m sphinx -W --keep-going -n -E -q -b html -d build/doctrees docs build/docs
+	@echo build/docs/index.html
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -48,5 +68,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --group dev
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install --upgrade 'pip>=25.1'
+	$(PIP) install --group docs
+	@touch $@
+
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,21 +9,37 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "hypar-opt"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated", "signatures"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "generated",
+    "signatures",
+]
 exclude_patterns = ["_ext"]
 
 myst_heading_anchors = 3
-suppress_warnings = ["myst.header"]  # a recipe's sections start below its title
 
-# Names in docstrings are links where the reference has them, and plain where it has not.
+# A name in single backquotes is a link, as numpydoc has it; a parameter's is plain.
 default_role = "autolink"
-extensions.append("sphinx.ext.autosummary")
 autosummary_generate = False
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+napoleon_attr_annotations = False
 napoleon_google_docstring = False
+napoleon_use_param = False
 napoleon_use_rtype = False
 maximum_signature_line_length = 80
+
+# Every name of ours leads somewhere; the site builds without a network, so others' do not.
+# The last line's are ours, names of unions and the like, which no page would explain.
+nitpick_ignore_regex = [
+    ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
+    ("py:.*", r"(pydantic|typing)\..+"),
+    ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper\.Row)"),
+]
 
 html_theme = "furo"
 html_title = f"hypar-opt {release}"

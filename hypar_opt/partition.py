@@ -136,7 +136,7 @@ def joint(search: Search) -> Partition:
     RefusedError, NoAnswerError, WrongClaimError
         As `levelwise`.
 
-    Source: MODEL "Facts about the optimum", 1 to 3 and 6.
+    Source: docs/decisions/0005-joint-optimum.md.
     """
     if search.levels == 0 or not search.solver.searches:
         return replace(levelwise(search), scope="joint")

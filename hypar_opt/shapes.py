@@ -24,7 +24,7 @@ class LayerShapes:
 
     A fully-connected layer reads and writes ``(batch, features)``.
 
-    Source: section 3.1; MODEL "Sizes": no biases, and the next layer reads pooled maps.
+    Source: section 3.1; docs/model.md: no biases, and the next layer reads pooled maps.
     """
 
     name: str

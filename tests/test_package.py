@@ -25,11 +25,11 @@ def run(*args: str | Path, cwd: Path | None = None) -> str:
 
 
 def shipped() -> set[str]:
-    """Every module, network and marker of the source tree."""
+    """Every module, data file and marker of the source tree."""
     return {
         path.relative_to(ROOT).as_posix()
         for path in PACKAGE.rglob("*")
-        if path.suffix in {".py", ".toml", ".typed"} or path.name == "py.typed"
+        if path.suffix in {".py", ".toml", ".j2", ".css", ".js"} or path.name == "py.typed"
     }
 
 

@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import compare, lists, show, simulate, solve, verify
+from hypar_opt.cli import (
+    compare,
+    explore,
+    lists,
+    report,
+    reproduce,
+    show,
+    simulate,
+    solve,
+    sweep,
+    verify,
+)
 from hypar_opt.errors import HyparError
 from hypar_opt.version import __version__
 
@@ -26,7 +37,11 @@ app = typer.Typer(
 app.command(epilog=solve.EPILOG)(solve.solve)
 app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=compare.EPILOG)(compare.compare)
+app.command(epilog=explore.EPILOG)(explore.explore)
+app.command(epilog=sweep.EPILOG)(sweep.sweep)
 app.command(epilog=verify.EPILOG)(verify.verify)
+app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
+app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=show.EPILOG)(show.show)
 app.add_typer(lists.app, name="list")
 

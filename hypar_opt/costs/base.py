@@ -23,10 +23,10 @@ class Splits:
 
     Parameters
     ----------
+    level
+        H1 being 0: how many choices each layer has made.
     counts : (choices, layers) int64
-        ``counts[0]`` is d and ``counts[1]`` is m of MODEL "Sizes".
-
-    The level, H1 being 0, is how many choices each layer has made.
+        ``counts[0]`` is d and ``counts[1]`` is m of docs/model.md.
     """
 
     level: int
@@ -58,6 +58,7 @@ class Thresholds:
     each t up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels;
     a boundary is charged for each t by how its two layers answer. So the questions are
     independent, and the optimum over all levels is that of H chains of two choices.
+    Source: docs/decisions/0005-joint-optimum.md.
 
     Parameters
     ----------
@@ -67,8 +68,6 @@ class Thresholds:
         Each boundary's source and target.
     pairs
         What each boundary is charged for dp-dp, for dp-mp, for mp-dp and for mp-mp.
-
-    Source: MODEL "Facts about the optimum", 1 to 3.
     """
 
     data: Sequence[int]

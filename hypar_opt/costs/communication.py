@@ -60,8 +60,7 @@ class CommunicationCost(CostModel):
     level_weights
         What a byte costs at each level, H1 first; empty for 1 everywhere.
 
-    Source: Tables 1 and 2; Algorithm 2; MODEL "Sizes", "Communication at one level" and
-    "A third choice".
+    Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
 
     reading: str = "text"

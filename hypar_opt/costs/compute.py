@@ -34,7 +34,7 @@ def layer_macs(
         ``{layer: (height, width)}`` to count with in place of the network's own: the authors
         counted AlexNet with others.
 
-    Source: MODEL "Time".
+    Source: docs/simulator.md.
     """
     if accelerator.mac_count == "output":
         return [layer.macs for layer in shapes.layers]
@@ -59,7 +59,7 @@ def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, I
     counts : (choices, layers)
         Each layer's choices over all levels.
 
-    Source: MODEL "Energy".
+    Source: docs/simulator.md.
     """
     data, model, output = (*counts.astype(object), *[0] * len(counts))[:3]
     weights, inputs, pooled = (

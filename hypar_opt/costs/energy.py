@@ -50,7 +50,7 @@ class EnergyCost(CostModel):
     largest
         No sum of charges is larger.
 
-    Source: MODEL "Energy".
+    Source: docs/simulator.md.
     """
 
     communication: CommunicationCost

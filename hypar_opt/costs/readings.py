@@ -35,7 +35,7 @@ from types import MappingProxyType
 class Phase(StrEnum):
     """The three passes of a training step.
 
-    Source: section 3.1; MODEL "When each exchange happens".
+    Source: section 3.1; docs/simulator.md.
     """
 
     FORWARD = "forward"

@@ -46,7 +46,7 @@ class TimeCost(CostModel):
     largest
         No sum of charges is larger.
 
-    Source: MODEL "Time" and "When each exchange happens".
+    Source: docs/simulator.md.
     """
 
     communication: CommunicationCost

@@ -20,7 +20,7 @@ ALEXNET = {
 }
 """Input sizes that the authors counted AlexNet's multiply-accumulates with.
 
-Source: MODEL "Time".
+Source: docs/simulator.md.
 """
 
 PARTS = {"conv5": ("conv5_", 32), "fc3": ("fc3", 4096)}
@@ -74,7 +74,7 @@ def energy_efficiency() -> list[Measure]:
 def scalability() -> list[Measure]:
     """Figure 11: H trees of 2 to 64 accelerators; the network's own name, and the text's.
 
-    Source: MODEL "Time": the figure is VGG-E's, not VGG-A's.
+    Source: docs/simulator.md: the figure is VGG-E's, not VGG-A's.
     """
     figure = printed()["fig11_scalability"]
     quantities: dict[str, Callable[[str, str, int], float]] = {"gain": _over_one, "GB": _gigabytes}
@@ -114,7 +114,7 @@ def trick() -> list[Measure]:
     a plan of their own; as a part of VGG-E's step the same layers also pay for the boundaries
     around them, and gain less.
 
-    Source: section 6.5.2; MODEL "Time".
+    Source: section 6.5.2; docs/simulator.md.
     """
     figure = printed()["fig13_trick"]
     rows, means = [], []

@@ -100,7 +100,7 @@ class Step:
         Backward, its gradient is computed and added up, which may go on while the error is
         computed and handed to the layer before. Sums run from the deepest level up.
 
-        Source: MODEL "When each exchange happens".
+        Source: docs/simulator.md.
         """
         layers = range(len(self.shapes.layers))
         forward = [task for layer in layers for task in self._forward(layer)]

@@ -5,7 +5,7 @@ the step from one layer to the next is taken level by level, the topmost first: 
 replaces one digit of the source's state by one of the target's, which costs O(levels x
 states) a boundary instead of O(states ^ 2).
 
-Source: MODEL "Facts about the optimum", 6.
+Source: docs/decisions/0005-joint-optimum.md.
 """
 
 from __future__ import annotations

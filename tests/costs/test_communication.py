@@ -35,7 +35,7 @@ def total(shapes: ho.Shapes, rows: list[list[int]], cost: CommunicationCost) -> 
 def test_intra_layer_communication_telescopes_and_boundaries_count_levels(
     plan: tuple[ho.Shapes, list[list[int]]],
 ) -> None:
-    """MODEL, "Facts about the optimum", 1 and 2: totals in closed form, whatever the order."""
+    """docs/decisions/0005-joint-optimum.md: totals in closed form, whatever the order."""
     shapes, rows = plan
     levels = len(rows)
     # S[k]: the levels at which layer k takes model parallelism.

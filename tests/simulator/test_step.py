@@ -209,7 +209,7 @@ def closed_form(plan: ho.Plan, shapes: ho.Shapes) -> ClosedForm:
 
 
 def test_all_65536_plans_of_lenet_c_are_scored_at_once_and_hypars_is_among_the_best() -> None:
-    """12 plans tie, HyPar's among them (MODEL, Figure 9)."""
+    """12 plans tie, HyPar's among them."""
     problem = problem_of(array="hmc-htree-16", cost="time", reading="figures")
     shapes = shapes_of(ho.load("lenet-c"), 256)
     seconds = ClosedForm.of(TimeCost.asked(problem, shapes), shapes, 4).of_all()

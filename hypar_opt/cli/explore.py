@@ -1,0 +1,131 @@
+"""``hypar-opt explore``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import options, output, request
+from hypar_opt.cli.show import is_plan
+
+EPILOG = (
+    "Examples: [bold]hypar-opt explore lenet-c --free all[/bold];"
+    " [bold]hypar-opt explore vgg-a --free conv5_2,fc1 --objective time --array hmc-htree-16[/bold]"
+)
+EXPLORING = "What is explored"
+
+
+def _complete_objectives(incomplete: str) -> list[str]:
+    return [name for name in ("bytes", "time", "energy") if name.startswith(incomplete.lower())]
+
+
+def explore(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK|PLAN",
+            help="A network, as for solve, or the path of a plan file.",
+            autocompletion=options.complete_networks,
+            show_default=False,
+        ),
+    ],
+    free: Annotated[
+        str,
+        typer.Option(
+            metavar="H,...|LAYER,...|all",
+            help="Levels at which all layers are free, as H1,H4; layers free at all levels, as"
+            " fc1 or conv*; both, as fc1@H2; or all. The rest is as in the plan.",
+            rich_help_panel=EXPLORING,
+            show_default=False,
+        ),
+    ],
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="What is counted of each plan: bytes; time or energy, of an array.",
+            autocompletion=_complete_objectives,
+            rich_help_panel=EXPLORING,
+        ),
+    ] = "bytes",
+    relative: Annotated[
+        bool,
+        typer.Option(
+            "--relative",
+            help="Spread the ratios over Data Parallelism, in place of the amounts.",
+            rich_help_panel=EXPLORING,
+        ),
+    ] = False,
+    csv_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="Write a row a plan: a digit a layer for each level, the amount, the ratio.",
+            show_default=False,
+        ),
+    ] = None,
+    batch: options.BATCH = 256,
+    levels: options.LEVELS = None,
+    array: options.ARRAY = None,
+    cost: options.COST = "bytes",
+    place: options.PLACE = False,
+    reading: options.READING = "text",
+    element_bytes: options.ELEMENT_BYTES = 4,
+    inference: options.INFERENCE = False,
+    choices: options.CHOICES = "data,model",
+    level_weights: options.LEVEL_WEIGHTS = None,
+    fix: options.FIX = None,
+    even: options.EVEN = False,
+    memory: options.MEMORY = None,
+    optimizer: options.OPTIMIZER = "sgd",
+    solver: options.SOLVER = "dp",
+    search: options.SEARCH = None,
+    backend: options.BACKEND = None,
+    solver_option: options.SOLVER_OPTION = None,
+    time_limit: options.TIME_LIMIT = None,
+    gap: options.GAP = 0.0,
+    threads: options.THREADS = None,
+    seed: options.SEED = None,
+    hint: options.HINT = False,
+    as_json: options.JSON = False,
+) -> None:
+    """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
+    from hypar_opt import exploration, pipeline
+    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt.errors import HyparError
+
+    if csv_file is not None:
+        check_writable(csv_file)
+        if Path(what).exists() and csv_file.exists() and csv_file.samefile(what):
+            raise HyparError(f"--csv {csv_file}: is what is explored; write to another file")
+    if is_plan(what):
+        fixed = (name for name in request.PROBLEM if name != "array")
+        solving = ("place", "solver", "search", "solver_option", *request.SOLVER)
+        request.refuse_what_a_plan_fixes(context, *fixed, *solving)
+        plan = pipeline.read_plan(what)
+        if plan.array is not None:
+            request.refuse_what_a_plan_fixes(context, "array")
+    else:
+        with output.progress_bar("levels") as progress:
+            plan = pipeline.solve(
+                what,
+                solver=solver,
+                search=search,
+                options=request.solver_options(context),
+                place=place,
+                progress=progress,
+                **request.problem(context),
+            )
+        array = None
+    found = exploration.explore(plan, free, objective=objective, array=array)
+    if csv_file is not None:
+        write_whole(csv_file, found.csv())
+    if as_json:
+        output.print_json(found.document(relative=relative))
+        return
+    from hypar_opt.report.exploration import exploration_view
+
+    output.print_view(exploration_view(found, relative=relative))

@@ -1,0 +1,154 @@
+"""``hypar-opt report``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hypar_opt.cli import options, output, request
+from hypar_opt.cli.show import is_plan
+from hypar_opt.cli.simulate import default_array
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.plan import Plan
+
+EPILOG = (
+    "Examples: [bold]hypar-opt report vgg-a -o vgg-a.html[/bold];"
+    " [bold]hypar-opt report plan.json --certificate proof.json -o plan.html[/bold]"
+)
+
+
+def report(
+    context: typer.Context,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK|PLAN",
+            help="A network, as for solve, or the path of a plan file.",
+            autocompletion=options.complete_networks,
+            show_default=False,
+        ),
+    ],
+    batch: options.BATCH = 256,
+    levels: options.LEVELS = None,
+    array: options.ARRAY = None,
+    cost: options.COST = "bytes",
+    place: options.PLACE = False,
+    reading: options.READING = "text",
+    element_bytes: options.ELEMENT_BYTES = 4,
+    inference: options.INFERENCE = False,
+    choices: options.CHOICES = "data,model",
+    level_weights: options.LEVEL_WEIGHTS = None,
+    fix: options.FIX = None,
+    even: options.EVEN = False,
+    memory: options.MEMORY = None,
+    optimizer: options.OPTIMIZER = "sgd",
+    solver: options.SOLVER = "dp",
+    search: options.SEARCH = None,
+    backend: options.BACKEND = None,
+    solver_option: options.SOLVER_OPTION = None,
+    time_limit: options.TIME_LIMIT = None,
+    gap: options.GAP = 0.0,
+    threads: options.THREADS = None,
+    seed: options.SEED = None,
+    hint: options.HINT = False,
+    collective: options.COLLECTIVE = None,
+    overlap: options.OVERLAP = "none",
+    other_array: Annotated[
+        bool,
+        typer.Option(
+            "--other-array",
+            help="Simulate a plan on an array that it was not found for.",
+            rich_help_panel=options.RUNNING,
+        ),
+    ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A proof that the plan is optimal.", show_default=False),
+    ] = None,
+    page_file: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file.")
+    ] = Path("report.html"),
+) -> None:
+    """Write a page about a plan and its step: one HTML file that needs no network."""
+    from hypar_opt import pipeline
+    from hypar_opt.advice import readable_bytes
+    from hypar_opt.certificate import read_certificate
+    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt.hardware.array import find_array
+    from hypar_opt.report.page import check_installed, page
+    from hypar_opt.report.page.contents import gather
+
+    check_installed()
+    check_writable(page_file)
+    for name in (what, certificate):
+        if name is not None and page_file.exists() and _same_file(page_file, Path(name)):
+            raise HyparError(f"{page_file}: is read; write to another")
+    proof = None if certificate is None else read_certificate(certificate)
+    command = _command(context)
+    if is_plan(what):
+        fixed = (name for name in request.PROBLEM if name != "array")
+        solving = ("place", "solver", "search", "solver_option", *request.SOLVER)
+        request.refuse_what_a_plan_fixes(context, *fixed, *solving)
+        plan = pipeline.read_plan(what)
+    else:
+        plan, array = _solved(context, what), None
+    found = None if array is None else find_array(array)
+    if found is None:
+        if plan.array is None:
+            raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
+        found = plan.array.description
+    with output.progress_bar("simulations and choices") as progress:
+        contents = gather(
+            plan,
+            found,
+            proof=proof,
+            command=command,
+            other_array=other_array,
+            progress=progress,
+            collective=collective,
+            overlap=overlap,
+        )
+    text = page(contents)
+    write_whole(page_file, text)
+    print(f"{page_file}: {readable_bytes(len(text.encode()))}")
+
+
+def _solved(context: typer.Context, network: str) -> Plan:
+    from hypar_opt import pipeline
+
+    given = context.params
+    asked = request.problem(context)
+    if asked["array"] is None:
+        asked["array"] = default_array(given["levels"])
+    with output.progress_bar("levels") as progress:
+        return pipeline.solve(
+            network,
+            solver=given["solver"],
+            search=given["search"],
+            options=request.solver_options(context),
+            place=given["place"],
+            progress=progress,
+            **asked,
+        )
+
+
+def _command(context: typer.Context) -> str:
+    """Return the command line again, as a shell takes it."""
+    words = ["hypar-opt", "report", context.params["what"]]
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is None or source.name != "COMMANDLINE" or option.name == "what":
+            continue
+        value = context.params[option.name or ""]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [option.opts[0]] if each is True else [option.opts[0], str(each)]
+    return shlex.join(words)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return other.exists() and one.samefile(other)

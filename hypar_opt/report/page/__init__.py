@@ -1,0 +1,53 @@
+"""A plan and its step as one HTML page that needs nothing beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.report.page.contents import Contents
+
+
+def check_installed() -> None:
+    """Refuse, before any work, where what draws the page is not installed.
+
+    Raises
+    ------
+    HyparError
+        Naming what to install.
+    """
+    try:
+        import jinja2  # noqa: F401
+        import plotly  # noqa: F401
+    except ImportError:
+        need = "a report needs plotly and jinja2: pip install 'hypar-opt[report]'"
+        raise HyparError(need) from None
+
+
+def page(contents: Contents) -> str:
+    """Return the page's text: no file or address beside it is ever asked for."""
+    check_installed()
+    from importlib.resources import files
+
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    from hypar_opt.report.page import views
+
+    environment = Environment(
+        loader=PackageLoader("hypar_opt.report.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    own = files("hypar_opt.report.page")
+    # Ours and Plotly's: the template takes these as they are, and escapes all else.
+    parts = {
+        "style": own.joinpath("page.css").read_text("utf-8"),
+        "script": own.joinpath("page.js").read_text("utf-8"),
+        "plotly": get_plotlyjs(),
+    }
+    return environment.get_template("page.html.j2").render(**views.of(contents), **parts)

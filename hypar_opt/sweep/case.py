@@ -1,0 +1,124 @@
+"""One case of a sweep, and the row that it comes to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from hypar_opt.documents import Document, Name, parse_json, validate
+from hypar_opt.errors import HyparError
+from hypar_opt.evaluation import simulate
+from hypar_opt.hardware.array import Array
+from hypar_opt.network import Network
+from hypar_opt.pipeline import solve
+from hypar_opt.version import __version__
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and an array, whole, as JSON: all that another process needs."""
+
+    network: str
+    array: str
+    batch: int
+    solver: str
+    search: str
+    overlap: str
+    reading: str
+    version: str = __version__
+
+    def key(self) -> str:
+        """A fingerprint of everything that the row depends on."""
+        text = json.dumps(vars(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Row(Document):
+    """A line of the table: a case, and its plan's step simulated.
+
+    What a refused case would have is null, and ``reason`` says why.
+    """
+
+    network: Name
+    batch: int
+    levels: int
+    array: Name
+    solver: str
+    search: str
+    reading: str
+    overlap: str
+    status: Literal["optimal", "feasible", "refused"]
+    bytes: int | float | None = None
+    """What the plan moves, by the reading."""
+    executed_bytes: int | float | None = None
+    """What running the plan moves."""
+    seconds: float | None = None
+    compute_seconds: float | None = None
+    communication_seconds: float | None = None
+    joules: float | None = None
+    memory_bytes: int | None = None
+    """What the plan takes of an accelerator's memory."""
+    reason: str | None = None
+
+
+def run(case: Case) -> Row:
+    """Solve and simulate a case; one that is refused is a row with the reason.
+
+    Raises
+    ------
+    HyparError
+        If another version of hypar-opt asks: its row might be another.
+    """
+    if case.version != __version__:
+        raise HyparError(
+            f"a worker has hypar-opt {__version__}, and the sweep is of {case.version};"
+            " install the same"
+        )
+    network, array = _network(case.network), _array(case.array)
+    asked = {
+        "network": network.name,
+        "batch": case.batch,
+        "levels": array.levels,
+        "array": array.name,
+        "solver": case.solver,
+        "search": case.search,
+        "reading": case.reading,
+        "overlap": case.overlap,
+    }
+    try:
+        plan = solve(
+            network,
+            solver=case.solver,
+            search=case.search,
+            batch=case.batch,
+            array=array,
+            reading=case.reading,
+        )
+        step = simulate(plan, overlap=case.overlap)
+    except HyparError as error:
+        return validate(Row, {**asked, "status": "refused", "reason": str(error)})
+    found = {
+        "status": plan.solver.status,
+        "bytes": plan.cost.total,
+        "executed_bytes": plan.cost.executed_bytes,
+        "seconds": step.seconds,
+        "compute_seconds": step.compute,
+        "communication_seconds": step.communication,
+        "joules": step.energy.total,
+        "memory_bytes": step.memory,
+    }
+    return validate(Row, asked | found)
+
+
+# Cases that follow one another mostly share these.
+@lru_cache(16)
+def _network(text: str) -> Network:
+    return validate(Network, parse_json(text, file="a case's network"))
+
+
+@lru_cache(16)
+def _array(text: str) -> Array:
+    return validate(Array, parse_json(text, file="a case's array"))

@@ -1,0 +1,240 @@
+"""The page as a browser shows it: Debian's Chromium, headless. ``make test-browser`` runs these."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt import models
+from hypar_opt.hardware.array import find_array
+from hypar_opt.plan import Plan
+from hypar_opt.report.page import page
+from hypar_opt.report.page.contents import gather
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--no-first-run", "--hide-scrollbars"),
+)
+DRAWN = "return document.querySelectorAll('.figure:not([data-drawn])').length === 0"
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    from selenium import webdriver
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs Debian's packages chromium and chromium-driver")
+    asked = webdriver.ChromeOptions()
+    asked.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        asked.add_argument(flag)
+    asked.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=asked, service=webdriver.ChromeService(driver))
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def plan(network: str) -> Plan:
+    return ho.solve(network, array="hmc-htree-16")
+
+
+@pytest.fixture
+def opened(browser: Chrome, plan: Plan, tmp_path: Path) -> Chrome:
+    return show(browser, plan, tmp_path)
+
+
+def show(browser: Chrome, plan: Plan, folder: Path, width: int = 1200) -> Chrome:
+    assert plan.array is not None
+    file = folder / "page.html"
+    file.write_text(page(gather(plan, plan.array.description)), encoding="utf-8")
+    for kind in ("browser", "performance"):
+        log(browser, kind)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    command(browser, "Emulation.setDeviceMetricsOverride", **size)
+    browser.get(file.as_uri())
+    wait_for(browser, DRAWN)
+    return browser
+
+
+def wait_for(browser: Chrome, script: str) -> None:
+    """Wait until a script returns true."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 30).until(lambda driver: driver.execute_script(script))
+
+
+def command(browser: Chrome, name: str, **given: Any) -> dict[str, Any]:
+    found: dict[str, Any] = browser.execute_cdp_cmd(name, given)
+    return found
+
+
+def log(browser: Chrome, kind: str) -> list[dict[str, Any]]:
+    """Return what the browser's log has since it was last read."""
+    found: list[dict[str, Any]] = browser.get_log(kind)  # type: ignore[no-untyped-call]
+    return found
+
+
+def asked_for(browser: Chrome) -> list[str]:
+    """Return the addresses that the page asked for since the log was last read."""
+    messages = [json.loads(each["message"])["message"] for each in log(browser, "performance")]
+    return [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+
+
+def said(browser: Chrome) -> str:
+    """Return what the panel beside the grid says of a cell."""
+    panel = browser.find_element("id", "cell")
+    return " ".join(panel.text.split())
+
+
+def colours(browser: Chrome, folder: Path, name: str, height: int) -> int:
+    """Take a picture of the page from its top, and count its colours."""
+    from PIL import Image
+
+    width = browser.execute_script("return window.innerWidth")
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    taken = command(browser, "Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+    picture = base64.b64decode(taken["data"])
+    (folder / f"{name}.png").write_bytes(picture)
+    with Image.open(BytesIO(picture)) as opened:
+        return len(opened.convert("RGB").getcolors(2**24) or ())
+
+
+@pytest.mark.parametrize("network", models.names())
+def test_the_page_of_every_network_of_the_zoo_opens_clean(
+    opened: Chrome, plan: Plan, tmp_path: Path
+) -> None:
+    grid = opened.find_element("id", "grid")
+    cells = opened.execute_script(
+        "return [...arguments[0].querySelectorAll('[role=gridcell]')]"
+        ".map(cell => cell.querySelector('.unseen').textContent)",
+        grid,
+    )
+    assert cells == [
+        f"H{level} {layer}: {choice}"
+        for level, row in enumerate(plan.parallelism, 1)
+        for layer, choice in zip(plan.layers, row, strict=True)
+    ]
+    point_at_each_of_a_few(opened, plan)
+    drawn = opened.execute_script(
+        "return [...document.querySelectorAll('.figure')]"
+        ".map(figure => figure.querySelectorAll('path').length)"
+    )
+    assert len(drawn) == 6
+    assert min(drawn) > 4
+    height = opened.execute_script("return document.documentElement.scrollHeight")
+    assert height > 2000
+    assert colours(opened, tmp_path, "page", height) > 100
+    assert log(opened, "browser") == []
+    addresses = asked_for(opened)
+    assert len(addresses) >= 1
+    assert all(address.startswith(("file:", "data:", "blob:")) for address in addresses)
+
+
+def point_at_each_of_a_few(opened: Chrome, plan: Plan) -> None:
+    from selenium.webdriver import ActionChains
+
+    for level, layer in ((1, 1), (plan.levels, len(plan.layers)), (2, len(plan.layers) // 2)):
+        cell = opened.find_element("id", f"cell-{level}-{layer}")
+        ActionChains(opened).scroll_to_element(cell).move_to_element(cell).perform()
+        found = said(opened)
+        assert found.startswith(
+            f"{plan.layers[layer - 1]} at H{level} choice in the layer between layers regret"
+        )
+        taken = plan.parallelism[level - 1][layer - 1]
+        others = [choice for choice in plan.choices if choice is not taken]
+        assert found.count("chosen") == 1
+        assert all(f" {other} " in found for other in (taken, *others))
+        # The other choice's regret: an amount with its share, or nothing.
+        assert "%)" in found or "nothing" in found
+
+
+@pytest.mark.parametrize("network", ["lenet-c"])
+def test_the_grid_is_walked_with_the_arrow_keys(opened: Chrome, plan: Plan) -> None:
+    from selenium.webdriver import Keys
+
+    opened.execute_script("document.getElementById('cell-1-1').focus()")
+    for key, (level, layer) in (
+        (Keys.ARROW_RIGHT, (1, 2)),
+        (Keys.ARROW_DOWN, (2, 2)),
+        (Keys.END, (2, 4)),
+        (Keys.ARROW_RIGHT, (2, 4)),
+        (Keys.HOME, (2, 1)),
+        (Keys.ARROW_UP, (1, 1)),
+        (Keys.ARROW_UP, (1, 1)),
+    ):
+        opened.switch_to.active_element.send_keys(key)
+        assert opened.switch_to.active_element.get_attribute("id") == f"cell-{level}-{layer}"
+        assert said(opened).startswith(f"{plan.layers[layer - 1]} at H{level}")
+    reached = "return document.querySelectorAll('#grid [tabindex=\"0\"]').length"
+    assert opened.execute_script(reached) == 1
+
+
+@pytest.mark.parametrize("network", ["vgg-e"])
+def test_a_phone_shows_it_all_and_nothing_hangs_over(
+    browser: Chrome, plan: Plan, tmp_path: Path
+) -> None:
+    opened = show(browser, plan, tmp_path, width=400)
+    assert opened.execute_script("return document.documentElement.scrollWidth") == 400
+    panel = "const p = document.getElementById('cell'); return p.scrollWidth - p.clientWidth"
+    assert opened.execute_script(panel) <= 0
+    assert colours(opened, tmp_path, "phone", 4000) > 100
+    assert log(opened, "browser") == []
+
+
+@pytest.mark.parametrize("network", ["alexnet"])
+def test_the_dark_page_is_dark_and_its_charts_legible(opened: Chrome, tmp_path: Path) -> None:
+    ink = (
+        "return getComputedStyle(document.querySelector('#figure-by-level .legendtext')).fill"
+        " + getComputedStyle(document.body).backgroundColor"
+    )
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    command(opened, "Emulation.setEmulatedMedia", features=[dark])
+    try:
+        wait_for(opened, f"{ink} === 'rgb(228, 233, 239)rgb(20, 24, 29)'")
+        assert colours(opened, tmp_path, "dark", 3000) > 100
+    finally:
+        command(opened, "Emulation.setEmulatedMedia", features=[])
+    wait_for(opened, f"{ink} === 'rgb(28, 36, 48)rgb(255, 255, 255)'")
+
+
+@pytest.mark.parametrize("array", ["hmc-torus-16", "tpu-v4-4x4x4", "h100-8x8"])
+def test_other_topologies_open_clean(browser: Chrome, array: str, tmp_path: Path) -> None:
+    opened = show(browser, ho.solve("cifar-c", array=array), tmp_path)
+    points = "return document.querySelectorAll('#figure-links .points path').length"
+    graph = opened.execute_script(points)
+    assert graph >= len(find_array(array).wires.graph)
+    assert log(opened, "browser") == []
+
+
+@pytest.mark.parametrize("network", ["sfc"])
+def test_what_is_injected_does_not_run(browser: Chrome, plan: Plan, tmp_path: Path) -> None:
+    described = json.loads(plan.network.description.model_dump_json(by_alias=True))
+    evil = "<img src=x onerror=\"console.error('ran')\">"
+    described["name"] = evil
+    for number, layer in enumerate(described["layers" if "layers" in described else "layer"]):
+        layer["name"] = f"{evil}{number}"
+    network = ho.Network.model_validate(described)
+    opened = show(browser, ho.solve(network, array="hmc-htree-16"), tmp_path)
+    assert opened.find_element("tag name", "h1").text.startswith(evil)
+    assert log(opened, "browser") == []
+    assert all(address.startswith("file:") for address in asked_for(opened) if address != "data:,")

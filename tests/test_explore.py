@@ -1,0 +1,232 @@
+"""Every plan of a subspace: the paper's figures 9 and 10, ranks, ties, constraints."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.exploration import Exploration, explore
+from hypar_opt.pipeline import problem_of, shapes_of
+from hypar_opt.verify import price
+
+PAPER: dict[str, Any] = {"reading": "figures", "array": "hmc-htree-16"}
+ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "time"]
+
+
+def digits(found: Exploration, level: int) -> list[str]:
+    """The best plans' choices at a level, a digit a layer."""
+    return [
+        "".join("01"[choice == "model"] for choice in peak[level - 1]) for peak in found.peaks()
+    ]
+
+
+def test_figure_9_peaks_where_the_paper_has_it() -> None:
+    """H1 and H4 of Lenet-c free: the best of 256 plans is HyPar's, (0011, 0011), 3.055."""
+    found = explore(ho.solve("lenet-c", **PAPER), "H1,H4", objective="time")
+    assert found.values.size == 256
+    assert (found.rank, found.ties) == (1, 1)
+    assert (digits(found, 1), digits(found, 4)) == (["0011"], ["0011"])
+    assert found.ratio(found.best) == pytest.approx(3.055, abs=5e-4)
+    grid = found.grid("H1", "H4")
+    assert grid.values.shape == (16, 16)
+    row, column = np.unravel_index(grid.values.argmin(), grid.values.shape)
+    assert (grid.rows[row], grid.columns[column]) == ("0011", "0011")
+    assert (found.grid("H4", "H1").values == grid.values.T).all()
+
+
+def test_figure_10_has_four_plans_at_4_97_the_printed_peak_among_them() -> None:
+    """The paper prints 5.05 at conv5_2 = 1000; here that ties with HyPar's 0001."""
+    found = explore(ho.solve("vgg-a", **PAPER), "conv5_2,fc1", objective="time")
+    assert found.values.size == 256
+    assert (found.rank, found.ties) == (1, 4)
+    assert found.ratio(found.value) == pytest.approx(4.973, abs=5e-4)
+    grid = found.grid("conv5_2", "fc1")
+    best = [
+        (grid.rows[row], grid.columns[column])
+        for row, column in np.argwhere(grid.values <= grid.values.min() * (1 + 1e-12))
+    ]
+    assert best == [(row, "1111") for row in ("0001", "0010", "0100", "1000")]
+
+
+def test_all_65536_plans_of_lenet_c_of_which_12_tie() -> None:
+    found = explore(ho.solve("lenet-c", **PAPER), "all", objective="time")
+    assert found.values.shape == (16,) * 4
+    assert (found.rank, found.ties) == (1, 12)
+    counts, edges = found.histogram(relative=True)
+    assert counts.sum() == 65_536
+    assert edges[-1] == pytest.approx(3.055, abs=5e-4)
+
+
+@given(
+    free=st.lists(
+        st.sampled_from(["H1", "h2", "conv1", "fc*", "conv2@H2", "fc1@1", "*@H1"]),
+        min_size=1,
+        max_size=3,
+    ),
+    cost=st.sampled_from(["bytes", "time", "energy"]),
+    reading=st.sampled_from(["text", "tables", "figures", "executed"]),
+    data=st.data(),
+)
+def test_each_plan_costs_what_it_is_priced_at(
+    free: list[str], cost: str, reading: str, data: st.DataObject
+) -> None:
+    plan = ho.solve("lenet-c", array="hmc-torus-4", reading=reading)
+    found = explore(plan, ",".join(free), objective=cost)
+    at = tuple(data.draw(st.integers(0, size - 1)) for size in found.values.shape)
+    states = [int(found.states[layer][place]) for layer, place in enumerate(at)]
+    rows = [[state >> (1 - level) & 1 for state in states] for level in range(2)]
+    problem = problem_of(array="hmc-torus-4", reading=reading, cost=cost)
+    exact = price(shapes_of(ho.load("lenet-c"), 256), problem, rows)
+    parts = {"bytes": 1, "time": 1e15, "energy": 1e15}[cost]
+    assert exact.unit in {"bytes", "femtoseconds", "femtojoules"}
+    assert found.values[at] == pytest.approx(exact.total / parts, rel=1e-9)
+    assert found.data == pytest.approx(exact.baselines.data / parts, rel=1e-9)
+    own = tuple(found.states[layer][place] for layer, place in enumerate(found.at))
+    assert [[int(state) >> (1 - level) & 1 for state in own] for level in range(2)] == [
+        list(row) for row in plan.assignments()
+    ]
+
+
+def test_output_parallelism_has_a_third_digit() -> None:
+    plan = ho.solve("lenet-c", levels=2, choices=("data", "model", "output"), search="joint")
+    found = explore(plan, "all")
+    assert found.values.size == 9**4
+    assert found.best == found.value == plan.cost.total
+    assert found.grid("H1", "H2").rows[5] == "0012"
+
+
+def test_the_rest_keeps_to_the_plans_constraints() -> None:
+    plan = ho.solve("lenet-c", levels=2, constraints={"fix": ("fc*=model", "conv1@H2=data")})
+    found = explore(plan, "all")
+    assert found.values.shape == (2, 4, 1, 1)
+    grid = found.grid("conv1", "conv2,fc1,fc2")
+    assert np.count_nonzero(np.isfinite(grid.values)) == 8
+    assert (found.rank, found.best) == (1, plan.cost.total)
+
+
+def test_one_accelerator_has_one_plan() -> None:
+    found = explore(ho.solve("vgg-a", levels=0), "all")
+    assert (found.values.size, found.rank, found.ratio(found.best)) == (1, 1, None)
+    assert found.csv() == "bytes,ratio\n0,\n"
+    assert found.histogram()[0].tolist() == [1]
+
+
+def test_inference_in_data_parallelism_moves_nothing_and_has_no_ratio(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    args = ["explore", "lenet-c", "--inference", "--free", "H1", "--levels", "1", "--relative"]
+    assert run([*args, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["best"]["value"] == 0
+    assert document["best"]["ratio"] is None
+    assert document["histogram"] == {"of": "ratio", "edges": [0.0, 0.0], "plans": [15]}
+    assert run(args) == 0
+
+
+def test_a_plan_file_without_an_array_is_explored_on_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    ho.write_plan(ho.solve("lenet-c", reading="figures"), file)
+    args = ["explore", str(file), "--free", "H1,H4", "--objective", "time"]
+    assert run(args) == 2
+    assert capsys.readouterr().err == (
+        "hypar-opt: --objective time needs an array: --array NAME|FILE (list arrays)\n"
+    )
+    assert run([*args, "--array", "hmc-htree-16", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["best"]["ratio"] == pytest.approx(3.055, abs=5e-4)
+    assert document["array"] == "hmc-htree-16"
+    assert run([*args, "--array", "hmc-htree-8"]) == 2
+    assert "levels: should be 3" in capsys.readouterr().err
+
+
+def test_the_csv_has_a_row_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plans.csv"
+    args = ["explore", "lenet-c", *ON_PAPER, "--free", "H1,H4", "--csv", str(file)]
+    assert run(args) == 0
+    with file.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["H1", "H2", "H3", "H4", "seconds", "ratio"]
+    assert len({(row["H1"], row["H4"]) for row in rows}) == 256
+    assert {(row["H2"], row["H3"]) for row in rows} == {("0010", "0000")}
+    best = min(rows, key=lambda row: float(row["seconds"]))
+    assert (best["H1"], best["H4"]) == ("0011", "0011")
+    assert float(best["ratio"]) == max(float(row["ratio"]) for row in rows)
+
+
+def test_what_a_person_reads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(["explore", "vgg-a", *ON_PAPER, "--free", "conv5_2,fc1", "--relative"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "VGG-A on hmc-htree-16: batch 256, reading figures, 256 plans by time, free: conv5_2,fc1"
+    )
+    assert lines[2].split() == ["best", "1.138", "s", "4.97", "4", "plans", "alike"]
+    assert lines[3].split() == ["dp", "levelwise", "1.138", "s", "4.97", "1st", "of", "all"]
+    assert lines[-1].split() == ["00000001111", *["00000000111"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["lenet-c", "--free", "H5"], "--free H5: should be a level from H1 to H4"),
+        (["lenet-c", "--free", "fc1@H0"], "--free fc1@H0: should be a level from H1 to H4"),
+        (["lenet-c", "--free", "fc9"], "--free should name levels, as H1,H4, layers, as fc1"),
+        (["lenet-c", "--free", "H1,,H2"], "--free should name levels, as H1,H4, layers, as fc1"),
+        (["lenet-c"], "Missing option '--free'"),
+        (["lenet-c", "--free", "all", "--objective", "tim"], "unknown cost 'tim'"),
+        (["lenet-c", "--free", "all", "--memory", "8GB"], "explore takes no --memory"),
+        (
+            ["vgg-a", "--free", "all"],
+            "--free all: there are 2^44 = 17,592,186,044,416 plans, more than 134,217,728",
+        ),
+        (["vgg-e", "--free", "all"], "--free all: there are 2^76 plans, more than"),
+        (
+            ["vgg-a", "--free", "H1,H4", "--csv", "no.csv"],
+            "--csv lists at most 1,048,576 plans, and there are 4,194,304",
+        ),
+    ],
+)
+def test_what_cannot_be_explored_is_said_in_one_line(
+    args: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["explore", *args]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"hypar-opt: {complaint}")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_layers_than_an_array_has_axes_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "chain.toml"
+    text = 'name = "chain"\ninput = { features = 30 }\n'
+    for place in range(33):
+        text += f'[[layer]]\nname = "fc{place}"\nkind = "fc"\nunits = 30\n'
+    file.write_text(text)
+    with pytest.raises(ho.HyparError, match="at most 32 layers, and chain has 33"):
+        explore(ho.solve(file), "fc1")
+
+
+def test_the_grids_parts_are_what_is_free() -> None:
+    found = explore(ho.solve("lenet-c"), "H1,H4")
+    for rows, columns in (("H1", "H2"), ("H1", "H1"), ("H1", "fc1@H4")):
+        with pytest.raises(ho.HyparError, match="should be what is free, 'H1,H4', in two parts"):
+            found.grid(rows, columns)

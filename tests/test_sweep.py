@@ -1,0 +1,415 @@
+"""A sweep's table is the same however it came about: cores, a cluster, kills in between."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.sweep import journal_of, sweep
+from hypar_opt.sweep.case import Row
+from hypar_opt.sweep.case import run as run_case
+from hypar_opt.sweep.spec import read_spec
+
+COMMAND = Path(sys.executable).with_name("hypar-opt")
+
+SMALL = """
+schema = "hypar-opt/sweep/1"
+networks = ["lenet-c", "sfc"]
+batches = [32, 256]
+levels = [2]
+solvers = ["data", "dp", "dp joint"]
+overlap = ["none", "gradient"]
+readings = ["text", "executed"]
+"""
+LONG = """
+schema = "hypar-opt/sweep/1"
+networks = ["vgg-a", "vgg-e"]
+batches = [32, 64, 128, 256, 512, 1024]
+arrays = ["hmc-htree-64", "hmc-torus-64"]
+overlap = ["none", "gradient"]
+"""
+LONG_CASES = 48
+
+
+def spec_of(folder: Path, text: str) -> Path:
+    file = folder / "spec.toml"
+    file.write_text(text)
+    return file
+
+
+def lines_of(table: Path) -> list[str]:
+    """The keys of a journal's whole lines."""
+    journal = journal_of(table)
+    if not journal.exists():
+        return []
+    return [
+        json.loads(line)["key"]
+        for line in journal.read_text().splitlines(keepends=True)
+        if line.endswith("\n")
+    ]
+
+
+def until(what: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextmanager
+def started(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(command, text=True, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_each_row_is_what_simulating_its_case_says(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    swept = sweep(spec_of(tmp_path, SMALL), table, workers=1)
+    assert (len(swept.rows), swept.before, swept.refused) == (48, 0, 0)
+    with table.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == list(Row.model_fields)
+    assert [(row["solver"], row["overlap"], row["reading"]) for row in rows[:3]] == [
+        ("data", "none", "text"),
+        ("data", "none", "executed"),
+        ("data", "gradient", "text"),
+    ]
+    for row in rows[::5]:
+        plan = ho.solve(
+            row["network"],
+            batch=int(row["batch"]),
+            array=row["array"],
+            solver=row["solver"],
+            search=row["search"],
+            reading=row["reading"],
+        )
+        step = ho.simulate(plan, overlap=row["overlap"])
+        assert float(row["seconds"]) == step.seconds
+        assert float(row["joules"]) == step.energy.total
+        assert int(row["bytes"]) == plan.cost.total
+        assert (row["status"], row["reason"]) == (plan.solver.status, "")
+
+
+def test_cores_give_the_table_of_one_process(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, SMALL)
+    one, two = tmp_path / "1.csv", tmp_path / "2.csv"
+    sweep(spec, one, workers=1)
+    seen: list[tuple[int, int]] = []
+    sweep(spec, two, workers=2, progress=lambda done, of: seen.append((done, of)))
+    assert one.read_bytes() == two.read_bytes()
+    assert seen == [(done, 48) for done in range(49)]
+
+
+def test_a_sweep_that_was_killed_goes_on_and_simulates_nothing_twice(tmp_path: Path) -> None:
+    spec, whole, table = spec_of(tmp_path, LONG), tmp_path / "whole.csv", tmp_path / "t.csv"
+    with started(COMMAND, "sweep", spec, "-o", table, "--workers", "2") as killed:
+        until(lambda: len(lines_of(table)) >= LONG_CASES // 4)
+        children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
+        killed.send_signal(signal.SIGKILL)
+    until(lambda: not any(_lives(pid) for pid in children), 20)  # its workers go with it
+    before = lines_of(table)
+    assert LONG_CASES // 4 <= len(before) < LONG_CASES
+    assert not table.exists()
+    with journal_of(table).open("a") as stream:
+        stream.write('{"key": "torn')  # as if it had been killed while writing
+    done = subprocess.run(
+        [COMMAND, "sweep", spec, "-o", table, "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["before"] == len(before)
+    after = lines_of(table)
+    assert after[: len(before)] == before
+    assert len(set(after)) == len(after) == LONG_CASES
+    sweep(spec, whole, workers=1)
+    assert table.read_bytes() == whole.read_bytes()
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_process_that_is_killed_ends_the_sweep_in_one_line(tmp_path: Path) -> None:
+    spec, table = spec_of(tmp_path, LONG), tmp_path / "t.csv"
+    command = (COMMAND, "sweep", spec, "-o", table, "--workers", "2")
+    with started(*command, stderr=subprocess.PIPE) as running:
+        until(lambda: len(lines_of(table)) >= 4)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        worker = next(
+            pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
+        )
+        os.kill(int(worker), signal.SIGKILL)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 2
+    assert err.startswith("hypar-opt: a worker process was killed, perhaps for want of memory;")
+    assert err.count("\n") == 1
+    assert 4 <= len(lines_of(table)) < LONG_CASES
+
+
+def test_ctrl_c_ends_with_130_and_one_line(tmp_path: Path) -> None:
+    spec, table = spec_of(tmp_path, LONG), tmp_path / "t.csv"
+    # In a session of its own, so that all of its processes get the signal, as in a terminal.
+    with started(
+        *(COMMAND, "sweep", spec, "-o", table, "--workers", "2"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as running:
+        until(lambda: len(lines_of(table)) >= 4)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert out == ""
+    done = len(lines_of(table))
+    assert 4 <= done < LONG_CASES
+    assert err == f"hypar-opt: stopped after {done} of 48 cases; run it again for the rest\n"
+    assert not table.exists()
+
+
+def test_a_changed_sweep_keeps_what_still_applies(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    sweep(spec_of(tmp_path, SMALL), table, workers=1)
+    changed = SMALL.replace('"sfc"', '"sconv"').replace("[32, 256]", "[256, 64]")
+    swept = sweep(spec_of(tmp_path, changed), table, workers=1)
+    assert (len(swept.rows), swept.before) == (48, 12)
+    assert [row.batch for row in swept.rows[::12]] == [256, 64, 256, 64]
+    again = sweep(spec_of(tmp_path, SMALL), table, workers=1)
+    assert again.before == 48
+
+
+def test_a_refused_case_is_a_row_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SMALL.replace('"data"', '"brute joint"').replace('"sfc"', '"vgg-e"')
+    table = tmp_path / "t.csv"
+    args = ["sweep", str(spec_of(tmp_path, text)), "-o", str(table), "--workers", "1"]
+    assert run([*args, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    refused = [row for row in document["rows"] if row["status"] == "refused"]
+    assert len(refused) == document["refused"] > 0
+    assert {row["solver"] for row in refused} == {"brute"}
+    assert all("solver 'brute' on" in row["reason"] for row in refused)
+    assert all(row["seconds"] is None for row in refused)
+    assert run(args) == 0
+    assert capsys.readouterr().out == (
+        f"{table}: 48 rows, {len(refused)} of them refused, 48 done before\n"
+    )
+
+
+def test_parquet_has_the_csvs_rows(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    text = SMALL.replace('"dp joint"', '"brute joint"').replace('"sfc"', '"vgg-e"')
+    spec = spec_of(tmp_path, text)
+    sweep(spec, tmp_path / "t.csv", workers=1)
+    sweep(spec, tmp_path / "t.parquet", workers=1)
+    found = parquet.read_table(tmp_path / "t.parquet")
+    with (tmp_path / "t.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert found.column_names == list(rows[0])
+    assert [
+        {key: "" if value is None else str(value) for key, value in row.items()}
+        for row in found.to_pylist()
+    ] == rows
+
+
+def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = 'name = "mine"\ninput = { features = 8 }\n[[layer]]\nname = "fc"\nkind = "fc"\n'
+    (tmp_path / "mine.toml").write_text(network + "units = 4\n")
+    preset = Path(ho.__file__).parent / "hardware" / "arrays" / "hmc-torus-4.toml"
+    (tmp_path / "here.toml").write_text(preset.read_text())
+    text = 'schema = "hypar-opt/sweep/1"\nnetworks = ["mine.toml"]\narrays = ["here.toml"]\n'
+    monkeypatch.chdir("/")
+    swept = sweep(spec_of(tmp_path, text), tmp_path / "t.csv")
+    assert [(row.network, row.array, row.levels) for row in swept.rows] == [
+        ("mine", "hmc-torus-4", 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('"lenet-c"', '"lenet"', "networks[0]: unknown network 'lenet': did you mean lenet-c?"),
+        ('"lenet-c"', '"SFC"', "networks[1]: 'sfc' is there twice"),
+        ('"lenet-c"', '"no.toml"', "networks[0]: {folder}/no.toml: cannot be read"),
+        ('["lenet-c", "sfc"]', "[]", "networks: should have at least one entry, got []"),
+        ("networks", "network", "unknown key 'network'; known: schema, networks"),
+        ("sweep/1", "sweep/2", "schema: 'hypar-opt/sweep/2' is newer than this version"),
+        ("schema", "# schema", "missing key 'schema'"),
+        ("[32, 256]", "[0]", "batches[0]: should be greater than or equal to 1, got 0"),
+        ("[32, 256]", '["32"]', 'batches[0]: should be a whole number, got "32"'),
+        ("[32, 256]", "[32, 32]", "batches[1]: '32' is there twice"),
+        ("[2]", "[7]", "levels[0]: should be less than or equal to 6, got 7"),
+        (
+            "levels = [2]",
+            'levels = [2, 3]\narrays = ["hmc-htree-4"]',
+            "arrays[0]: hmc-htree-4 has 4 accelerators, 2 levels, which does not fit 3 among",
+        ),
+        ("levels = [2]", 'arrays = ["hmc"]', "arrays[0]: unknown array 'hmc'"),
+        ('"data"', '"dq"', "solvers[0]: unknown solver 'dq': did you mean dp?"),
+        ('"data"', '"dp jointly"', "solvers[0]: unknown search 'jointly': did you mean joint?"),
+        ('"data"', '"dp levelwise"', "solvers[1]: 'dp' is there twice"),
+        ('"data"', '"a b c"', "solvers[0]: should be a solver, or a solver and a search"),
+        ('"data"', '""', "solvers[0]: should be a solver, or a solver and a search"),
+        ('"none"', '"full"', "overlap[0]: unknown overlap 'full': known: none, gradient"),
+        ('"text"', '"txt"', "readings[0]: unknown reading 'txt': did you mean text?"),
+        ("schema =", "schema", "should be TOML"),
+    ],
+)
+def test_a_wrong_sweep_is_refused_in_one_line_before_any_work(
+    old: str, new: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert old in SMALL
+    file = spec_of(tmp_path, SMALL.replace(old, new, 1))
+    assert run(["sweep", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"hypar-opt: {file}: {complaint.format(folder=tmp_path)}")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["-o", "t.xlsx"], "t.xlsx: should end in .csv or .parquet"),
+        (["-o", "/nowhere/t.csv"], "/nowhere/t.csv: there is no folder"),
+        (["--workers", "0"], "--workers should be 1 or more, got 0"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers is for this machine"),
+        (["--scheduler", "nowhere"], "--scheduler should be an address, as tcp://HOST:8786"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_one_line(
+    args: list[str], complaint: str, tmp_path: Path
+) -> None:
+    spec = spec_of(tmp_path, SMALL)
+    done = subprocess.run(
+        [COMMAND, "sweep", spec, *args], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hypar-opt: {complaint}")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [spec]
+
+
+def test_a_table_is_not_written_over_its_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = spec_of(tmp_path, SMALL).rename(tmp_path / "spec.csv")
+    assert run(["sweep", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"hypar-opt: {file}: is the sweep's own file; write to another\n"
+    )
+    assert file.read_text() == SMALL
+
+
+def test_what_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = str(spec_of(tmp_path, SMALL))
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert run(["sweep", spec, "--scheduler", "tcp://127.0.0.1:1"]) == 2
+    assert capsys.readouterr().err == (
+        "hypar-opt: --scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'\n"
+    )
+    monkeypatch.setattr("hypar_opt.sweep.table.find_spec", lambda name: None)
+    assert run(["sweep", spec, "-o", "t.parquet"]) == 2
+    assert capsys.readouterr().err == (
+        "hypar-opt: t.parquet: Parquet needs pyarrow: pip install pyarrow\n"
+    )
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
+    case = read_spec(spec_of(tmp_path, SMALL))[0]
+    with pytest.raises(ho.HyparError, match=r"a worker has hypar-opt .*, and the sweep is of 0\.0"):
+        run_case(replace(case, version="0.0"))
+
+
+def test_two_sweeps_do_not_share_a_journal(tmp_path: Path) -> None:
+    spec, table = spec_of(tmp_path, LONG), tmp_path / "t.csv"
+    with started(COMMAND, "sweep", spec, "-o", table, "--workers", "1"):
+        until(lambda: lines_of(table))
+        with pytest.raises(ho.HyparError, match="another sweep is at work on it"):
+            sweep(spec, table)
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
+    spec, table = spec_of(tmp_path, SMALL), tmp_path / "t.csv"
+    journal_of(table).write_text("hello\n")
+    with pytest.raises(ho.HyparError, match=r"t\.csv\.journal, line 1: should be JSON"):
+        sweep(spec, table)
+    assert journal_of(table).read_text() == "hello\n"
+
+
+def test_on_a_cluster_that_loses_a_worker_the_table_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real scheduler and two workers on loopback; one is killed half-way."""
+    spec, whole, table = spec_of(tmp_path, LONG), tmp_path / "whole.csv", tmp_path / "t.csv"
+    sweep(spec, whole, workers=1)
+    dask, address = [sys.executable, "-m"], tmp_path / "scheduler.json"
+    local = ["--host", "127.0.0.1", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    logs = [tmp_path / f"worker-{number}.log" for number in range(2)]
+    with ExitStack() as stack:
+        stack.enter_context(
+            started(
+                *(*dask, "distributed.cli.dask_scheduler", *local, "--port", "0"),
+                *("--scheduler-file", address),
+                stderr=subprocess.DEVNULL,
+                cwd=tmp_path,
+            )
+        )
+        until(lambda: address.exists() and address.read_text().endswith("}"))
+        scheduler = json.loads(address.read_text())["address"]
+        assert scheduler.startswith("tcp://127.0.0.1:")
+        with monkeypatch.context() as patch:
+            patch.setattr("hypar_opt.sweep.run.PATIENCE", 0.5)
+            with pytest.raises(ho.HyparError, match=r"no worker has joined within 0\.5 s"):
+                sweep(spec, table, scheduler=scheduler)
+            with pytest.raises(ho.HyparError, match=r"tcp://127\.0\.0\.1:1: cannot be reached"):
+                sweep(spec, table, scheduler="tcp://127.0.0.1:1")
+        workers = [
+            stack.enter_context(
+                started(
+                    *(*dask, "distributed.cli.dask_worker", scheduler, *local),
+                    *("--no-nanny", "--nthreads", "1", "--local-directory", tmp_path),
+                    stderr=stack.enter_context(log.open("w")),
+                    cwd=tmp_path,
+                )
+            )
+            for log in logs
+        ]
+        until(lambda: all("Registered to" in log.read_text() for log in logs))
+        args = [COMMAND, "sweep", spec, "-o", table, "--scheduler", scheduler, "--json"]
+        running = stack.enter_context(
+            started(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        )
+        until(lambda: len(lines_of(table)) >= LONG_CASES // 4)
+        assert len(lines_of(table)) < LONG_CASES
+        workers[0].send_signal(signal.SIGKILL)
+        out, err = running.communicate(timeout=120)
+    assert (running.returncode, err) == (0, "")
+    assert json.loads(out)["before"] == 0
+    keys = lines_of(table)
+    assert len(set(keys)) == len(keys) == LONG_CASES
+    assert table.read_bytes() == whole.read_bytes()
