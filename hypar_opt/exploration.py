@@ -329,7 +329,7 @@ def explore(
     own = [_number_of(column, base) for column in zip(*plan.assignments(), strict=True)]
     own = own or [0] * len(plan.layers)  # one accelerator chooses nothing
     states = _states(plan, cells, _allowed(problem, shapes, cost))
-    values = closed.of_all(states)  # type: ignore[arg-type]
+    values = closed.of_all(states)
     data = float(closed.of_plans(np.zeros((len(own), 1), np.uint8))[0])
     unit, parts = cost.unit, 1
     if isinstance(cost, TimeCost):

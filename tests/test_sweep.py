@@ -251,6 +251,7 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
     [
         ('"lenet-c"', '"lenet"', "networks[0]: unknown network 'lenet': did you mean lenet-c?"),
         ('"lenet-c"', '"SFC"', "networks[1]: 'sfc' is there twice"),
+        ('"lenet-c"', '"all"', "networks[1]: 'sfc' is there twice"),
         ('"lenet-c"', '"no.toml"', "networks[0]: {folder}/no.toml: cannot be read"),
         ('["lenet-c", "sfc"]', "[]", "networks: should have at least one entry, got []"),
         ("networks", "network", "unknown key 'network'; known: schema, networks"),

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import options, output
+from hypar_opt.cli import options, output, request
 from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
 
@@ -68,15 +68,14 @@ def compare(
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar and the joint optimum."""
     from hypar_opt import comparison, models
-    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt.documents import write_whole
     from hypar_opt.hardware.array import find_array
 
-    if csv_file is not None:
-        check_writable(csv_file)
+    request.check_output(csv_file, *networks, *([] if array is None else array.split(",")))
     named = [name for each in networks for name in (models.names() if each == "all" else [each])]
-    sizes = None if levels is None else _numbers("--levels", levels)
+    sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     if array is None:
-        arrays = [find_array(default_array(size)) for size in sizes or [4]]
+        arrays = [find_array(default_array(size)) for size in sizes or [None]]
     else:
         arrays = [find_array(name) for name in array.split(",")]
         if sizes is not None and set(sizes) != {found.levels for found in arrays}:
@@ -89,7 +88,7 @@ def compare(
         rows = comparison.compare(
             named,
             arrays,
-            batches=_numbers("--batch", batch),
+            batches=request.whole_numbers("--batch", batch, "32,256"),
             progress=progress,
             run={"collective": collective, "overlap": overlap},
             reading=reading,
@@ -107,10 +106,3 @@ def compare(
     from hypar_opt.report import terminal
 
     output.print_view(terminal.comparison_view(rows, means, reading))
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    numbers = text.split(",")
-    if not all(number.strip().isdecimal() and len(number) < 12 for number in numbers):
-        raise HyparError(f"{option} should be whole numbers, as 32,256, got {text!r}")
-    return list(map(int, numbers))

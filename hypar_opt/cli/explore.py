@@ -18,7 +18,7 @@ EXPLORING = "What is explored"
 
 
 def _complete_objectives(incomplete: str) -> list[str]:
-    return [name for name in ("bytes", "time", "energy") if name.startswith(incomplete.lower())]
+    return options.starting(incomplete, ("bytes", "time", "energy"))
 
 
 def explore(
@@ -93,33 +93,16 @@ def explore(
     as_json: options.JSON = False,
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
-    from hypar_opt import exploration, pipeline
-    from hypar_opt.documents import check_writable, write_whole
-    from hypar_opt.errors import HyparError
+    from hypar_opt import exploration
+    from hypar_opt.documents import write_whole
 
-    if csv_file is not None:
-        check_writable(csv_file)
-        if Path(what).exists() and csv_file.exists() and csv_file.samefile(what):
-            raise HyparError(f"--csv {csv_file}: is what is explored; write to another file")
+    request.check_output(csv_file, what, array)
     if is_plan(what):
-        fixed = (name for name in request.PROBLEM if name != "array")
-        solving = ("place", "solver", "search", "solver_option", *request.SOLVER)
-        request.refuse_what_a_plan_fixes(context, *fixed, *solving)
-        plan = pipeline.read_plan(what)
+        plan = request.read_plan(context, what)
         if plan.array is not None:
             request.refuse_what_a_plan_fixes(context, "array")
     else:
-        with output.progress_bar("levels") as progress:
-            plan = pipeline.solve(
-                what,
-                solver=solver,
-                search=search,
-                options=request.solver_options(context),
-                place=place,
-                progress=progress,
-                **request.problem(context),
-            )
-        array = None
+        plan, array = request.solved(context, what), None
     found = exploration.explore(plan, free, objective=objective, array=array)
     if csv_file is not None:
         write_whole(csv_file, found.csv())

@@ -12,49 +12,49 @@ import typer
 from hypar_opt import models
 
 
-def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+def starting(incomplete: str, names: Iterable[str]) -> list[str]:
     typed = len(incomplete)  # what was typed stays as it is, in its own case
     return [incomplete + n[typed:] for n in names if n.startswith(incomplete.lower())]
 
 
 def complete_networks(incomplete: str) -> list[str]:
-    return _starting(incomplete, models.names())
+    return starting(incomplete, models.names())
 
 
 def _solvers(incomplete: str) -> list[str]:
     from hypar_opt.solvers import SOLVERS
 
-    return _starting(incomplete, SOLVERS)
+    return starting(incomplete, SOLVERS)
 
 
 def _readings(incomplete: str) -> list[str]:
     from hypar_opt.costs.readings import READINGS
 
-    return _starting(incomplete, READINGS)
+    return starting(incomplete, READINGS)
 
 
 def _searches(incomplete: str) -> list[str]:
-    return _starting(incomplete, ["levelwise", "joint"])
+    return starting(incomplete, ["levelwise", "joint"])
 
 
 def complete_arrays(incomplete: str) -> list[str]:
     from hypar_opt.hardware import arrays
 
-    return _starting(incomplete, arrays.names())
+    return starting(incomplete, arrays.names())
 
 
 def _costs(incomplete: str) -> list[str]:
     from hypar_opt.costs import COSTS
 
-    return _starting(incomplete, COSTS)
+    return starting(incomplete, COSTS)
 
 
 def _overlaps(incomplete: str) -> list[str]:
-    return _starting(incomplete, ["none", "gradient"])
+    return starting(incomplete, ["none", "gradient"])
 
 
 def _collectives(incomplete: str) -> list[str]:
-    return _starting(incomplete, ["pairwise", "ring"])
+    return starting(incomplete, ["pairwise", "ring"])
 
 
 PROBLEM = "The problem"

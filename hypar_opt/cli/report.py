@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from hypar_opt.cli import options, output, request
 from hypar_opt.cli.show import is_plan
 from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
-
-if TYPE_CHECKING:
-    from hypar_opt.plan import Plan
 
 EPILOG = (
     "Examples: [bold]hypar-opt report vgg-a -o vgg-a.html[/bold];"
@@ -75,28 +72,22 @@ def report(
     ] = Path("report.html"),
 ) -> None:
     """Write a page about a plan and its step: one HTML file that needs no network."""
-    from hypar_opt import pipeline
     from hypar_opt.advice import readable_bytes
     from hypar_opt.certificate import read_certificate
-    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt.documents import write_whole
     from hypar_opt.hardware.array import find_array
     from hypar_opt.report.page import check_installed, page
     from hypar_opt.report.page.contents import gather
 
     check_installed()
-    check_writable(page_file)
-    for name in (what, certificate):
-        if name is not None and page_file.exists() and _same_file(page_file, Path(name)):
-            raise HyparError(f"{page_file}: is read; write to another")
+    request.check_output(page_file, what, certificate, array)
     proof = None if certificate is None else read_certificate(certificate)
     command = _command(context)
     if is_plan(what):
-        fixed = (name for name in request.PROBLEM if name != "array")
-        solving = ("place", "solver", "search", "solver_option", *request.SOLVER)
-        request.refuse_what_a_plan_fixes(context, *fixed, *solving)
-        plan = pipeline.read_plan(what)
+        plan = request.read_plan(context, what)
     else:
-        plan, array = _solved(context, what), None
+        default = default_array(levels) if array is None else None
+        plan, array = request.solved(context, what, default), None
     found = None if array is None else find_array(array)
     if found is None:
         if plan.array is None:
@@ -118,25 +109,6 @@ def report(
     print(f"{page_file}: {readable_bytes(len(text.encode()))}")
 
 
-def _solved(context: typer.Context, network: str) -> Plan:
-    from hypar_opt import pipeline
-
-    given = context.params
-    asked = request.problem(context)
-    if asked["array"] is None:
-        asked["array"] = default_array(given["levels"])
-    with output.progress_bar("levels") as progress:
-        return pipeline.solve(
-            network,
-            solver=given["solver"],
-            search=given["search"],
-            options=request.solver_options(context),
-            place=given["place"],
-            progress=progress,
-            **asked,
-        )
-
-
 def _command(context: typer.Context) -> str:
     """Return the command line again, as a shell takes it."""
     words = ["hypar-opt", "report", context.params["what"]]
@@ -148,7 +120,3 @@ def _command(context: typer.Context) -> str:
         for each in value if isinstance(value, list | tuple) else [value]:
             words += [option.opts[0]] if each is True else [option.opts[0], str(each)]
     return shlex.join(words)
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    return other.exists() and one.samefile(other)

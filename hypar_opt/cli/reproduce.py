@@ -26,7 +26,7 @@ EPILOG = (
 def _complete(incomplete: str) -> list[str]:
     from hypar_opt.paper import FIGURES
 
-    return [name for name in (*FIGURES, "all") if name.startswith(incomplete.lower())]
+    return options.starting(incomplete, (*FIGURES, "all"))
 
 
 def reproduce(
@@ -95,10 +95,7 @@ def _view(title: str, rows: Sequence[Row]) -> RenderableType:
     ]
     head = ("", "reading", "ours", "printed", "ratio", "verdict")
     notes = [Text(f"({place}) {reason}", "dim") for place, reason in enumerate(reasons, 1)]
-    table = terminal.rows_view(head, cells, right=(2, 3, 4))
-    console = terminal.console()  # a label is not to be broken
-    wide = console.options.update(width=10_000)
-    table.min_width = console.measure(table, options=wide).maximum
+    table = terminal.unbroken(terminal.rows_view(head, cells, right=(2, 3, 4)))
     return Group(Text(title, "bold"), table, *notes, "")
 
 

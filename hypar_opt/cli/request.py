@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.cli import output
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import typer
 
+    from hypar_opt.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
 
 
@@ -24,10 +29,11 @@ def problem(context: typer.Context) -> dict[str, Any]:
     given = {name: context.params[name] for name in PROBLEM if name in context.params}
     limits = {name: given.pop(name) for name in ("even", "memory", "optimizer")}
     limits["fix"] = tuple(given.pop("fix") or ())
+    option, weights = "--level-weights", given["level_weights"]
     return {
         **given,
         "choices": tuple(given["choices"].split(",")),
-        "level_weights": _weights(given["level_weights"]),
+        "level_weights": () if weights is None else whole_numbers(option, weights, "8,4,2,1"),
         "constraints": limits,
     }
 
@@ -67,10 +73,52 @@ def solver_options(context: typer.Context) -> SolverOptions:
     return SolverOptions(log=log, export=export, **chosen)
 
 
-def _weights(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    weights = text.split(",")
-    if not all(weight.strip().isdecimal() and len(weight) < 12 for weight in weights):
-        raise HyparError(f"--level-weights should be whole numbers, as 8,4,2,1, got {text!r}")
-    return tuple(map(int, weights))
+def read_plan(context: typer.Context, file: str) -> Plan:
+    """Read a plan file; refuse options, but for ``--array``, that it has an answer to."""
+    from hypar_opt import pipeline
+
+    fixed = (name for name in PROBLEM if name != "array")
+    solving = ("place", "solver", "search", "solver_option", *SOLVER)
+    refuse_what_a_plan_fixes(context, *fixed, *solving)
+    return pipeline.read_plan(file)
+
+
+def solved(context: typer.Context, network: str, array: str | None = None) -> Plan:
+    """Solve for a network as a command's options ask; on an array, unless they name another."""
+    from hypar_opt import pipeline
+
+    given, asked = context.params, problem(context)
+    if asked["array"] is None:
+        asked["array"] = array
+    options = solver_options(context)
+    with output.progress_bar("levels") as progress:
+        return pipeline.solve(
+            network,
+            solver=given["solver"],
+            search=given["search"],
+            options=options,
+            place=given["place"],
+            progress=progress,
+            **asked,
+        )
+
+
+def check_output(path: Path | None, *read: str | Path | None) -> None:
+    """Refuse, before the work, a file that could not be written, or that the work reads."""
+    from hypar_opt.documents import check_writable
+
+    if path is None:
+        return
+    check_writable(path)
+    for other in read:
+        with suppress(OSError, ValueError):  # what is not there is not the same
+            if other is not None and path.samefile(other):
+                raise HyparError(f"{path}: is read; write to another")
+
+
+def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
+    """Return the numbers of an option that takes several."""
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() and len(number) < 12 for number in numbers):
+        raise HyparError(f"{option} should be whole numbers, as {example}, got {text!r}")
+    return tuple(map(int, numbers))

@@ -89,12 +89,11 @@ def simulate(
     as_json: options.JSON = False,
 ) -> None:
     """Simulate a training step on an array: where its time and energy go."""
-    from hypar_opt import evaluation, pipeline
-    from hypar_opt.documents import check_writable, write_whole
+    from hypar_opt import evaluation
+    from hypar_opt.documents import write_whole
     from hypar_opt.hardware.profile import read_profile
 
-    if trace is not None:
-        check_writable(trace)
+    request.check_output(trace, what, profile, array)
     run = {
         "collective": collective,
         "overlap": overlap,
@@ -102,28 +101,12 @@ def simulate(
         "trace": trace is not None,
     }
     if is_plan(what):
-        fixed = (name for name in request.PROBLEM if name != "array")
-        solving = ("place", "solver", "search", "solver_option", *request.SOLVER)
-        request.refuse_what_a_plan_fixes(context, *fixed, *solving)
-        plan = pipeline.read_plan(what)
+        plan = request.read_plan(context, what)
     else:
         if other_array:
             raise HyparError("--other-array goes with a plan file")
-        asked = request.problem(context)
-        if array is None:
-            asked["array"] = default_array(levels)
-        settings = request.solver_options(context)
-        with output.progress_bar("levels") as progress:
-            plan = pipeline.solve(
-                what,
-                solver=solver,
-                search=search,
-                options=settings,
-                place=place,
-                progress=progress,
-                **asked,
-            )
-        array = None
+        default = default_array(levels) if array is None else None
+        plan, array = request.solved(context, what, default), None
     step = evaluation.simulate(plan, array, other_array=other_array, **run)
     if trace is not None:
         write_whole(trace, json.dumps(step.trace, allow_nan=False) + "\n")

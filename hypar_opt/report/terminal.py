@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from hypar_opt.plan import Plan
     from hypar_opt.simulator.result import LayerTime, StepResult
 
-_GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
+GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
 _ASCII_GLYPHS = {Parallelism.DATA: "-", Parallelism.MODEL: "M", Parallelism.OUTPUT: "O"}
 _STYLE = {Parallelism.DATA: "cyan", Parallelism.MODEL: "yellow", Parallelism.OUTPUT: "magenta"}
 _KINDS = {"time": "time", "energy": "energy"}
-_LOCAL = {"time": "compute", "energy": "compute, local memory"}
-_ENERGY = {
+LOCAL = {"time": "compute", "energy": "compute, local memory"}
+ENERGY = {
     "macs": "multiply-accumulates",
     "sram": "SRAM",
     "dram": "local DRAM",
     "remote": "words between accelerators",
     "hops": "links",
 }
-_PARTS = {"femto": 1e15, "pico": 1e12, "nano": 1e9, "micro": 1e6, "milli": 1e3, "": 1.0}
+_PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _NARROWEST, _PIPE_WIDTH = 60, 100
 
 
@@ -164,7 +165,7 @@ def step_view(
     energy = _table("energy", "", right=(1,))
     for name, joules in vars(step.energy).items():
         if joules:
-            energy.add_row(_ENERGY[name], scaled(joules, "J"))
+            energy.add_row(ENERGY[name], scaled(joules, "J"))
     energy.add_section()
     energy.add_row("total", scaled(step.energy.total, "J"))
     tables = [phases, layers, *([levels] if step.levels else []), energy]
@@ -174,9 +175,11 @@ def step_view(
 
 
 def _out_of_step(step: StepResult) -> list[str]:
-    if step.closed_form is None or abs(step.closed_form - step.seconds) <= 1e-9 * step.seconds:
+    if abs(step.closed_form - step.seconds) <= 1e-9 * step.seconds:
         return []
-    return [f"Added up as if all accelerators kept step: {scaled(step.closed_form, 's')}."]
+    return [
+        f"Added up, in step, between pairs, nothing overlapping: {scaled(step.closed_form, 's')}."
+    ]
 
 
 def _place(plan: Plan) -> Callable[[LayerTime], int]:
@@ -230,11 +233,16 @@ def comparison_view(
         ratios = (ratio(mean["speedup"]), ratio(mean["energy_efficiency"]))
         label = "geometric mean" if place == 0 else ""
         table.add_row(label, "", "", plan, *cells, *ratios)
-    found = console()  # neither a name nor a number with its unit is to be broken
-    table.min_width = found.measure(table, options=found.options.update(width=10_000)).maximum
     note = Text(f"Plans and bytes by the reading {reading}; ratios over Data Parallelism.")
     note.stylize("dim")
-    return Group(table, note)
+    return Group(unbroken(table), note)
+
+
+def unbroken(table: Table) -> Table:
+    """Return a table whose names, and numbers with their units, are not broken."""
+    found = console()
+    table.min_width = found.measure(table, options=found.options.update(width=10_000)).maximum
+    return table
 
 
 def accelerators(levels: int) -> str:
@@ -278,7 +286,7 @@ def dimensions(shape: Iterable[int]) -> str:
 
 
 def _glyphs() -> dict[Parallelism, str]:
-    return _ASCII_GLYPHS if console().options.ascii_only else _GLYPHS
+    return _ASCII_GLYPHS if console().options.ascii_only else GLYPHS
 
 
 def _title(plan: Plan) -> str:
@@ -317,7 +325,7 @@ def _grid(plan: Plan, glyphs: dict[Parallelism, str]) -> Table:
     grid.add_section()
     if cost.communication is not None:
         local = cost.total - sum(cost.communication)
-        grid.add_row(_LOCAL.get(cost.kind, "local"), *blanks, amount(local, cost.unit))
+        grid.add_row(LOCAL.get(cost.kind, "local"), *blanks, amount(local, cost.unit))
     grid.add_row("total", *blanks, amount(cost.total, cost.unit))
     return grid
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,20 +59,11 @@ def simulate(
     HyparError
         If a name is unknown, or the profile does not fit.
     """
-    tasks = program(
-        plan,
-        shapes,
-        array,
-        collective=collective,
-        overlap=overlap,
-        profile=profile,
-        input_sizes=input_sizes,
-    )
+    programmed = partial(program, plan, shapes, array, profile=profile, input_sizes=input_sizes)
+    tasks = programmed(collective=collective, overlap=overlap)
+    in_pairs = programmed(collective="pairwise")
     done = run(tasks, array.wires, record=trace)
     counts, phases = final_counts(plan, shapes), phases_of(plan)
-    in_step = not any(
-        isinstance(task, Exchange) and (task.ring or task.background) for task in tasks
-    )
     needed = memory_load(
         shapes,
         counts,
@@ -83,7 +75,7 @@ def simulate(
     words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
     return StepResult(
         seconds=done.seconds,
-        closed_form=added_up(tasks, array.wires) if in_step else None,
+        closed_form=added_up(in_pairs, array.wires),
         layers=_layers(tasks, done),
         levels=_levels(tasks, done),
         links=_links(done, array.wires),
@@ -110,7 +102,7 @@ def added_up(tasks: Sequence[Task], wires: Wires) -> float:
     """Return the seconds of tasks that all accelerators begin together, one after the other.
 
     An exchange between pairs then takes the latency of a message and its bytes over what the
-    topology gives its level. Rings and background exchanges are not known here.
+    topology gives its level. Rings are not known here.
     """
     splits = [wires.split(bit) for bit in range(wires.levels)]
     latencies = [float(split.latency) for split in splits]

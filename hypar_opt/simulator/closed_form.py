@@ -108,7 +108,7 @@ class ClosedForm:
             index[:] = code
             out += table.take(index, out=found, mode="wrap")  # "raise" would copy
 
-    def of_all(self, states: Sequence[Sequence[int]] | None = None) -> Seconds:
+    def of_all(self, states: Sequence[Sequence[int] | NDArray[np.intp]] | None = None) -> Seconds:
         """Return the seconds of every combination of the layers' states, one axis a layer.
 
         Parameters

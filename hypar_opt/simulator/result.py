@@ -63,8 +63,8 @@ class StepResult:
     seconds
         From the first task to the last.
     closed_form
-        The same added up as if all accelerators kept step; None for rings and overlap,
-        which it does not know.
+        What the cost of time charges: sums between pairs, nothing overlapping, added up as if
+        all accelerators kept step. Where they do, and the run is of that kind, it is ``seconds``.
     layers
         In the order of the step; they add up to ``seconds``.
     levels
@@ -84,7 +84,7 @@ class StepResult:
     """
 
     seconds: float
-    closed_form: float | None
+    closed_form: float
     layers: tuple[LayerTime, ...]
     levels: tuple[LevelTraffic, ...]
     links: tuple[LinkTraffic, ...]

@@ -62,21 +62,19 @@ def read_spec(path: str | Path) -> list[Case]:
 
     def each(key: str, texts: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
         found: list[Found] = []
-        for place, text in enumerate(texts):
+        for place, listed in enumerate(texts):
             where = f"{key}[{place}]"
-            try:
-                one = find(text)
-            except HyparError as error:
-                raise InputError(str(error), where=where, file=file) from None
-            if one in found:
-                raise InputError(f"{text!r} is there twice", where=where, file=file)
-            found.append(one)
+            for text in models.names() if (key, listed) == ("networks", "all") else [listed]:
+                try:
+                    one = find(text)
+                except HyparError as error:
+                    raise InputError(str(error), where=where, file=file) from None
+                if one in found:
+                    raise InputError(f"{text!r} is there twice", where=where, file=file)
+                found.append(one)
         return found
 
-    names = [
-        name for text in spec.networks for name in (models.names() if text == "all" else [text])
-    ]
-    networks = each("networks", names, lambda text: _network(text, folder))
+    networks = each("networks", spec.networks, lambda text: _network(text, folder))
     each("batches", list(map(str, spec.batches)), str)
     each("levels", list(map(str, spec.levels or ())), str)
     found = each("arrays", *_arrays(spec, folder))

@@ -149,17 +149,23 @@ def test_where_accelerators_fall_out_of_step_both_times_are_told() -> None:
     """Those that are early meet the stragglers of another level on the links."""
     plan = plan_on(one_layer(1, 1), array(UNEVEN[0]), [["data"]] * 3, batch=1)
     step = run(plan)
-    assert step.closed_form is not None
     assert step.seconds > 1.1 * step.closed_form
     assert step.document()["closed_form_seconds"] == step.closed_form
 
 
 @given(plan=plans(IN_STEP))
 def test_overlap_is_never_slower_and_never_beats_the_critical_path(plan: ho.Plan) -> None:
+    """A gradient's sum waits for its compute, and for the sums that were handed over before it."""
     none, overlapped = run(plan), run(plan, overlap="gradient")
-    gradients = sum(each.communication for each in none.layers if each.phase == "gradient")
     assert overlapped.seconds <= none.seconds * (1 + 1e-9)
-    assert overlapped.seconds >= (none.seconds - gradients) * (1 - 1e-9)
+    foreground, background = 0.0, 0.0
+    for each in none.layers:  # in the order of the step
+        foreground += each.compute
+        if each.phase == "gradient":
+            background = max(background, foreground) + each.communication
+        else:
+            foreground += each.communication
+    assert overlapped.seconds >= max(foreground, background) * (1 - 1e-9)
     assert [each.bytes for each in overlapped.levels] == pytest.approx(
         [each.bytes for each in none.levels]
     )

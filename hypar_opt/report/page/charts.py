@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 NAMES = {"plan": "This plan", **BASELINES}
 PLANS = {"plan": "#14937f", "trick": "#8b8f99", "data": "#3d85c6", "model": "#df8a20"}
 PHASES = {"forward": "#5a8fd6", "gradient": "#c9649b", "backward": "#7da83f"}
-ENERGY = {
-    "macs": ("multiply-accumulates", "#5a8fd6"),
-    "sram": ("SRAM", "#2aa198"),
-    "dram": ("local DRAM", "#7da83f"),
-    "remote": ("words between accelerators", "#c9649b"),
-    "hops": ("links", "#df8a20"),
+PARTS = {
+    "macs": "#5a8fd6",
+    "sram": "#2aa198",
+    "dram": "#7da83f",
+    "remote": "#c9649b",
+    "hops": "#df8a20",
 }
 _COMPUTE, _COMMUNICATION = "#4f7fb8", "#d0783c"
 PALE = 0.42
@@ -55,11 +55,12 @@ def by_level(steps: dict[str, StepResult]) -> Chart:
     moved = {name: [each.bytes for each in step.levels] for name, step in steps.items()}
     seen = [each for row in moved.values() for each in row if each]
     far = bool(seen) and max(seen) > 40 * min(seen)
+    unit, size = _byte_unit(max(seen, default=1.0))
     traces = [
         go.Bar(
             name=NAMES[name],
             x=levels,
-            y=[each or None for each in row] if far else row,
+            y=[each / size if each or not far else None for each in row],
             marker_color=PLANS[name],
             hovertext=[
                 f"{NAMES[name]}, {h}: {readable_bytes(n)}" for h, n in zip(levels, row, strict=True)
@@ -68,10 +69,7 @@ def by_level(steps: dict[str, StepResult]) -> Chart:
         )
         for name, row in moved.items()
     ]
-    unit, size = _byte_unit(max(seen, default=1.0))
     axis = {"type": "log", "dtick": 1} if far else {"rangemode": "tozero"}
-    for trace in traces:
-        trace.y = [None if each is None else each / size for each in trace.y]
     figure = figure_of(traces, 320, barmode="group", bargap=0.28, bargroupgap=0.06)
     figure.update_xaxes(showgrid=False)
     figure.update_yaxes(title=unit + (", log scale" if far else ""), **axis)
@@ -190,7 +188,8 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
 
     size, unit = parts_of(max(step.energy.total for step in steps.values()), "J")
     traces = []
-    for part, (what, colour) in ENERGY.items():
+    for part, colour in PARTS.items():
+        what = terminal.ENERGY[part]
         joules = [getattr(step.energy, part) for step in steps.values()]
         if not any(joules):
             continue
@@ -202,7 +201,7 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
                 y=list(range(len(steps))),
                 marker_color=colour,
                 hovertext=[
-                    f"{NAMES[name]}, {what}: {_joules(each)}"
+                    f"{NAMES[name]}, {what}: {joules_of(each)}"
                     for name, each in zip(steps, joules, strict=True)
                 ],
                 hoverinfo="text",
@@ -210,12 +209,12 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
         )
     figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
     totals = {name: step.energy.total / size for name, step in steps.items()}
-    _plan_axes(figure, unit, totals, _joules, size)
+    _plan_axes(figure, unit, totals, joules_of, size)
     rows = [
         (
             NAMES[name],
-            _joules(step.energy.total),
-            *(_joules(getattr(step.energy, part)) for part in ENERGY),
+            joules_of(step.energy.total),
+            *(joules_of(getattr(step.energy, part)) for part in PARTS),
         )
         for name, step in steps.items()
     ]
@@ -224,7 +223,7 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
         "by-energy",
         "Energy by part",
         "Joules of one step, over all accelerators.",
-        ("plan", "total", *(what for what, _ in ENERGY.values())),
+        ("plan", "total", *(terminal.ENERGY[part] for part in PARTS)),
         rows,
     )
 
@@ -307,7 +306,7 @@ def seconds_of(value: float) -> str:
     return terminal.scaled(value, "s").replace(" u", " µ")
 
 
-def _joules(value: float) -> str:
+def joules_of(value: float) -> str:
     return terminal.scaled(value, "J").replace(" u", " µ")
 
 

@@ -30,10 +30,10 @@ def links(array: Array, step: StepResult) -> Chart:
     slowest = min((link.bytes_per_second for link in wires.links), default=1)
     strokes: dict[tuple[int, float], list[Any]] = {}
     for link, each, load in zip(wires.links, drawing.strokes, share, strict=True):
-        times = float(link.bytes_per_second / slowest)
-        width = 2.0 + 1.2 * min(max(times.as_integer_ratio()[0].bit_length() - 1, 0), 5)
+        times = link.bytes_per_second / slowest
+        width = 2.0 + 1.2 * min(int(times).bit_length() - 1, 5)
         shade = min(int(load / most * _SHADES), _SHADES - 1)
-        strokes.setdefault((shade, width if times >= 2 else 2.0), []).extend(each)
+        strokes.setdefault((shade, width), []).extend(each)
     traces = [
         go.Scatter(
             mode="lines",

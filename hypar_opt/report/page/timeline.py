@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
 from hypar_opt.report.page.charts import (
@@ -17,6 +17,7 @@ from hypar_opt.report.page.charts import (
     seconds_of,
     short,
 )
+from hypar_opt.simulator.trace import ACCELERATORS, LINKS
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import LinkTraffic, StepResult
@@ -98,7 +99,7 @@ def timeline(step: StepResult) -> Chart:
     figure.update_xaxes(title=unit, range=[0, step.seconds / size], fixedrange=False)
     rows = [
         (
-            label.replace("<br>", ", "),
+            unescape(label.replace("<br>", ", ")),
             f"{sum(s.seconds for s in spans[track] if not s.exchange) / step.seconds:.0%}",
             f"{sum(s.seconds for s in spans[track] if s.exchange) / step.seconds:.0%}",
         )
@@ -154,10 +155,10 @@ def _tracks(
     pixel: float,
 ) -> list[tuple[tuple[int, int], str]]:
     """Choose accelerators across the array and the busiest links, as many as stay legible."""
-    accelerators = [track for track, name in names.items() if name.startswith("accelerator ")]
+    accelerators = [track for track in names if track[0] == ACCELERATORS]
     alike: dict[tuple[tuple[str, int, int], ...], list[tuple[int, int]]] = {}
     for track in accelerators:
-        if not names[track].endswith(" gradients"):
+        if track[1] % 2 == 0:  # the odd ones are its gradients
             seen = tuple(
                 (span.name, round(span.start / pixel), round(span.seconds / pixel))
                 for span in spans[track]
@@ -165,14 +166,14 @@ def _tracks(
             alike.setdefault(seen, []).append(track)
     own = [group[0] for group in alike.values()]
     times = {group[0]: len(group) for group in alike.values()}
-    by_link = {name: track for track, name in names.items() if track not in accelerators}
+    by_link = {name: track for track, name in names.items() if track[0] == LINKS}
     for number in range(_TRACKS, 0, -1):
         some = [own[place * len(own) // number] for place in range(min(number, len(own)))]
         chosen = []
         for track in dict.fromkeys(some):
             chosen.append((track, names[track] + _of(times[track])))
             aside = track[0], track[1] + 1
-            if aside in names and names[aside].startswith("accelerator "):
+            if aside in names:
                 chosen.append((aside, "its<br>gradients"))
         for link, number_alike in busiest[:number]:
             chosen.append((by_link[link.link], f"link {escape(link.link)}{_of(number_alike)}"))

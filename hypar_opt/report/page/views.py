@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.advice import readable_bytes
-from hypar_opt.parallelism import Parallelism
 from hypar_opt.report import terminal
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents, Option, amount
@@ -15,8 +14,6 @@ from hypar_opt.report.page.timeline import timeline
 if TYPE_CHECKING:
     from hypar_opt.plan import Plan
 
-GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
-_LOCAL = {"time": "compute", "energy": "compute, local memory"}
 _SCOPE = {"level": "each level optimal", "joint": "optimal over all levels"}
 _CHARGED = {"bytes": "communication", "time": "time", "energy": "energy"}
 
@@ -40,7 +37,6 @@ def of(contents: Contents) -> dict[str, Any]:
         "facts": _facts(contents),
         "grid": _grid(contents),
         "note": contents.note,
-        "regretted": contents.regretted,
         "charts": drawn,
         "untraced": step.trace is None,
         "memory": {
@@ -92,7 +88,11 @@ def _figures(contents: Contents) -> list[tuple[str, str, str]]:
     moved = sum(each.bytes for each in step.levels)
     data_moved = sum(each.bytes for each in data.levels)
     return [
-        ("step", _unit(step.seconds, "s"), _times(data.seconds, step.seconds, "faster", "slower")),
+        (
+            "step",
+            charts.seconds_of(step.seconds),
+            _times(data.seconds, step.seconds, "faster", "slower"),
+        ),
         (
             "exchanged",
             readable_bytes(moved),
@@ -100,7 +100,7 @@ def _figures(contents: Contents) -> list[tuple[str, str, str]]:
         ),
         (
             "energy",
-            _unit(step.energy.total, "J"),
+            charts.joules_of(step.energy.total),
             _times(data.energy.total, step.energy.total, "less energy", "more energy"),
         ),
     ]
@@ -116,10 +116,6 @@ def _times(data: float, own: float, better: str, worse: str) -> str:
         return f"{terminal.ratio(data / own)}× {better} than Data Parallelism"
     times = f"{terminal.ratio(own / data)}× " if data else ""
     return f"{times}{worse} than Data Parallelism"
-
-
-def _unit(value: float, symbol: str) -> str:
-    return terminal.scaled(value, symbol).replace(" u", " µ")
 
 
 def _facts(contents: Contents) -> list[tuple[str, str]]:
@@ -192,7 +188,7 @@ def _grid(contents: Contents) -> dict[str, Any]:
                     "layer": layer,
                     "level": f"H{level}",
                     "choice": str(taken.choice),
-                    "glyph": GLYPHS[taken.choice],
+                    "glyph": terminal.GLYPHS[taken.choice],
                     "tied": tied and contents.regretted,
                     "options": [_option(option, plan, contents.regretted) for option in options],
                 }
@@ -201,14 +197,14 @@ def _grid(contents: Contents) -> dict[str, Any]:
     local = None
     if cost.communication is not None:
         over = cost.total - sum(cost.communication)
-        local = (_LOCAL.get(cost.kind, "local"), amount(over, cost.unit))
+        local = (terminal.LOCAL.get(cost.kind, "local"), amount(over, cost.unit))
     return {
         "layers": plan.layers,
         "levels": levels,
         "heading": _CHARGED.get(cost.kind, cost.kind),
         "local": local,
         "total": amount(cost.total, cost.unit),
-        "legend": [(str(choice), GLYPHS[choice]) for choice in plan.choices],
+        "legend": [(str(choice), terminal.GLYPHS[choice]) for choice in plan.choices],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
 
@@ -233,7 +229,7 @@ def _option(option: Option, plan: Plan, regretted: bool) -> dict[str, Any]:
         extra = sign + _unbroken(amount(option.extra, unit)) + share.replace("-", "−")
     return {
         "choice": str(option.choice),
-        "glyph": GLYPHS[option.choice],
+        "glyph": terminal.GLYPHS[option.choice],
         "taken": option.taken,
         "layer": _unbroken(amount(float(option.layer), unit)),
         "neighbours": _unbroken(amount(float(option.neighbours), unit)),
