@@ -77,6 +77,10 @@ def test_what_a_page_shows_is_what_happens(
                     env={k: v for k, v in os.environ.items() if k != "COLUMNS"}
                     | {"PYTHONPATH": str(tmp_path)},
                 )
+                # A page shows a refusal, its output's only line, on purpose.
+                refused = re.fullmatch("hypar-opt: (?!warning).*\n", expected)
+                assert (done.returncode != 0) == bool(refused), done.stdout
+                assert expected != "...\n", "something of the output should be shown"
                 if expected.endswith("...\n"):  # the rest is not shown
                     assert done.stdout.startswith(expected.removesuffix("...\n"))
                 else:
