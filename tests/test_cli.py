@@ -332,7 +332,7 @@ def test_output_never_replaces_the_network(
     file = chain(tmp_path, 2)
     before = file.read_text()
     assert run(["solve", str(file), "--output", str(file)]) == 2
-    assert "is the network's own file" in capsys.readouterr().err
+    assert "is read or written already" in capsys.readouterr().err
     assert file.read_text() == before
 
 

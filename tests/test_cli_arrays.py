@@ -149,7 +149,7 @@ def test_what_is_read_is_not_written_over(command: tuple[str, ...], tmp_path: Pa
     hypar("solve", "lenet-c", "--array", "hmc-htree-4", "--output", str(file))
     before = file.read_bytes()
     done = hypar(command[0], str(file), *command[1:], str(file))
-    assert done.stderr == f"hypar-opt: {file}: is read; write to another\n"
+    assert done.stderr == f"hypar-opt: {file}: is read or written already; write to another\n"
     assert (done.returncode, file.read_bytes()) == (2, before)
 
 
@@ -210,7 +210,9 @@ def test_solve_simulates_the_best_and_says_how_far_off_the_cost_was(capsys: Capt
     assert err.startswith("hypar-opt: of 9 plans simulated, the fastest takes ")
     assert "; it is the search's own; the first by bytes takes " in err
     assert run([*args, "--cost", "time"]) == 0
-    assert capsys.readouterr().err.endswith("; it is the first by time; the cost was right\n")
+    assert capsys.readouterr().err.endswith(
+        "; it is the first by time; the cost foretold as much\n"
+    )
     assert run(["solve", "lenet-c", "--simulate", "3"]) == 2
     assert capsys.readouterr().err == (
         "hypar-opt: --simulate needs an array: --array NAME|FILE (list arrays)\n"
@@ -388,3 +390,46 @@ def refused(args: list[str], complaint: str, capsys: Capture) -> None:
     assert out == ""
     assert err.startswith(f"hypar-opt: {complaint}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["solve", "lenet-c"],
+        ["simulate", "lenet-c"],
+        ["compare", "lenet-c", "sfc"],
+        ["explore", "lenet-c", "--free", "H1,H4"],
+        ["explore", "lenet-c", "--free", "conv1,fc1", "--objective", "seconds"],
+    ],
+    ids=lambda args: " ".join(args),
+)
+def test_a_command_draws_what_it_prints(args: list[str], tmp_path: Path, capsys: Capture) -> None:
+    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
+        picture = (tmp_path / "it").with_suffix(suffix)
+        assert run([*args, "--picture", str(picture)]) == 0
+        assert picture.read_bytes().startswith(magic)
+    capsys.readouterr()
+    assert run([*args, "--picture", str(tmp_path / "it.gif")]) == 2
+    assert "a picture is one of png, svg, pdf" in capsys.readouterr().err
+
+
+def test_a_picture_of_more_than_two_axes_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    picture = str(tmp_path / "it.png")
+    assert run(["explore", "lenet-c", "--free", "all", "--picture", picture]) == 2
+    assert capsys.readouterr().err == (
+        "hypar-opt: --picture draws two levels or two layers, as H1,H4; got 'all'\n"
+    )
+
+
+def test_exploring_time_on_an_array_of_rings_warns(capsys: Capture) -> None:
+    args = ["explore", "lenet-c", "--free", "H1", "--objective", "time"]
+    assert run([*args, "--array", "tpu-v4-4x4x4"]) == 0
+    assert "sums around rings" in capsys.readouterr().err
+    assert run([*args, "--array", "hmc-torus-16"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_one_file_is_not_written_twice(tmp_path: Path, capsys: Capture) -> None:
+    file = str(tmp_path / "x.json")
+    assert run(["solve", "sfc", "--output", file, "--certificate", file]) == 2
+    assert "is read or written already" in capsys.readouterr().err

@@ -6,13 +6,23 @@ import csv
 import io
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hypar_opt.cli import options, output, request
 from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.comparison import Row
+
+PLANS = {
+    "model": "Model Parallelism",
+    "trick": "the Trick",
+    "hypar": "HyPar",
+    "joint": "joint optimum",
+}
 
 EPILOG = (
     "Examples: [bold]hypar-opt compare all --reading figures[/bold];"
@@ -58,12 +68,14 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    element_bytes: options.ELEMENT_BYTES = 4,
     collective: options.COLLECTIVE = None,
     overlap: options.OVERLAP = "none",
     csv_file: Annotated[
         Path | None,
         typer.Option("--csv", metavar="FILE", help="Write the rows there.", show_default=False),
     ] = None,
+    picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar and the joint optimum."""
@@ -71,7 +83,9 @@ def compare(
     from hypar_opt.documents import write_whole
     from hypar_opt.hardware.array import find_array
 
-    request.check_output(csv_file, *networks, *([] if array is None else array.split(",")))
+    read = [*networks, *([] if array is None else array.split(","))]
+    request.check_output(csv_file, *read)
+    request.check_picture(picture, *read, csv_file)
     named = [name for each in networks for name in (models.names() if each == "all" else [each])]
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     if array is None:
@@ -92,6 +106,7 @@ def compare(
             progress=progress,
             run={"collective": collective, "overlap": overlap},
             reading=reading,
+            element_bytes=element_bytes,
         )
     means = comparison.geometric_means(rows)
     if csv_file is not None:
@@ -100,9 +115,35 @@ def compare(
         writer.writerow(field.name for field in fields(comparison.Row))
         writer.writerows(vars(row).values() for row in rows)
         write_whole(csv_file, text.getvalue())
+    if picture is not None:
+        _draw(rows, picture)
     if as_json:
         output.print_json({"rows": [vars(row) for row in rows], "gmean": means})
         return
     from hypar_opt.report import terminal
 
     output.print_view(terminal.comparison_view(rows, means, reading))
+
+
+def _draw(rows: list[Row], picture: Path) -> None:
+    """Draw the speed-up of each plan over Data Parallelism, a group of bars a case."""
+    from hypar_opt.report import pictures
+
+    several = {key: len({getattr(row, key) for row in rows}) > 1 for key in ("batch", "array")}
+    series: dict[str, list[float | None]] = {}
+    groups: dict[str, None] = {}
+    for row in rows:
+        parts = [row.network]
+        parts += [f"batch {row.batch}"] if several["batch"] else []
+        parts += [row.array] if several["array"] else []
+        groups["\n".join(parts)] = None
+        if row.plan != "data":
+            series.setdefault(PLANS[row.plan], []).append(row.speedup)
+    drawn = pictures.bars(
+        list(groups),
+        series,
+        ylabel="times Data Parallelism",
+        title="performance over Data Parallelism",
+        baseline=1.0,
+    )
+    pictures.save(drawn, picture)

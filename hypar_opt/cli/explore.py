@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hypar_opt.cli import options, output, request
 from hypar_opt.cli.show import is_plan
+from hypar_opt.cli.simulate import default_array
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.exploration import Exploration
 
 EPILOG = (
     "Examples: [bold]hypar-opt explore lenet-c --free all[/bold];"
     " [bold]hypar-opt explore vgg-a --free conv5_2,fc1 --objective time --array hmc-htree-16[/bold]"
 )
 EXPLORING = "What is explored"
+ALIASES = {"seconds": "time", "joules": "energy"}
+"""Objectives by their unit."""
 
 
 def _complete_objectives(incomplete: str) -> list[str]:
@@ -45,7 +52,8 @@ def explore(
     objective: Annotated[
         str,
         typer.Option(
-            help="What is counted of each plan: bytes; time or energy, of an array.",
+            help="What is counted of each plan: bytes; time (seconds, in closed form) or energy"
+            " (joules), of an array.",
             autocompletion=_complete_objectives,
             rich_help_panel=EXPLORING,
         ),
@@ -90,20 +98,38 @@ def explore(
     threads: options.THREADS = None,
     seed: options.SEED = None,
     hint: options.HINT = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw it, where two levels or two layers are free: .png, .svg or .pdf.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
-    from hypar_opt import exploration
+    from hypar_opt import advice, exploration
     from hypar_opt.documents import write_whole
+    from hypar_opt.hardware.array import find_array
 
+    objective = ALIASES.get(objective, objective)
     request.check_output(csv_file, what, array)
+    request.check_picture(picture, what, array, csv_file)
     if is_plan(what):
         plan = request.read_plan(context, what)
         if plan.array is not None:
             request.refuse_what_a_plan_fixes(context, "array")
     else:
-        plan, array = request.solved(context, what), None
+        default = default_array(levels) if objective != "bytes" and array is None else None
+        plan, array = request.solved(context, what, default), None
     found = exploration.explore(plan, free, objective=objective, array=array)
+    if objective == "time":
+        own = plan.array.description if plan.array else find_array(str(array))
+        for sentence in advice.of_rings(own):
+            output.warn(sentence)
+    if picture is not None:
+        _draw(found, picture)
     if csv_file is not None:
         write_whole(csv_file, found.csv())
     if as_json:
@@ -112,3 +138,24 @@ def explore(
     from hypar_opt.report.exploration import exploration_view
 
     output.print_view(exploration_view(found, relative=relative))
+
+
+def _draw(found: Exploration, picture: Path) -> None:
+    """Draw what is free on two axes, as Figures 9 and 10 do."""
+    from hypar_opt.report import pictures
+
+    parts = found.free.split(",")
+    if len(parts) != 2:
+        raise HyparError(f"--picture draws two levels or two layers, as H1,H4; got {found.free!r}")
+    rows, columns = parts
+    grid = found.grid(rows, columns)
+    drawn = pictures.surface(
+        found.data / grid.values,
+        grid.columns,
+        grid.rows,
+        xlabel=columns,
+        ylabel=rows,
+        name="times Data Parallelism",
+        title=f"{found.plan.network.name}, every choice at {rows} and {columns}",
+    )
+    pictures.save(drawn, picture)

@@ -286,6 +286,14 @@ EXPORT_MODEL = Annotated[
         show_default=False,
     ),
 ]
+PICTURE = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Draw it: .png, .svg or .pdf (needs matplotlib).",
+        show_default=False,
+    ),
+]
 JSON = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, for programs, and nothing else.")
 ]

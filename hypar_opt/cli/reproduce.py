@@ -43,18 +43,23 @@ def reproduce(
         Path | None,
         typer.Option("--figures", metavar="DIR", help="Draw them there.", show_default=False),
     ] = None,
+    formats: Annotated[
+        str, typer.Option("--format", metavar="F,...", help="Of the pictures: png, svg, pdf.")
+    ] = "png",
     as_json: options.JSON = False,
 ) -> None:
     """Show the paper's numbers beside ours; ends with 1 where one is no longer reproduced."""
     from hypar_opt import paper
 
-    with output.progress_bar("rows") as progress:
-        rows = paper.reproduce(figures or (), progress)
     if pictures is not None:
         from hypar_opt.report.pictures import draw_paper
 
+        draw_paper({}, pictures, formats=formats.split(","))  # refuses before the work
+    with output.progress_bar("rows") as progress:
+        rows = paper.reproduce(figures or (), progress)
+    if pictures is not None:
         with output.progress_bar("pictures"):
-            written = draw_paper(rows, pictures, formats=("png",))
+            written = draw_paper(rows, pictures, formats=formats.split(","))
         output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
     counts = paper.counts(rows)
     if as_json:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import output
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import typer
 
     from hypar_opt.plan import Plan
@@ -112,8 +111,18 @@ def check_output(path: Path | None, *read: str | Path | None) -> None:
     check_writable(path)
     for other in read:
         with suppress(OSError, ValueError):  # what is not there is not the same
-            if other is not None and path.samefile(other):
-                raise HyparError(f"{path}: is read; write to another")
+            if other is not None and (path == Path(other) or path.samefile(other)):
+                raise HyparError(f"{path}: is read or written already; write to another")
+
+
+def check_picture(path: Path | None, *read: str | Path | None) -> None:
+    """Refuse, before the work, a picture that could not be written or drawn."""
+    if path is None:
+        return
+    from hypar_opt.report.pictures.canvas import checked_format
+
+    check_output(path, *read)
+    checked_format(path.suffix, str(path))
 
 
 def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:

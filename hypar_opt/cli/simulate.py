@@ -86,6 +86,7 @@ def simulate(
             show_default=False,
         ),
     ] = None,
+    picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
     """Simulate a training step on an array: where its time and energy go."""
@@ -94,11 +95,12 @@ def simulate(
     from hypar_opt.hardware.profile import read_profile
 
     request.check_output(trace, what, profile, array)
+    request.check_picture(picture, what, profile, array, trace)
     run = {
         "collective": collective,
         "overlap": overlap,
         "profile": None if profile is None else read_profile(profile),
-        "trace": trace is not None,
+        "trace": trace is not None or picture is not None,
     }
     if is_plan(what):
         plan = request.read_plan(context, what)
@@ -110,6 +112,11 @@ def simulate(
     step = evaluation.simulate(plan, array, other_array=other_array, **run)
     if trace is not None:
         write_whole(trace, json.dumps(step.trace, allow_nan=False) + "\n")
+    if picture is not None and step.trace is not None:
+        from hypar_opt.report import pictures
+
+        title = f"{plan.network.name} on {_simulated_on(plan, array).name}, a step in time"
+        pictures.save(pictures.timeline(step.trace, title=title), picture)
     if step.memory > step.capacity:
         output.warn(
             f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"

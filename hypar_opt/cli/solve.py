@@ -83,14 +83,17 @@ def solve(
         Path | None,
         typer.Option("--output", help="Write the plan to this file.", show_default=False),
     ] = None,
+    picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
     """Find a plan: each layer's parallelism at each level, and what it communicates."""
     from hypar_opt import pipeline
     from hypar_opt.plan import write_plan
 
-    for path in (plan_file, certificate):
-        _check_output(path, network)
+    read = (network, array, warm_start)
+    request.check_output(plan_file, *read)
+    request.check_output(certificate, *read, plan_file)
+    request.check_picture(picture, *read, plan_file, certificate)
     asked = request.problem(context)
     settings = request.solver_options(context)
     start = None if warm_start is None else pipeline.read_plan(warm_start)
@@ -109,6 +112,10 @@ def solve(
         plan = _fastest(plan, simulate)
     if plan_file is not None:
         write_plan(plan, plan_file)
+    if picture is not None:
+        from hypar_opt.report import pictures
+
+        pictures.save(pictures.plan_dots(plan), picture)
     print_plan(plan, regret=regret, best=best, as_json=as_json)
     if certificate is not None:  # last: it may be refused, and the plan stands all the same
         from hypar_opt.certificate import certify, write_certificate
@@ -166,17 +173,7 @@ def _fastest(plan: Plan, number: int) -> Plan:
     if plan.cost.kind == "time":
         charged = preferred.plan.cost.total / evaluation.per_second(preferred.plan)
         off = charged / preferred.seconds - 1
-        sentence += f"; the cost was {off:+.2%} off" if abs(off) >= 5e-5 else "; the cost was right"
+        amount = f"{abs(off):.2%} {'less' if off < 0 else 'more'}"
+        sentence += "; the cost foretold " + (amount if abs(off) >= 5e-5 else "as much")
     output.note(sentence)
     return fastest.plan
-
-
-def _check_output(path: Path | None, network: str) -> None:
-    """Refuse, before the work, a file that could not or should not be written."""
-    from hypar_opt.documents import check_writable
-
-    if path is None:
-        return
-    check_writable(path)
-    if path.exists() and Path(network).exists() and path.samefile(network):
-        raise HyparError(f"{path}: is the network's own file; write to another")

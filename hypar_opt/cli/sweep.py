@@ -21,8 +21,8 @@ def sweep(
         str,
         typer.Argument(
             metavar="SPEC",
-            help="A sweep file: TOML, lists of networks, batches, levels, arrays, solvers,"
-            " overlap and readings.",
+            help="A sweep file: TOML, lists of networks, batches, element_bytes, levels,"
+            " arrays, costs, solvers, overlap and readings.",
             show_default=False,
         ),
     ],
@@ -41,7 +41,7 @@ def sweep(
         int | None,
         typer.Option(
             metavar="N",
-            help="Processes of this machine; one a core unless given.",
+            help="Processes of this machine; one a core it may use unless given.",
             rich_help_panel=RUNNING,
             show_default=False,
         ),

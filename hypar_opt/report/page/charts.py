@@ -82,7 +82,7 @@ def by_level(steps: dict[str, StepResult]) -> Chart:
         figure,
         "by-level",
         "Communication by level",
-        "Bytes that all groups of a level exchange in one step, as it runs; H1 is the topmost.",
+        "Bytes that all groups of a level exchange in one step, by the reading; H1 is the topmost.",
         ("level", *(NAMES[name] for name in steps)),
         rows,
     )
