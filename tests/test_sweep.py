@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,16 +15,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.pipeline import problem_of, shapes_of
 from hypar_opt.sweep import journal_of, sweep
 from hypar_opt.sweep.case import Row
 from hypar_opt.sweep.case import run as run_case
+from hypar_opt.sweep.journal import Journal
+from hypar_opt.sweep.run import _cores as cores
 from hypar_opt.sweep.spec import read_spec
+from hypar_opt.verify import price
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -106,6 +112,59 @@ def test_each_row_is_what_simulating_its_case_says(tmp_path: Path) -> None:
         assert float(row["joules"]) == step.energy.total
         assert int(row["bytes"]) == plan.cost.total
         assert (row["status"], row["reason"]) == (plan.solver.status, "")
+
+
+def test_plans_for_time_and_of_half_the_element(tmp_path: Path) -> None:
+    text = """
+    networks = ["lenet-c"]
+    element_bytes = [4, 2]
+    arrays = ["hmc-torus-4"]
+    costs = ["bytes", "time", "energy"]
+    solvers = ["dp", "dp levelwise"]
+    readings = ["figures"]
+    """
+    rows = sweep(spec_of(tmp_path, text), tmp_path / "t.csv", workers=1).rows
+    assert [(row.element_bytes, row.cost, row.search) for row in rows[:6]] == [
+        (4, "bytes", "levelwise"),
+        (4, "bytes", "levelwise"),
+        (4, "time", "joint"),
+        (4, "time", "levelwise"),
+        (4, "energy", "joint"),
+        (4, "energy", "levelwise"),
+    ]
+    assert len(rows) == 12
+    for row in rows:
+        plan = ho.solve(
+            "lenet-c",
+            array="hmc-torus-4",
+            reading="figures",
+            element_bytes=row.element_bytes,
+            cost=row.cost,
+            search=row.search,
+        )
+        assert row.seconds == ho.simulate(plan).seconds
+        moved = problem_of(**{**dict(plan.problem), "cost": "bytes"})
+        assert (
+            row.bytes == price(shapes_of(ho.load("lenet-c"), 256), moved, plan.assignments()).total
+        )
+    assert [(row.bytes or 0) / 2 for row in rows[:2]] == [row.bytes for row in rows[6:8]]
+    assert [row.search for row in rows].count("joint") == 4
+
+
+def test_all_networks_may_be_asked_for_by_text_or_in_a_list(tmp_path: Path) -> None:
+    by_text, listed = (
+        read_spec(spec_of(tmp_path, f"networks = {asked}")) for asked in ('"all"', '["all"]')
+    )
+    assert by_text == listed
+    assert len(listed) == len(ho.models.names())
+
+
+def test_one_worker_for_each_core_that_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5}, raising=False)
+    assert cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert cores() == 7
 
 
 def test_cores_give_the_table_of_one_process(tmp_path: Path) -> None:
@@ -256,10 +315,22 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
         ('["lenet-c", "sfc"]', "[]", "networks: should have at least one entry, got []"),
         ("networks", "network", "unknown key 'network'; known: schema, networks"),
         ("sweep/1", "sweep/2", "schema: 'hypar-opt/sweep/2' is newer than this version"),
-        ("schema", "# schema", "missing key 'schema'"),
         ("[32, 256]", "[0]", "batches[0]: should be greater than or equal to 1, got 0"),
         ("[32, 256]", '["32"]', 'batches[0]: should be a whole number, got "32"'),
         ("[32, 256]", "[32, 32]", "batches[1]: '32' is there twice"),
+        (
+            "levels = [2]",
+            "element_bytes = [4, 3]",
+            "element_bytes[1]: unknown element size '3': known: 1, 2, 4, 8",
+        ),
+        (
+            "levels = [2]",
+            "element_bytes = [4.0]",
+            "element_bytes[0]: should be a whole number, got 4.0",
+        ),
+        ("levels = [2]", "element_bytes = [2, 2]", "element_bytes[1]: '2' is there twice"),
+        ("levels = [2]", 'costs = ["tim"]', "costs[0]: unknown cost 'tim': did you mean time?"),
+        ('["lenet-c", "sfc"]', '"sfc"', 'networks: should be an array, got "sfc"'),
         ("[2]", "[7]", "levels[0]: should be less than or equal to 6, got 7"),
         (
             "levels = [2]",
@@ -269,7 +340,7 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
         ("levels = [2]", 'arrays = ["hmc"]', "arrays[0]: unknown array 'hmc'"),
         ('"data"', '"dq"', "solvers[0]: unknown solver 'dq': did you mean dp?"),
         ('"data"', '"dp jointly"', "solvers[0]: unknown search 'jointly': did you mean joint?"),
-        ('"data"', '"dp levelwise"', "solvers[1]: 'dp' is there twice"),
+        ('"data"', '"dp"', "solvers[1]: 'dp' is there twice"),
         ('"data"', '"a b c"', "solvers[0]: should be a solver, or a solver and a search"),
         ('"data"', '""', "solvers[0]: should be a solver, or a solver and a search"),
         ('"none"', '"full"', "overlap[0]: unknown overlap 'full': known: none, gradient"),
@@ -336,7 +407,7 @@ def test_what_is_not_installed_is_named(
     monkeypatch.setattr("hypar_opt.sweep.table.find_spec", lambda name: None)
     assert run(["sweep", spec, "-o", "t.parquet"]) == 2
     assert capsys.readouterr().err == (
-        "hypar-opt: t.parquet: Parquet needs pyarrow: pip install pyarrow\n"
+        "hypar-opt: t.parquet: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'\n"
     )
 
 
@@ -352,6 +423,47 @@ def test_two_sweeps_do_not_share_a_journal(tmp_path: Path) -> None:
         until(lambda: lines_of(table))
         with pytest.raises(ho.HyparError, match="another sweep is at work on it"):
             sweep(spec, table)
+
+
+def test_a_journal_that_is_removed_before_it_is_locked_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another sweep that did nothing leaves just then."""
+    path, lock = tmp_path / "t.csv.journal", fcntl.flock
+    removed: list[IO[bytes]] = []
+
+    def flock(stream: IO[bytes], how: int) -> None:
+        if len(removed) < 2:  # once gone, once another file in its place
+            path.unlink()
+            if removed:
+                path.touch()
+            removed.append(stream)
+        lock(stream, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    row = run_case(read_spec(spec_of(tmp_path, SMALL))[0])
+    with Journal(path) as journal:
+        assert all(stream.closed for stream in removed)
+        journal.add("key", row)
+    assert len(removed) == 2
+    with Journal(path) as journal:
+        assert journal.rows == {"key": row}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError])
+def test_dasks_log_speaks_again_whatever_happens(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def client(*args: object, **options: object) -> None:
+        assert log.level > logging.CRITICAL
+        raise error
+
+    log = logging.getLogger("distributed.client")
+    monkeypatch.setattr("distributed.Client", client)
+    level = log.level
+    with pytest.raises(ho.HyparError if error is OSError else error):
+        sweep(spec_of(tmp_path, SMALL), tmp_path / "t.csv", scheduler="tcp://127.0.0.1:1")
+    assert log.level == level
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:

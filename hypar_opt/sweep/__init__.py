@@ -51,7 +51,7 @@ def sweep(
     output
         ``.csv``, or ``.parquet`` where pyarrow is installed. It is written whole, at the end.
     workers
-        Processes of this machine; one a core unless given.
+        Processes of this machine; one a core that it may use unless given.
     scheduler
         The address of a Dask scheduler, ``tcp://HOST:PORT``, in their place.
 

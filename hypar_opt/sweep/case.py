@@ -13,7 +13,9 @@ from hypar_opt.errors import HyparError
 from hypar_opt.evaluation import simulate
 from hypar_opt.hardware.array import Array
 from hypar_opt.network import Network
-from hypar_opt.pipeline import solve
+from hypar_opt.pipeline import shapes_of, solve
+from hypar_opt.plan import Plan
+from hypar_opt.verify import price
 from hypar_opt.version import __version__
 
 
@@ -24,8 +26,11 @@ class Case:
     network: str
     array: str
     batch: int
+    element_bytes: int
+    cost: str
     solver: str
-    search: str
+    search: str | None
+    """None for what `solve` takes for the cost."""
     overlap: str
     reading: str
     version: str = __version__
@@ -44,10 +49,13 @@ class Row(Document):
 
     network: Name
     batch: int
+    element_bytes: int
     levels: int
     array: Name
+    cost: str
+    """What the plan was found for."""
     solver: str
-    search: str
+    search: str | None
     reading: str
     overlap: str
     status: Literal["optimal", "feasible", "refused"]
@@ -81,8 +89,10 @@ def run(case: Case) -> Row:
     asked = {
         "network": network.name,
         "batch": case.batch,
+        "element_bytes": case.element_bytes,
         "levels": array.levels,
         "array": array.name,
+        "cost": case.cost,
         "solver": case.solver,
         "search": case.search,
         "reading": case.reading,
@@ -94,15 +104,18 @@ def run(case: Case) -> Row:
             solver=case.solver,
             search=case.search,
             batch=case.batch,
+            element_bytes=case.element_bytes,
             array=array,
+            cost=case.cost,
             reading=case.reading,
         )
         step = simulate(plan, overlap=case.overlap)
     except HyparError as error:
         return validate(Row, {**asked, "status": "refused", "reason": str(error)})
     found = {
+        "search": plan.solver.search,
         "status": plan.solver.status,
-        "bytes": plan.cost.total,
+        "bytes": _bytes(plan, network),
         "executed_bytes": plan.cost.executed_bytes,
         "seconds": step.seconds,
         "compute_seconds": step.compute,
@@ -111,6 +124,14 @@ def run(case: Case) -> Row:
         "memory_bytes": step.memory,
     }
     return validate(Row, asked | found)
+
+
+def _bytes(plan: Plan, network: Network) -> int | float:
+    """Return what a plan moves by its reading, whatever it was found for."""
+    if plan.cost.kind == "bytes":
+        return plan.cost.total
+    problem = plan.problem.model_copy(update={"cost": "bytes"})
+    return price(shapes_of(network, plan.batch), problem, plan.assignments()).total
 
 
 # Cases that follow one another mostly share these.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
@@ -41,20 +42,32 @@ class Journal:
 
     def __enter__(self) -> Self:
         file = str(self.path)
+        while not self._locked(file):
+            pass
         try:
-            self._stream: IO[bytes] = self.path.open("ab", buffering=0)
-        except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", file=file) from None
-        try:
-            try:
-                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError("another sweep is at work on it", file=file) from None
             self._read(file)
         except BaseException:
             self._stream.close()
             raise
         return self
+
+    def _locked(self, file: str) -> bool:
+        """Open and lock the file; False if another sweep removed it in between."""
+        try:
+            self._stream: IO[bytes] = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", file=file) from None
+        ours = False
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                ours = os.path.samestat(os.fstat(self._stream.fileno()), self.path.stat())
+        except OSError:
+            raise InputError("another sweep is at work on it", file=file) from None
+        finally:
+            if not ours:
+                self._stream.close()
+        return ours
 
     def _read(self, file: str) -> None:
         whole = 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
@@ -24,7 +26,7 @@ def here(
 
     With one worker they run in this process, in order.
     """
-    number = min(workers or os.cpu_count() or 1, len(cases))
+    number = min(workers or _cores(), len(cases))
     if number <= 1:
         yield from ((key, run(case)) for key, case in cases.items())
         return
@@ -52,6 +54,13 @@ def here(
             if process not in others:
                 process.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use: a container or taskset may leave it a few."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _end_with_parent() -> None:
@@ -90,38 +99,42 @@ def on_cluster(cases: dict[str, Case], scheduler: str) -> Generator[tuple[str, R
         raise HyparError(
             "--scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'"
         ) from None
-    import logging
     from concurrent.futures import CancelledError
 
     if not cases:
         return
-    log = logging.getLogger("distributed.client")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)  # what it would say of a lost cluster, we say in a line
-    try:
-        client = Client(scheduler, timeout=PATIENCE, set_as_default=False)
-    except OSError as error:
-        log.setLevel(level)
-        raise HyparError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
-    try:
+    with _silenced("distributed.client"):  # what it would say of a lost cluster, we say in a line
         try:
-            client.wait_for_workers(1, timeout=PATIENCE)
-        except TimeoutError:
-            problem = f"no worker has joined within {PATIENCE} s"
+            client = Client(scheduler, timeout=PATIENCE, set_as_default=False)
+        except OSError as error:
+            raise HyparError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
+        try:
+            with closing(client):
+                try:
+                    client.wait_for_workers(1, timeout=PATIENCE)
+                except TimeoutError:
+                    problem = f"no worker has joined within {PATIENCE} s"
+                    raise HyparError(f"--scheduler {scheduler}: {problem}") from None
+                # Nothing here holds on to a future that has ended: what a worker that dies later
+                # had of finished rows is not run again.
+                futures = client.map(_keyed, list(cases.items()), pure=False)
+                ended = as_completed(futures, loop=client.loop)
+                del futures
+                for future in ended:
+                    yield future.result()
+        except (OSError, CancelledError, KilledWorker) as error:
+            problem = f"was lost ({type(error).__name__}); run it again for the rest"
             raise HyparError(f"--scheduler {scheduler}: {problem}") from None
-        # Nothing here holds on to a future that has ended: what a worker that dies later had
-        # of finished rows is not run again.
-        futures = client.map(_keyed, list(cases.items()), pure=False)
-        ended = as_completed(futures, loop=client.loop)
-        del futures
-        for future in ended:
-            yield future.result()
-    except (OSError, CancelledError, KilledWorker) as error:
-        raise HyparError(
-            f"--scheduler {scheduler}: was lost ({type(error).__name__}); run it again for the rest"
-        ) from None
+
+
+@contextmanager
+def _silenced(name: str) -> Iterator[None]:
+    log = logging.getLogger(name)
+    level = log.level
+    try:
+        log.setLevel(logging.CRITICAL + 1)
+        yield
     finally:
-        client.close()
         log.setLevel(level)
 
 

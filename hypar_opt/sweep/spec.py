@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, Strict
 
 from hypar_opt import models
+from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.documents import Document, Size, exists, parse_toml, read_text, validate
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
@@ -18,6 +19,7 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, find_array
 from hypar_opt.partition import SEARCHES
 from hypar_opt.pipeline import find_network
+from hypar_opt.plan import ELEMENT_BYTES
 from hypar_opt.simulator.step import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.sweep.case import Case
@@ -26,6 +28,7 @@ SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 PAPERS_ARRAY = "hmc-htree-{}"
 
 Some = Annotated[tuple[str, ...], Field(min_length=1)]
+Networks = Annotated[Some, BeforeValidator(lambda value: (value,) if value == "all" else value)]
 Level = Annotated[int, Strict(), Field(ge=1, le=6)]
 Found = TypeVar("Found")
 
@@ -35,14 +38,17 @@ class Spec(Document):
 
     written_schema: ClassVar[str | None] = SCHEMA
 
-    schema_: Literal["hypar-opt/sweep/1"] = Field(alias="schema")
-    networks: Some
+    schema_: Literal["hypar-opt/sweep/1"] = Field(default=SCHEMA, alias="schema")
+    networks: Networks
     """Names of the zoo, ``all`` of them, or paths from the sweep file."""
     batches: Annotated[tuple[Size, ...], Field(min_length=1)] = (256,)
+    element_bytes: Annotated[tuple[Annotated[int, Strict()], ...], Field(min_length=1)] = (4,)
     levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
     """Of the paper's arrays; an array that is named has its own."""
     arrays: Some | None = None
     """Names of presets, or paths from the sweep file; the paper's H tree unless given."""
+    costs: Some = ("bytes",)
+    """What a plan is found for."""
     solvers: Some = ("dp",)
     """Each a name, or a name and a search: ``dp joint``."""
     overlap: Some = ("none",)
@@ -76,15 +82,25 @@ def read_spec(path: str | Path) -> list[Case]:
 
     networks = each("networks", spec.networks, lambda text: _network(text, folder))
     each("batches", list(map(str, spec.batches)), str)
+    sizes = list(map(str, ELEMENT_BYTES))
+    each(
+        "element_bytes",
+        list(map(str, spec.element_bytes)),
+        lambda text: _one_of("element size", text, sizes),
+    )
     each("levels", list(map(str, spec.levels or ())), str)
     found = each("arrays", *_arrays(spec, folder))
+    costs = each("costs", spec.costs, lambda text: _one_of("cost", text, COSTS))
     solvers = each("solvers", spec.solvers, _solver)
     overlaps = each("overlap", spec.overlap, lambda text: _one_of("overlap", text, OVERLAPS))
     readings = each("readings", spec.readings, lambda text: _one_of("reading", text, READINGS))
     return [
-        Case(network, array, batch, solver, search, overlap, reading)
-        for network, batch, array, (solver, search), overlap, reading in itertools.product(
-            networks, spec.batches, found, solvers, overlaps, readings
+        Case(network, array, batch, size, cost, solver, search, overlap, reading)
+        for network, batch, size, array, cost, (solver, search), overlap, reading in (
+            itertools.product(
+                *(networks, spec.batches, spec.element_bytes, found),
+                *(costs, solvers, overlaps, readings),
+            )
         )
     ]
 
@@ -125,14 +141,14 @@ def _text(array: Array) -> str:
     return json.dumps(array.description(), sort_keys=True)
 
 
-def _solver(text: str) -> tuple[str, str]:
+def _solver(text: str) -> tuple[str, str | None]:
     name, *search = text.split() or [""]
     if len(search) > 1 or not name:
         raise HyparError(
             f"should be a solver, or a solver and a search, as 'dp joint', got {text!r}"
         )
     SOLVERS[name]
-    return name, _one_of("search", search[0] if search else "levelwise", SEARCHES)
+    return name, _one_of("search", search[0], SEARCHES) if search else None
 
 
 def _one_of(kind: str, text: str, known: Collection[str]) -> str:

@@ -28,7 +28,7 @@ def check_table(path: str | Path) -> None:
     if suffix not in {".csv", ".parquet"}:
         raise InputError("should end in .csv or .parquet", file=str(path))
     if suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise HyparError(f"{path}: Parquet needs pyarrow: pip install pyarrow")
+        raise HyparError(f"{path}: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'")
 
 
 def write_table(rows: Sequence[Row], path: str | Path) -> None:
@@ -48,7 +48,7 @@ def _parquet(rows: Sequence[Row], path: str | Path) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    whole = {"batch", "levels", "bytes", "executed_bytes", "memory_bytes"}
+    whole = {"batch", "element_bytes", "levels", "bytes", "executed_bytes", "memory_bytes"}
     real = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
     kinds = dict.fromkeys(COLUMNS, pa.string())
     kinds |= dict.fromkeys(whole, pa.int64()) | dict.fromkeys(real, pa.float64())

@@ -1,4 +1,4 @@
-"""Every plan of a subspace priced at once: the paper's figures 9 and 10, for any network."""
+"""What an exploration found: the best plans, a plan's rank, tables and a histogram of all."""
 
 from __future__ import annotations
 
@@ -6,27 +6,18 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs import COSTS
-from hypar_opt.costs.energy import EnergyCost
-from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError, RefusedError
-from hypar_opt.limits import Limits
-from hypar_opt.pipeline import problem_of, shapes_of
-from hypar_opt.simulator.closed_form import MOST_PLANS, ClosedForm
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.base import CostModel
-    from hypar_opt.hardware.array import Array
+    from collections.abc import Iterable
+
     from hypar_opt.parallelism import Parallelism
-    from hypar_opt.plan import Plan, Problem
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.plan import Plan
 
 Values = NDArray[np.float64]
 Cell = tuple[int, int]
@@ -34,9 +25,6 @@ Cell = tuple[int, int]
 
 TIE = 1e-12
 """Values as close as this are one value: sums in another order differ by less."""
-
-MOST_LAYERS = 32
-"""Axes that numpy gives an array, a layer each."""
 
 MOST_ROWS = 2**20
 """Plans that a CSV lists."""
@@ -59,7 +47,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """What every plan of a subspace costs, one axis a layer.
+    """What every plan of a subspace costs, one axis a layer that has something free.
 
     Parameters
     ----------
@@ -73,12 +61,12 @@ class Exploration:
         What is counted: ``bytes``, ``time`` in seconds, ``energy`` in joules.
     states
         Those of each layer: numbers whose digits, H1's first, are its choices.
-    values : one axis a layer
-        In the order of ``states``.
+    values : one axis for each of ``axes``
+        In the order of the layer's ``states``.
     data
         What Data Parallelism costs, whether it is among the plans or not.
     at
-        Where the plan is.
+        Where the plan is among the values.
     """
 
     plan: Plan
@@ -91,6 +79,11 @@ class Exploration:
     values: Values
     data: float
     at: tuple[int, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The layers with something free, in order; the first where nothing is."""
+        return axes_of(self.cells)
 
     @property
     def best(self) -> float:
@@ -157,7 +150,7 @@ class Exploration:
         HyparError
             If the two are not what is free, each cell once.
         """
-        axes = [_cells(part, self.plan) for part in (rows, columns)]
+        axes = [cells_of(part, self.plan) for part in (rows, columns)]
         wanted = axes[0] + axes[1]
         if sorted(wanted) != sorted(self.cells):
             raise HyparError(
@@ -166,7 +159,8 @@ class Exploration:
         base = len(self.plan.choices)
         inner = sorted(self.cells, key=lambda cell: cell[::-1])  # as the axes of `values` nest
         codes, sizes = [], []
-        for layer, states in enumerate(self.states):
+        for layer in self.axes:
+            states = self.states[layer]
             levels = [level for level, of in inner if of == layer]
             code = np.zeros(len(states), np.intp)
             for level in levels:
@@ -260,100 +254,20 @@ class Exploration:
     def _digits(self, flat: NDArray[np.intp]) -> NDArray[np.uint8]:
         """Return the choices of plans, counted through ``values``: plans x levels x layers."""
         digits = np.empty((len(flat), self.plan.levels, len(self.states)), np.uint8)
-        places = np.unravel_index(flat, self.values.shape)
-        for layer, (states, place) in enumerate(zip(self.states, places, strict=True)):
+        places = dict(zip(self.axes, np.unravel_index(flat, self.values.shape), strict=True))
+        for layer, states in enumerate(self.states):
+            taken = states[places.get(layer, 0)]
             for level in range(self.plan.levels):
-                digits[:, level, layer] = self._digit(states[place], level)
+                digits[:, level, layer] = self._digit(taken, level)
         return digits
 
 
-def explore(
-    plan: Plan,
-    free: str,
-    *,
-    objective: str = "bytes",
-    array: str | Path | Array | None = None,
-) -> Exploration:
-    """Price every plan that differs from one in what is free, and keeps to its constraints.
-
-    Parameters
-    ----------
-    free
-        Levels, ``H1,H4``: all layers at those; layers, ``conv5_2,fc*``: at all levels;
-        ``conv5_2@H1``: one of both; ``all``. What any of them names is free.
-    objective
-        ``bytes`` of the plan's reading, ``time`` added up in closed form, or ``energy``.
-    array
-        For a plan without one.
-
-    Raises
-    ------
-    HyparError
-        If ``free`` names nothing, or the objective needs an array.
-    RefusedError
-        If there are too many plans, the layers are no chain, or memory is limited.
-
-    Examples
-    --------
-    >>> import hypar_opt as ho
-    >>> plan = ho.solve("lenet-c", reading="figures", array="hmc-htree-16")
-    >>> found = explore(plan, "H1,H4", objective="time")
-    >>> f"HyPar's is number {found.rank} of {found.values.size} plans"
-    "HyPar's is number 1 of 256 plans"
-    """
-    cells = tuple(_cells(free, plan))
-    base = len(plan.choices)
-    number = base ** len(cells)
-    if number > MOST_PLANS:
-        exactly = f" = {number:,}" if number < 10**15 else ""
-        raise RefusedError(
-            f"--free {free}: there are {base}^{len(cells)}{exactly} plans, more than"
-            f" {MOST_PLANS:,}; leave fewer choices free"
-        )
-    if len(plan.layers) > MOST_LAYERS:
-        raise RefusedError(
-            f"explore takes networks of at most {MOST_LAYERS} layers, and"
-            f" {plan.network.name} has {len(plan.layers)}"
-        )
-    asked = {**dict(plan.problem), "cost": objective}
-    if array is not None:
-        asked |= {"array": array, "placement": None}
-    problem = problem_of(**asked)
-    if problem.constraints.memory is not None:
-        raise RefusedError("explore takes no --memory: it looks at layers one after the other")
-    if problem.array is None and objective in ("time", "energy"):
-        raise HyparError(f"--objective {objective} needs an array: --array NAME|FILE (list arrays)")
-    shapes = shapes_of(plan.network.description, problem.batch)
-    cost: CostModel = COSTS[objective].asked(problem, shapes)
-    closed = ClosedForm.of(cost, shapes, plan.levels)
-    own = [_number_of(column, base) for column in zip(*plan.assignments(), strict=True)]
-    own = own or [0] * len(plan.layers)  # one accelerator chooses nothing
-    states = _states(plan, cells, _allowed(problem, shapes, cost))
-    values = closed.of_all(states)
-    data = float(closed.of_plans(np.zeros((len(own), 1), np.uint8))[0])
-    unit, parts = cost.unit, 1
-    if isinstance(cost, TimeCost):
-        unit = "seconds"
-    elif isinstance(cost, EnergyCost):
-        unit, parts = "joules", cost.per_joule
-        values /= parts
-    return Exploration(
-        plan=plan,
-        free=free,
-        cells=cells,
-        array=problem.array.name if problem.array else None,
-        objective=objective,
-        unit=unit,
-        states=states,
-        values=values,
-        data=data / parts,
-        at=tuple(
-            int(np.flatnonzero(each == state)[0]) for each, state in zip(states, own, strict=True)
-        ),
-    )
+def axes_of(cells: Iterable[Cell]) -> tuple[int, ...]:
+    """Return the layers of cells, in order, each an axis; a plan without a choice has one."""
+    return tuple(sorted({layer for _, layer in cells})) or (0,)
 
 
-def _cells(free: str, plan: Plan) -> list[Cell]:
+def cells_of(free: str, plan: Plan) -> list[Cell]:
     """Return what is free, in the order in which it is named."""
     layers, levels = range(len(plan.layers)), range(plan.levels)
     found: dict[Cell, None] = {}
@@ -380,38 +294,6 @@ def _cells(free: str, plan: Plan) -> list[Cell]:
 def _named(of_level: re.Match[str]) -> tuple[str, int]:
     layer, level, other, number = of_level.groups()
     return layer or other or "*", int(level or number)
-
-
-def _states(
-    plan: Plan, cells: tuple[Cell, ...], allowed: NDArray[np.bool_] | None
-) -> tuple[NDArray[np.intp], ...]:
-    """Return what each layer may take: the plan's own choices where they are not free."""
-    base, free = len(plan.choices), set(cells)
-    found = []
-    for layer in range(len(plan.layers)):
-        states = np.zeros(1, np.intp)
-        for level, row in enumerate(plan.assignments()):
-            digits = np.arange(base) if (level, layer) in free else np.array([row[layer]])
-            states = (states[:, None] * base + digits).reshape(-1)
-        found.append(states if allowed is None else states[allowed[layer, states]])
-    return tuple(found)
-
-
-def _allowed(problem: Problem, shapes: Shapes, cost: CostModel) -> NDArray[np.bool_] | None:
-    """Return whether each layer may take each state; None where nothing is asked."""
-    if not problem.constraints.any:
-        return None
-    states = canonical_states(problem.levels, cost.choices)
-    table = Limits(problem, shapes).states(expanded(cost, shapes, problem.levels), states)
-    if table.allowed is None:
-        return None
-    allowed = np.empty_like(table.allowed)
-    allowed[:, in_mixed_radix(states, cost.choices)] = table.allowed
-    return allowed
-
-
-def _number_of(digits: tuple[int, ...], base: int) -> int:
-    return sum(digit * base**place for place, digit in enumerate(reversed(digits)))
 
 
 def _labels(base: int, digits: int) -> tuple[str, ...]:
