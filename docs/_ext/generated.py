@@ -65,7 +65,7 @@ def reproduction() -> str:
     """Return a section a figure: every printed number, ours, and the verdict."""
     rows = paper.reproduce()
     for figure, row in paper.lost(rows):
-        LOG.warning("%s, %s: listed as reproduced, and no longer is", figure, row.label)
+        LOG.warning("%s, %s: %s", figure, row.label, row.reason)
     summary = [
         (
             f"[{paper.TITLES[figure].partition(':')[0]}](#{figure})",

@@ -48,7 +48,7 @@ def reproduce(
     ] = "png",
     as_json: options.JSON = False,
 ) -> None:
-    """Show the paper's numbers beside ours; ends with 1 where one is no longer reproduced."""
+    """Show the paper's numbers beside ours; ends with 1 where one is no longer as listed."""
     from hypar_opt import paper
 
     if pictures is not None:
@@ -74,8 +74,8 @@ def reproduce(
     if lost:
         figure, row = lost[0]
         raise CheckFailedError(
-            f"{len(lost)} listed as reproduced no longer {'is' if len(lost) == 1 else 'are'}; first"
-            f" {figure}, {row.label}: {_text(row.ours)}, printed {_text(row.printed)}"
+            f"{len(lost)} of the rows no longer as listed; first {figure}, {row.label}:"
+            f" {_text(row.ours)}, printed {_text(row.printed)}"
         )
 
 

@@ -1,7 +1,7 @@
 """The paper's tables and figures, ours beside what is printed.
 
 What is printed stands in ``figures.toml``; which rows are listed as reproduced, how closely, and
-why the others are not, in ``verdicts.toml``. Ours is computed, always.
+why the others are not and how far off they are, in ``verdicts.toml``. Ours is computed, always.
 """
 
 from __future__ import annotations
@@ -82,11 +82,15 @@ def reproduce(
     Examples
     --------
     >>> for row in reproduce(["fig9"])["fig9"]:
-    ...     print(row.label, row.printed, row.verdict)
-    Lenet-c hypar 3.05 reproduced
-    Lenet-c peak 3.05 reproduced
-    Lenet-c peak H1 0011 reproduced
-    Lenet-c peak H4 0011 reproduced
+    ...     print(row.label, row.reading, row.printed, row.verdict)
+    Lenet-c hypar figures 3.05 reproduced
+    Lenet-c peak figures 3.05 reproduced
+    Lenet-c peak H1 figures 0011 reproduced
+    Lenet-c peak H4 figures 0011 reproduced
+    Lenet-c hypar text 3.05 differs
+    Lenet-c peak text 3.05 differs
+    Lenet-c peak H1 text 0011 reproduced
+    Lenet-c peak H4 text 0011 reproduced
     """
     measures = {figure: _measures(figure) for figure in named(figures)}
     of = sum(map(len, measures.values()))
@@ -110,7 +114,11 @@ def counts(rows: Mapping[str, Sequence[Row]]) -> dict[Verdict, int]:
 
 
 def lost(rows: Mapping[str, Sequence[Row]]) -> list[tuple[str, Row]]:
-    """Return the rows that are listed as reproduced and no longer are, with their figures."""
+    """Return the rows that are no longer as listed, with their figures.
+
+    Of those that are listed as reproduced, what is no longer; of the others, what is not as far
+    from what is printed as it is said to be.
+    """
     return [(figure, row) for figure, each in rows.items() for row in each if is_lost(figure, row)]
 
 

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 
 from hypar_opt.evaluation import simulate
 from hypar_opt.network import Network
-from hypar_opt.paper.communication import SOLVERS
+from hypar_opt.paper.communication import READINGS, SOLVERS
 from hypar_opt.paper.rows import Measure, Value, column, printed
 from hypar_opt.pipeline import find_network, shapes_of, solve
 from hypar_opt.simulator.result import StepResult
@@ -46,16 +46,19 @@ def performance() -> list[Measure]:
     figure = printed()["fig6_performance"]
     model, mean = figure["model"], figure["model_gmean"]
     place = printed()["networks"].index("AlexNet")
-    own_sizes = partial(_gain, "hypar", H_TREE, own_sizes=True)
+    own_sizes = partial(_gain, "hypar", H_TREE, "AlexNet", own_sizes=True)
     return [
-        *column("model", partial(_gain, "model", H_TREE), model, mean),
-        *column("model, printed bytes", _gain_of_printed_bytes, model, mean),
+        *_both(partial(_gain, "model", H_TREE), "model", model, mean),
+        *column("model, printed bytes", _gain_of_printed_bytes, model, mean, "any"),
         *_both(partial(_gain, "hypar", H_TREE), "hypar", figure["hypar"], figure["hypar_gmean"]),
-        Measure(
-            "AlexNet hypar, own sizes",
-            "figures",
-            figure["hypar"][place],
-            partial(own_sizes, "AlexNet"),
+        *(
+            Measure(
+                "AlexNet hypar, own sizes",
+                reading,
+                figure["hypar"][place],
+                partial(own_sizes, reading=reading),
+            )
+            for reading in READINGS
         ),
     ]
 
@@ -65,8 +68,8 @@ def energy_efficiency() -> list[Measure]:
     figure = printed()["fig7_energy_efficiency"]
     model, mean = figure["model"], figure["model_gmean"]
     return [
-        *column("model", partial(_saving, "model"), model, mean),
-        *column("model, printed bytes", _saving_of_printed_bytes, model, mean),
+        *_both(partial(_saving, "model"), "model", model, mean),
+        *column("model, printed bytes", _saving_of_printed_bytes, model, mean, "any"),
         *_both(partial(_saving, "hypar"), "hypar", figure["hypar"], figure["hypar_gmean"]),
     ]
 
@@ -77,14 +80,18 @@ def scalability() -> list[Measure]:
     Source: docs/simulator.md: the figure is VGG-E's, not VGG-A's.
     """
     figure = printed()["fig11_scalability"]
-    quantities: dict[str, Callable[[str, str, int], float]] = {"gain": _over_one, "GB": _gigabytes}
+    quantities: dict[str, Callable[[str, str, int, str], float]] = {
+        "gain": _over_one,
+        "GB": _gigabytes,
+    }
     return [
         Measure(
             f"{network} {name} {quantity} {accelerators}",
-            "figures",
+            reading,
             value,
-            partial(ours, network, name, accelerators),
+            partial(ours, network, name, accelerators, reading),
         )
+        for reading in READINGS
         for network, shown in ((figure["network"], figure["accelerators"]), ("VGG-A", [16]))
         for quantity, ours in quantities.items()
         for name in ("hypar", "data")
@@ -117,19 +124,22 @@ def trick() -> list[Measure]:
     Source: section 6.5.2; docs/simulator.md.
     """
     figure = printed()["fig13_trick"]
-    rows, means = [], []
-    for quantity in ("performance", "energy"):
-        cases = [(part, levels) for part in PARTS for levels in figure["levels"]]
-        for part, levels in cases:
-            name = f"{part}_b{PARTS[part][1]}"
-            value = figure[f"{name}_{quantity}"][figure["levels"].index(levels)]
-            ours = partial(_over_the_trick, quantity, part, levels)
-            label = f"VGG-E {name.replace('_', ' ')} h{levels} {quantity}"
-            rows.append(Measure(label, "figures", value, ours))
-        mean = partial(_mean_over_the_trick, quantity, tuple(cases))
-        printed_mean = figure[f"{quantity}_gmean"]
-        means.append(Measure(f"geometric mean {quantity}", "figures", printed_mean, mean))
-    return rows + means
+    cases = tuple((part, levels) for part in PARTS for levels in figure["levels"])
+    rows = []
+    for reading in READINGS:
+        means = []
+        for quantity in ("performance", "energy"):
+            for part, levels in cases:
+                name = f"{part}_b{PARTS[part][1]}"
+                value = figure[f"{name}_{quantity}"][figure["levels"].index(levels)]
+                ours = partial(_over_the_trick, quantity, reading, part, levels)
+                label = f"VGG-E {name.replace('_', ' ')} h{levels} {quantity}"
+                rows.append(Measure(label, reading, value, ours))
+            mean = partial(_mean_over_the_trick, quantity, reading, cases)
+            printed_mean = figure[f"{quantity}_gmean"]
+            means.append(Measure(f"geometric mean {quantity}", reading, printed_mean, mean))
+        rows += means
+    return rows
 
 
 def _both(
@@ -138,7 +148,7 @@ def _both(
     """Return a column by the reading of the figures, and by that of the text."""
     return [
         measure
-        for reading in ("figures", "text")
+        for reading in READINGS
         for measure in column(name, partial(ours, reading=reading), values, mean, reading)
     ]
 
@@ -158,7 +168,7 @@ def _saving(column: str, network: str, reading: str = "figures") -> float:
 def _gain_of_printed_bytes(network: str) -> float:
     """Return Model Parallelism's performance if it moved what Figure 8 prints.
 
-    A byte takes the same time at every level of the H tree.
+    A byte takes the same time at every level of the H tree, whatever the reading.
     """
     model = step(network, "model")
     seconds = model.compute + model.communication * _printed_bytes(network)
@@ -178,14 +188,14 @@ def _printed_bytes(network: str) -> float:
     return gigabytes * 1e9 / sum(level.bytes for level in step(network, "model").levels)
 
 
-def _over_one(network: str, column: str, accelerators: int) -> float:
+def _over_one(network: str, column: str, accelerators: int, reading: str) -> float:
     """Return the gain over one accelerator, which only computes."""
-    many = step(network, column, f"hmc-htree-{accelerators}")
+    many = step(network, column, f"hmc-htree-{accelerators}", reading=reading)
     return many.compute * accelerators / many.seconds
 
 
-def _gigabytes(network: str, column: str, accelerators: int) -> float:
-    levels = step(network, column, f"hmc-htree-{accelerators}").levels
+def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:
+    levels = step(network, column, f"hmc-htree-{accelerators}", reading=reading).levels
     return sum(level.bytes for level in levels) / 1e9
 
 
@@ -205,18 +215,18 @@ def _part(name: str) -> Network:
 
 
 @cache
-def _part_step(name: str, column: str, levels: int) -> StepResult:
+def _part_step(name: str, column: str, levels: int, reading: str) -> StepResult:
     batch, array = PARTS[name][1], f"hmc-htree-{2**levels}"
-    plan = solve(_part(name), solver=SOLVERS[column], reading="figures", array=array, batch=batch)
+    plan = solve(_part(name), solver=SOLVERS[column], reading=reading, array=array, batch=batch)
     return simulate(plan)
 
 
-def _over_the_trick(quantity: str, part: str, levels: int) -> float:
-    ours, theirs = _part_step(part, "hypar", levels), _part_step(part, "trick", levels)
+def _over_the_trick(quantity: str, reading: str, part: str, levels: int) -> float:
+    ours, theirs = (_part_step(part, name, levels, reading) for name in ("hypar", "trick"))
     if quantity == "energy":
         return theirs.energy.total / ours.energy.total
     return theirs.seconds / ours.seconds
 
 
-def _mean_over_the_trick(quantity: str, cases: tuple[tuple[str, int], ...]) -> float:
-    return geometric_mean(_over_the_trick(quantity, part, levels) for part, levels in cases)
+def _mean_over_the_trick(quantity: str, reading: str, cases: tuple[tuple[str, int], ...]) -> float:
+    return geometric_mean(_over_the_trick(quantity, reading, *case) for case in cases)

@@ -15,7 +15,7 @@ from hypar_opt.plan import Plan
 from hypar_opt.shapes import Shapes
 
 READINGS = ("figures", "text")
-"""Those that Figures 5 and 8 are shown in."""
+"""Those that every figure is shown in."""
 
 SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
 """What finds the plan of each of the paper's columns, level by level."""

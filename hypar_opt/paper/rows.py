@@ -55,7 +55,17 @@ class Measure:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is expected of the rows that match; without a verdict they are to be reproduced."""
+    """What is expected of the rows that match; without a verdict they are to be reproduced.
+
+    Parameters
+    ----------
+    relative, absolute
+        How far from what is printed a row is still reproduced: the larger of the two.
+    ratios
+        With a verdict: ours over printed, at least and at most.
+    ours
+        With a verdict: our text.
+    """
 
     rows: str
     readings: str = "*"
@@ -63,6 +73,8 @@ class Rule:
     absolute: float = 0.0
     verdict: Verdict | None = None
     reason: str | None = None
+    ratios: Sequence[float] | None = None
+    ours: str | None = None
 
     def holds_for(self, label: str, reading: str) -> bool:
         return fnmatchcase(label, self.rows) and fnmatchcase(reading, self.readings)
@@ -76,6 +88,27 @@ class Rule:
         if isinstance(ours, str):
             return False
         return abs(ours - printed) <= max(self.absolute, self.relative * abs(printed))
+
+    def is_kept(self, ours: Value, printed: Value) -> bool:
+        """Return whether ours is as listed: reproduced, or as far off as it is said to be."""
+        if self.verdict is None:
+            return self.meets(ours, printed)
+        if self.ours is not None and ours != self.ours:
+            return False
+        if self.ratios is None:
+            return True
+        ratio, (least, most) = ratio_of(ours, printed), self.ratios
+        return ratio is not None and least <= ratio <= most
+
+    @property
+    def listed(self) -> str:
+        """What a row is listed as, in words."""
+        if self.verdict is None:
+            return "as reproduced"
+        if self.ratios is None:
+            return f"with {self.ours} as ours"
+        least, most = self.ratios
+        return f"with ours {least:g} to {most:g} times what is printed"
 
 
 @cache
@@ -98,24 +131,27 @@ def rule_of(figure: str, label: str, reading: str) -> Rule:
     return next(rule for rule in reversed(rules()[figure]) if rule.holds_for(label, reading))
 
 
+def ratio_of(ours: Value, printed: Value) -> float | None:
+    """Return ours over printed; None of texts, and where 0 is printed."""
+    if isinstance(ours, str) or isinstance(printed, str) or not printed:
+        return None
+    return ours / printed
+
+
 def judge(figure: str, measure: Measure) -> Row:
     """Compute a row and compare it with what is printed."""
-    ours, wanted = measure.ours(), measure.printed
-    rule = rule_of(figure, measure.label, measure.reading)
-    verdict, reason = rule.verdict, rule.reason
-    if verdict is None and rule.meets(ours, wanted):
-        verdict = "reproduced"
-    elif verdict is None:
-        verdict, reason = "differs", "listed as reproduced, and no longer is"
-    ratio = None
-    if not isinstance(ours, str) and not isinstance(wanted, str) and wanted:
-        ratio = ours / wanted
-    return Row(measure.label, measure.reading, ours, wanted, ratio, verdict, reason)
+    label, reading, wanted, ours = measure.label, measure.reading, measure.printed, measure.ours()
+    rule = rule_of(figure, label, reading)
+    verdict, reason = rule.verdict or "reproduced", rule.reason
+    if not rule.is_kept(ours, wanted):
+        verdict = rule.verdict or "differs"
+        reason = f"listed {rule.listed}, and no longer is"
+    return Row(label, reading, ours, wanted, ratio_of(ours, wanted), verdict, reason)
 
 
 def is_lost(figure: str, row: Row) -> bool:
-    """Return whether a row is listed as reproduced and no longer is."""
-    return row.verdict != "reproduced" and not rule_of(figure, row.label, row.reading).verdict
+    """Return whether a row is no longer as listed."""
+    return not rule_of(figure, row.label, row.reading).is_kept(row.ours, row.printed)
 
 
 def column(
