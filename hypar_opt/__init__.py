@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hypar_opt.comparison import geometric_means as geometric_means
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.evaluation import simulate as simulate
+    from hypar_opt.exploration import explore as explore
     from hypar_opt.graph import layer_graph as layer_graph
     from hypar_opt.hardware.array import Array as Array
     from hypar_opt.hardware.array import read_array as read_array
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Array": "hardware.array",
-    "compare": "comparison",
-    "geometric_means": "comparison",
-    "read_array": "hardware.array",
-    "simulate": "evaluation",
     "Constraints": "plan",
     "HyparError": "errors",
     "Network": "network",
@@ -63,12 +60,17 @@ _HOME = {
     "better_reading": "advice",
     "certify": "certificate",
     "check_certificate": "certificate",
+    "compare": "comparison",
+    "explore": "exploration",
+    "geometric_means": "comparison",
     "layer_graph": "graph",
     "load": "models",
     "names": "models",
+    "read_array": "hardware.array",
     "read_network": "network",
     "read_plan": "pipeline",
     "regrets": "alternatives",
+    "simulate": "evaluation",
     "solve": "pipeline",
     "write_plan": "plan",
 }
@@ -89,6 +91,7 @@ __all__ = [
     "certify",
     "check_certificate",
     "compare",
+    "explore",
     "geometric_means",
     "layer_graph",
     "load",

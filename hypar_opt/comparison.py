@@ -58,10 +58,24 @@ def compare(
 
     Parameters
     ----------
+    networks
+        As `hypar_opt.solve` takes one.
+    arrays, batches
+        Each network is compared on each array with each batch.
     run
-        Options of the simulation.
+        Options of the simulation: ``collective``, ``overlap``.
     **asked
         Further fields of `hypar_opt.plan.Problem`: ``reading="text"``.
+
+    Returns
+    -------
+    list of Row
+        Five rows a case, in the order of the plans above.
+
+    Raises
+    ------
+    HyparError
+        If a network, an array or an option is wrong.
     """
     cases = [
         (find_network(network), batch, found)

@@ -37,9 +37,9 @@ class Run:
     level_bytes
         Of each hierarchy level, what was delivered across it; a message between neighbours in
         a ring is of the topmost level that separates them.
-    link_bytes, link_busy
-        Of each link, what was sent over it, both directions added, and the seconds in which
-        any byte crossed it.
+    link_bytes, link_busy, link_full
+        Of each link, what was sent over it, both directions added; the seconds in which any
+        byte crossed it; and those that its busier direction takes at the full rate.
     events
         Computations and messages: the timeouts that would do without a network.
     spans
