@@ -8,18 +8,15 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.time import TimeCost
+from hypar_opt.exploration import Exploration, explore
 from hypar_opt.paper.arrays import H_TREE
 from hypar_opt.paper.communication import READINGS, plan
 from hypar_opt.paper.rows import Measure, Value, printed
-from hypar_opt.pipeline import find_network, problem_of, shapes_of
-from hypar_opt.simulator.closed_form import ClosedForm
 
-_LEVELS = 4
+_AXES = {"Lenet-c": ("H1", "H4"), "VGG-A": ("conv5_2", "fc1")}
 _TIES = 1 - 1e-9
 
 
-@cache
 def lenet_surface(reading: str = "figures") -> NDArray[np.float64]:
     """Return Lenet-c's performance over Data Parallelism: ``[H1, H4]``, 16 x 16.
 
@@ -28,17 +25,9 @@ def lenet_surface(reading: str = "figures") -> NDArray[np.float64]:
 
     Source: Figure 9.
     """
-    _, second, third, _ = plan("Lenet-c", "hypar", reading).assignments()
-    states = [
-        [8 * first + 4 * h2 + 2 * h3 + fourth for first in (0, 1) for fourth in (0, 1)]
-        for h2, h3 in zip(second, third, strict=True)
-    ]
-    found = _performance("Lenet-c", states, reading).reshape((2, 2) * len(states))
-    first, fourth = range(0, found.ndim, 2), range(1, found.ndim, 2)
-    return found.transpose(*first, *fourth).reshape(2 ** len(states), -1)
+    return _surface("Lenet-c", reading)
 
 
-@cache
 def vgg_a_surface(reading: str = "figures") -> NDArray[np.float64]:
     """Return VGG-A's performance over Data Parallelism: ``[conv5_2, fc1]``, 16 x 16.
 
@@ -47,19 +36,14 @@ def vgg_a_surface(reading: str = "figures") -> NDArray[np.float64]:
 
     Source: Figure 10.
     """
-    every = range(2**_LEVELS)
-    states = [
-        every if name in ("conv5_2", "fc1") else [int(digits, 2)]
-        for name, digits in _hypar("VGG-A", reading).items()
-    ]
-    return _performance("VGG-A", states, reading).reshape(len(every), -1)
+    return _surface("VGG-A", reading)
 
 
 def lenet() -> list[Measure]:
     """Figure 9: the peak of 256 plans, which is HyPar's."""
     peak = printed()["fig9_lenet_exploration"]["peak"]
     rows: list[tuple[str, Value, Callable[[str], Value]]] = [
-        ("hypar", peak["performance"], _lenet_hypar),
+        ("hypar", peak["performance"], partial(_hypar, "Lenet-c")),
         ("peak", peak["performance"], lambda reading: _peak(lenet_surface(reading))),
         ("peak H1", peak["H1"], lambda reading: _place(lenet_surface(reading), 0)),
         ("peak H4", peak["H4"], lambda reading: _place(lenet_surface(reading), 1)),
@@ -72,9 +56,9 @@ def vgg_a() -> list[Measure]:
     figure = printed()["fig10_vgga_exploration"]
     hypar, peak = figure["hypar"], figure["peak"]
     rows: list[tuple[str, Value, Callable[[str], Value]]] = [
-        ("hypar", hypar["performance"], _vgg_a_hypar),
-        ("hypar conv5_2", hypar["conv5_2"], lambda reading: _hypar("VGG-A", reading)["conv5_2"]),
-        ("hypar fc1", hypar["fc1"], lambda reading: _hypar("VGG-A", reading)["fc1"]),
+        ("hypar", hypar["performance"], partial(_hypar, "VGG-A")),
+        ("hypar conv5_2", hypar["conv5_2"], partial(_digits, "conv5_2")),
+        ("hypar fc1", hypar["fc1"], partial(_digits, "fc1")),
         ("peak", peak["performance"], lambda reading: _peak(vgg_a_surface(reading))),
         ("peak conv5_2", peak["conv5_2"], lambda reading: _place(vgg_a_surface(reading), 0)),
         ("peak fc1", peak["fc1"], lambda reading: _place(vgg_a_surface(reading), 1)),
@@ -91,36 +75,29 @@ def _both(network: str, rows: Sequence[tuple[str, Value, Callable[[str], Value]]
     ]
 
 
-def _performance(
-    network: str, states: Sequence[Sequence[int]], reading: str
-) -> NDArray[np.float64]:
-    """Return each plan's performance, an axis a layer."""
-    shapes = shapes_of(find_network(network), 256)
-    problem = problem_of(array=H_TREE, cost="time", reading=reading)
-    closed = ClosedForm.of(TimeCost.asked(problem, shapes), shapes, _LEVELS)
-    data = closed.of_all([[0]] * len(states)).item()
-    seconds: NDArray[np.float64] = closed.of_all(states)
-    return data / seconds
-
-
-def _hypar(network: str, reading: str) -> dict[str, str]:
-    """Return each layer's digits in HyPar's plan, H1's first."""
+@cache
+def _explored(network: str, reading: str) -> Exploration:
+    """Price HyPar's plan and all that differ from it along the figure's axes."""
     found = plan(network, "hypar", reading)
-    columns = zip(*found.assignments(), strict=True)
-    return {
-        name: "".join(map(str, digits)) for name, digits in zip(found.layers, columns, strict=True)
-    }
+    return explore(found, ",".join(_AXES[network]), objective="time", array=H_TREE)
 
 
-def _lenet_hypar(reading: str) -> float:
-    rows = plan("Lenet-c", "hypar", reading).assignments()
-    first, fourth = (int("".join(map(str, rows[level])), 2) for level in (0, 3))
-    return float(lenet_surface(reading)[first, fourth])
+def _surface(network: str, reading: str) -> NDArray[np.float64]:
+    found = _explored(network, reading)
+    gains: NDArray[np.float64] = found.data / found.grid(*_AXES[network]).values
+    return gains
 
 
-def _vgg_a_hypar(reading: str) -> float:
-    digits = _hypar("VGG-A", reading)
-    return float(vgg_a_surface(reading)[int(digits["conv5_2"], 2), int(digits["fc1"], 2)])
+def _hypar(network: str, reading: str) -> float:
+    found = _explored(network, reading)
+    return found.data / found.value
+
+
+def _digits(layer: str, reading: str) -> str:
+    """Return a layer's digits in HyPar's plan of VGG-A, H1's first."""
+    found = plan("VGG-A", "hypar", reading)
+    at = found.layers.index(layer)
+    return "".join(str(row[at]) for row in found.assignments())
 
 
 def _peak(surface: NDArray[np.float64]) -> float:
@@ -130,4 +107,4 @@ def _peak(surface: NDArray[np.float64]) -> float:
 def _place(surface: NDArray[np.float64], axis: int) -> str:
     """Return the digits of the peak, or of all peaks that tie, along one axis."""
     places = np.argwhere(surface >= surface.max() * _TIES)[:, axis]
-    return "/".join(f"{place:0{_LEVELS}b}" for place in np.unique(places))
+    return "/".join(f"{place:04b}" for place in np.unique(places))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from hypar_opt.errors import InputError
 from hypar_opt.models import load
@@ -257,64 +254,41 @@ def _printed_peak(rows: Rows, network: str, x: str, y: str) -> dict[str, tuple[s
 
 def _lenet(rows: Rows) -> Figure:
     """Draw Figure 9: H2 and H3 as HyPar has them, every choice of all layers at H1 and H4."""
-    gains, plan = _gains("lenet-c", lambda _, state: [state & 0b0110 | h for h in (0, 1, 8, 9)])
-    layers = len(plan)
-    # An axis a layer, of H1's and H4's digit: all of H4 first, for the rows, then all of H1.
-    split = gains.reshape((2, 2) * layers)
-    grid = split.transpose([*range(1, 2 * layers, 2), *range(0, 2 * layers, 2)])
-    labels = [f"{n:0{layers}b}" for n in range(2**layers)]
-    first, last = ("".join(str(state >> bit & 1) for state in plan) for bit in (3, 0))
-    return surface(
-        grid.reshape(len(labels), len(labels)),
-        labels,
-        labels,
-        {"HyPar's plan": (first, last), **_printed_peak(rows, "Lenet-c", "H1", "H4")},
-        xlabel="H1: conv1, conv2, fc1, fc2",
-        ylabel="H4: conv1, conv2, fc1, fc2",
-        name=_RATIO,
-        title=_TITLES["fig9"],
-    )
+    layers = "conv1, conv2, fc1, fc2"
+    return _explored("fig9", rows, "Lenet-c", {"H1": layers, "H4": layers})
 
 
 def _vgg_a(rows: Rows) -> Figure:
     """Draw Figure 10: conv5_2 and fc1 free at all levels, the rest as HyPar has it."""
-    names = [layer.name for layer in load("vgg-a").layers]
-    free = [names.index(name) for name in ("conv5_2", "fc1")]
-    gains, plan = _gains("vgg-a", lambda layer, state: range(16) if layer in free else [state])
-    labels = [f"{n:04b}" for n in range(16)]
-    conv, fc = (labels[plan[layer]] for layer in free)
-    return surface(
-        gains.reshape(16, 16).T,
-        labels,
-        labels,
-        {"HyPar's plan": (conv, fc), **_printed_peak(rows, "VGG-A", "conv5_2", "fc1")},
-        xlabel="conv5_2: H1 to H4",
-        ylabel="fc1: H1 to H4",
-        name=_RATIO,
-        title=_TITLES["fig10"],
-    )
+    return _explored("fig10", rows, "VGG-A", {"conv5_2": "H1 to H4", "fc1": "H1 to H4"})
 
 
-def _gains(
-    network: str, free: Callable[[int, int], Sequence[int]]
-) -> tuple[NDArray[np.float64], list[int]]:
-    """Return each plan's speed over Data Parallelism's, an axis a layer, and HyPar's states.
+def _explored(figure: str, rows: Rows, network: str, axes: Mapping[str, str]) -> Figure:
+    """Draw each plan's speed over Data Parallelism's.
 
     Parameters
     ----------
-    free
-        The states that a layer may have, given its number and its state in HyPar's plan.
+    axes
+        What is free along x and along y, and what the digits there stand for.
     """
-    from hypar_opt.costs.time import TimeCost
-    from hypar_opt.pipeline import problem_of, shapes_of, solve
-    from hypar_opt.simulator.closed_form import ClosedForm
+    from hypar_opt.exploration import explore
+    from hypar_opt.pipeline import solve
 
-    asked: dict[str, Any] = {"reading": READING, "array": "hmc-htree-16"}
-    plan = solve(network, **asked)
-    problem = problem_of(cost="time", **asked)
-    shapes = shapes_of(plan.network.description, plan.batch)
-    closed = ClosedForm.of(TimeCost.asked(problem, shapes), shapes, plan.levels)
-    states = [int("".join(map(str, column)), 2) for column in zip(*plan.assignments(), strict=True)]
-    data = closed.of_all([[0]] * len(states)).item()
-    seconds = closed.of_all([free(layer, state) for layer, state in enumerate(states)])
-    return data / seconds, states
+    x, y = axes
+    plan = solve(network, reading=READING, array="hmc-htree-16")
+    found = explore(plan, f"{x},{y}", objective="time")
+    grid = found.grid(x, y)
+    choices = plan.assignments()
+    own = "".join(str(choices[level][layer]) for level, layer in found.cells)  # x's, then y's
+    first, last = own[: len(own) // 2], own[len(own) // 2 :]
+    xlabel, ylabel = (f"{name}: {digits}" for name, digits in axes.items())
+    return surface(
+        found.data / grid.values.T,
+        grid.rows,
+        grid.columns,
+        {"HyPar's plan": (first, last), **_printed_peak(rows, network, x, y)},
+        xlabel=xlabel,
+        ylabel=ylabel,
+        name=_RATIO,
+        title=_TITLES[figure],
+    )
