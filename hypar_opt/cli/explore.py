@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import options, output, request
+from hypar_opt.cli import options, output, request, shared
 from hypar_opt.cli.show import is_plan
 from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
@@ -28,6 +28,7 @@ def _complete_objectives(incomplete: str) -> list[str]:
     return options.starting(incomplete, ("bytes", "time", "energy"))
 
 
+@shared.takes(shared.problem, shared.solving)
 def explore(
     context: typer.Context,
     what: Annotated[
@@ -75,29 +76,8 @@ def explore(
             show_default=False,
         ),
     ] = None,
-    batch: options.BATCH = 256,
     levels: options.LEVELS = None,
     array: options.ARRAY = None,
-    cost: options.COST = "bytes",
-    place: options.PLACE = False,
-    reading: options.READING = "text",
-    element_bytes: options.ELEMENT_BYTES = 4,
-    inference: options.INFERENCE = False,
-    choices: options.CHOICES = "data,model",
-    level_weights: options.LEVEL_WEIGHTS = None,
-    fix: options.FIX = None,
-    even: options.EVEN = False,
-    memory: options.MEMORY = None,
-    optimizer: options.OPTIMIZER = "sgd",
-    solver: options.SOLVER = "dp",
-    search: options.SEARCH = None,
-    backend: options.BACKEND = None,
-    solver_option: options.SOLVER_OPTION = None,
-    time_limit: options.TIME_LIMIT = None,
-    gap: options.GAP = 0.0,
-    threads: options.THREADS = None,
-    seed: options.SEED = None,
-    hint: options.HINT = False,
     picture: Annotated[
         Path | None,
         typer.Option(

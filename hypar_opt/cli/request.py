@@ -82,7 +82,9 @@ def read_plan(context: typer.Context, file: str) -> Plan:
     return pipeline.read_plan(file)
 
 
-def solved(context: typer.Context, network: str, array: str | None = None) -> Plan:
+def solved(
+    context: typer.Context, network: str, array: str | None = None, start: Plan | None = None
+) -> Plan:
     """Solve for a network as a command's options ask; on an array, unless they name another."""
     from hypar_opt import pipeline
 
@@ -96,6 +98,7 @@ def solved(context: typer.Context, network: str, array: str | None = None) -> Pl
             solver=given["solver"],
             search=given["search"],
             options=options,
+            start=start,
             place=given["place"],
             progress=progress,
             **asked,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import options, output, request
+from hypar_opt.cli import options, output, request, shared
 from hypar_opt.cli.show import is_plan
 from hypar_opt.errors import HyparError
 
@@ -24,6 +24,7 @@ EPILOG = (
 DEFAULT_ARRAY, MOST_LEVELS = "hmc-htree-16", 6
 
 
+@shared.takes(shared.problem, shared.solving)
 def simulate(
     context: typer.Context,
     what: Annotated[
@@ -35,29 +36,8 @@ def simulate(
             show_default=False,
         ),
     ],
-    batch: options.BATCH = 256,
     levels: options.LEVELS = None,
     array: options.ARRAY = None,
-    cost: options.COST = "bytes",
-    place: options.PLACE = False,
-    reading: options.READING = "text",
-    element_bytes: options.ELEMENT_BYTES = 4,
-    inference: options.INFERENCE = False,
-    choices: options.CHOICES = "data,model",
-    level_weights: options.LEVEL_WEIGHTS = None,
-    fix: options.FIX = None,
-    even: options.EVEN = False,
-    memory: options.MEMORY = None,
-    optimizer: options.OPTIMIZER = "sgd",
-    solver: options.SOLVER = "dp",
-    search: options.SEARCH = None,
-    backend: options.BACKEND = None,
-    solver_option: options.SOLVER_OPTION = None,
-    time_limit: options.TIME_LIMIT = None,
-    gap: options.GAP = 0.0,
-    threads: options.THREADS = None,
-    seed: options.SEED = None,
-    hint: options.HINT = False,
     collective: options.COLLECTIVE = None,
     overlap: options.OVERLAP = "none",
     profile: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import options, output, request
+from hypar_opt.cli import options, output, request, shared
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -16,33 +16,12 @@ if TYPE_CHECKING:
 EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --output plan.json[/bold]"
 
 
+@shared.takes(shared.problem, shared.solving)
 def solve(
     context: typer.Context,
     network: options.NETWORK,
-    batch: options.BATCH = 256,
-    levels: options.LEVELS = None,
     array: options.ARRAY = None,
-    cost: options.COST = "bytes",
-    place: options.PLACE = False,
-    reading: options.READING = "text",
-    element_bytes: options.ELEMENT_BYTES = 4,
-    inference: options.INFERENCE = False,
-    choices: options.CHOICES = "data,model",
-    level_weights: options.LEVEL_WEIGHTS = None,
-    fix: options.FIX = None,
-    even: options.EVEN = False,
-    memory: options.MEMORY = None,
-    optimizer: options.OPTIMIZER = "sgd",
-    solver: options.SOLVER = "dp",
-    search: options.SEARCH = None,
-    backend: options.BACKEND = None,
-    solver_option: options.SOLVER_OPTION = None,
-    time_limit: options.TIME_LIMIT = None,
-    gap: options.GAP = 0.0,
-    threads: options.THREADS = None,
-    seed: options.SEED = None,
     warm_start: options.WARM_START = None,
-    hint: options.HINT = False,
     solver_log: options.SOLVER_LOG = None,
     export_model: options.EXPORT_MODEL = None,
     regret: Annotated[
@@ -94,20 +73,8 @@ def solve(
     request.check_output(plan_file, *read)
     request.check_output(certificate, *read, plan_file)
     request.check_picture(picture, *read, plan_file, certificate)
-    asked = request.problem(context)
-    settings = request.solver_options(context)
     start = None if warm_start is None else pipeline.read_plan(warm_start)
-    with output.progress_bar("levels") as progress:
-        plan = pipeline.solve(
-            network,
-            solver=solver,
-            search=search,
-            options=settings,
-            start=start,
-            place=place,
-            progress=progress,
-            **asked,
-        )
+    plan = request.solved(context, network, start=start)
     if simulate is not None:
         plan = _fastest(plan, simulate)
     if plan_file is not None:

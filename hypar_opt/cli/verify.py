@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hypar_opt.cli import options, output, request
+from hypar_opt.cli import options, output, request, shared
 from hypar_opt.cli.show import is_plan
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError
 
@@ -17,6 +17,7 @@ EPILOG = (
 )
 
 
+@shared.takes(shared.problem)
 def verify(
     context: typer.Context,
     what: Annotated[
@@ -39,19 +40,6 @@ def verify(
         int | None,
         typer.Option(metavar="N", help="Verify on N random chains instead.", show_default=False),
     ] = None,
-    batch: options.BATCH = 256,
-    levels: options.LEVELS = None,
-    array: options.ARRAY = None,
-    cost: options.COST = "bytes",
-    reading: options.READING = "text",
-    element_bytes: options.ELEMENT_BYTES = 4,
-    inference: options.INFERENCE = False,
-    choices: options.CHOICES = "data,model",
-    level_weights: options.LEVEL_WEIGHTS = None,
-    fix: options.FIX = None,
-    even: options.EVEN = False,
-    memory: options.MEMORY = None,
-    optimizer: options.OPTIMIZER = "sgd",
     time_limit: options.TIME_LIMIT = None,
     seed: options.SEED = None,
     as_json: options.JSON = False,
