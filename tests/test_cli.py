@@ -267,18 +267,8 @@ def test_a_module_and_a_version() -> None:
     assert done.stdout == f"hypar-opt {ho.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("hypar-opt so", "solve"),
-        ("hypar-opt solve VGG-", "VGG-a VGG-b VGG-c VGG-d VGG-e"),
-        ("hypar-opt solve sfc --solver d", "dp data"),
-        ("hypar-opt solve sfc --reading t", "text tables"),
-        ("hypar-opt show l", "lenet-c"),
-        ("hypar-opt list n", "networks"),
-    ],
-)
-def test_completion_in_a_real_bash(words: str, offered: str) -> None:
+def completed(words: str) -> list[str]:
+    """What a real bash offers for the last of some words."""
     script = f"""
     eval "$(_HYPAR_OPT_COMPLETE=source_bash hypar-opt)"
     COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -293,7 +283,22 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
         check=True,
         env={**os.environ, "PATH": path},
     )
-    assert done.stdout.split() == offered.split()
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("hypar-opt so", "solve"),
+        ("hypar-opt solve VGG-", "VGG-a VGG-b VGG-c VGG-d VGG-e"),
+        ("hypar-opt solve sfc --solver d", "dp data"),
+        ("hypar-opt solve sfc --reading t", "text tables"),
+        ("hypar-opt show l", "lenet-c"),
+        ("hypar-opt list n", "networks"),
+    ],
+)
+def test_completion_in_a_real_bash(words: str, offered: str) -> None:
+    assert completed(words) == offered.split()
 
 
 def test_a_reader_that_goes_away_causes_no_traceback() -> None:

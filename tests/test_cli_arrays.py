@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.hardware import arrays
 from tests.hardware.cubes import CUBES
 from tests.hardware.test_profile import LENET
-from tests.test_cli import COMMAND, hypar
+from tests.test_cli import completed, hypar
 
 Capture = pytest.CaptureFixture[str]
 
@@ -279,20 +277,7 @@ def test_arrays_are_listed(capsys: Capture) -> None:
     ],
 )
 def test_completion_in_a_real_bash(words: str, offered: str) -> None:
-    script = f"""
-    eval "$(_HYPAR_OPT_COMPLETE=source_bash hypar-opt)"
-    COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-    $(complete -p hypar-opt | sed 's/.*-F \\([^ ]*\\) .*/\\1/') hypar-opt
-    echo "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(
-        ["bash", "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"},
-    )
-    assert done.stdout.split() == offered.split()
+    assert completed(words) == offered.split()
 
 
 # What is refused.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sphinx.util.logging import getLogger
 
 from hypar_opt import paper
+from hypar_opt.paper.rows import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,29 +77,12 @@ def reproduction() -> str:
     total = ("**all**", *paper.counts(rows).values())
     parts = [_table(("", *paper.counts(rows)), [*summary, total], right=(1, 2, 3))]
     for figure, each in rows.items():
-        reasons = list(dict.fromkeys(row.reason for row in each if row.reason))
-        cells = [
-            (
-                row.label,
-                row.reading,
-                _text(row.ours),
-                _text(row.printed),
-                "" if row.ratio is None else f"{row.ratio:.3f}",
-                f"{row.verdict} ({reasons.index(row.reason) + 1})" if row.reason else row.verdict,
-            )
-            for row in each
-        ]
+        cells, reasons = shown(each)
         head = ("row", "reading", "ours", "printed", "ratio", "verdict")
         notes = [f"{place}. {reason}" for place, reason in enumerate(reasons, 1)]
         title, table = paper.TITLES[figure], _table(head, cells, right=(2, 3, 4))
         parts.append(f"({figure})=\n## {title}\n\n{table}\n\n" + "\n".join(notes))
     return "\n\n".join(parts)
-
-
-def _text(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int]) -> str:

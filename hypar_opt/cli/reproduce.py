@@ -72,10 +72,12 @@ def reproduce(
         output.print_view(Group(*views, ", ".join(f"{n} {word}" for word, n in counts.items())))
     lost = paper.lost(rows)
     if lost:
+        from hypar_opt.paper.rows import text
+
         figure, row = lost[0]
         raise CheckFailedError(
             f"{len(lost)} of the rows no longer as listed; first {figure}, {row.label}:"
-            f" {_text(row.ours)}, printed {_text(row.printed)}"
+            f" {text(row.ours)}, printed {text(row.printed)}"
         )
 
 
@@ -84,28 +86,11 @@ def _view(title: str, rows: Sequence[Row]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from hypar_opt.paper.rows import shown
     from hypar_opt.report import terminal
 
-    reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
-    cells = [
-        (
-            row.label,
-            row.reading,
-            _text(row.ours),
-            _text(row.printed),
-            "-" if row.ratio is None else f"{row.ratio:.3f}",
-            f"{row.verdict} ({reasons.index(row.reason) + 1})" if row.reason else row.verdict,
-        )
-        for row in rows
-    ]
+    cells, reasons = shown(rows)
     head = ("", "reading", "ours", "printed", "ratio", "verdict")
     notes = [Text(f"({place}) {reason}", "dim") for place, reason in enumerate(reasons, 1)]
     table = terminal.unbroken(terminal.rows_view(head, cells, right=(2, 3, 4)))
     return Group(Text(title, "bold"), table, *notes, "")
-
-
-def _text(value: float | str) -> str:
-    """Return a number to four digits, or more where it is a whole one."""
-    if isinstance(value, str):
-        return value
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"

@@ -21,7 +21,7 @@ EPILOG = (
     "Examples: [bold]hypar-opt simulate vgg-a --array hmc-torus-16[/bold];"
     " [bold]hypar-opt simulate plan.json --trace step.json[/bold]"
 )
-DEFAULT_ARRAY, MOST_LEVELS = "hmc-htree-16", 6
+DEFAULT_LEVELS = 4
 
 
 @shared.takes(shared.problem, shared.solving)
@@ -114,14 +114,9 @@ def simulate(
 
 def default_array(levels: int | None) -> str:
     """Return the paper's array of 2^levels accelerators."""
-    if levels is None:
-        return DEFAULT_ARRAY
-    if not 1 <= levels <= MOST_LEVELS:
-        raise HyparError(
-            f"--levels should be from 1 to {MOST_LEVELS} for the paper's arrays, got {levels};"
-            " name another with --array"
-        )
-    return f"hmc-htree-{2**levels}"
+    from hypar_opt.hardware import arrays
+
+    return arrays.papers(DEFAULT_LEVELS if levels is None else levels)
 
 
 def _simulated_on(plan: Plan, array: str | None) -> Array:

@@ -48,6 +48,18 @@ def _map(layer: LayerShapes) -> tuple[int, ...]:
     return layer.input[2:]
 
 
+def taken(counts: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return how often each layer takes data, model and output parallelism, as Python's integers.
+
+    Parameters
+    ----------
+    counts : (choices, layers)
+        Of two choices or three.
+    """
+    data, model, *output = counts.astype(object)
+    return data, model, output[0] if output else 0 * data
+
+
 def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, Integers]:
     """Return the words of each layer's weights, input and output, in all accelerators together.
 
@@ -61,7 +73,7 @@ def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, I
 
     Source: docs/simulator.md.
     """
-    data, model, output = (*counts.astype(object), *[0] * len(counts))[:3]
+    data, model, output = taken(counts)
     weights, inputs, pooled = (
         np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.pooled)
     )
@@ -84,7 +96,7 @@ def memory_load(
     optimizer_bytes
         Of the optimizer's state for each weight.
     """
-    data, model, output = (*counts.astype(object), *[0] * len(counts))[:3]
+    data, model, output = taken(counts)
     weights, inputs, outputs = (
         np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.outputs)
     )

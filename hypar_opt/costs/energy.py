@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel, Splits
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs
+from hypar_opt.costs.compute import layer_macs, taken
 from hypar_opt.costs.physical import PREFIXES, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.parallelism import DATA, MODEL, OUTPUT
@@ -89,7 +89,7 @@ class EnergyCost(CostModel):
         moved = self.communication.node(shapes, splits)
         node = rounded(moved, self._of_byte(splits.level) * self.per_joule)
         if self.local:
-            data, model, output = (*splits.counts.astype(object), *[0] * self.choices)[:3]
+            data, model, output = taken(splits.counts)
             node[:, DATA] += self._touched(np.array(shapes.weights, object) << data)
             node[:, MODEL] += self._touched(np.array(shapes.pooled, object) << model)
             if self.choices > OUTPUT:

@@ -7,6 +7,7 @@ from functools import cache, partial
 from statistics import geometric_mean
 
 from hypar_opt.evaluation import simulate
+from hypar_opt.hardware.arrays import papers
 from hypar_opt.network import Network
 from hypar_opt.paper.communication import READINGS, SOLVERS
 from hypar_opt.paper.rows import Measure, Value, column, printed
@@ -190,12 +191,12 @@ def _printed_bytes(network: str) -> float:
 
 def _over_one(network: str, column: str, accelerators: int, reading: str) -> float:
     """Return the gain over one accelerator, which only computes."""
-    many = step(network, column, f"hmc-htree-{accelerators}", reading=reading)
+    many = step(network, column, papers(accelerators.bit_length() - 1), reading=reading)
     return many.compute * accelerators / many.seconds
 
 
 def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:
-    levels = step(network, column, f"hmc-htree-{accelerators}", reading=reading).levels
+    levels = step(network, column, papers(accelerators.bit_length() - 1), reading=reading).levels
     return sum(level.bytes for level in levels) / 1e9
 
 
@@ -216,7 +217,7 @@ def _part(name: str) -> Network:
 
 @cache
 def _part_step(name: str, column: str, levels: int, reading: str) -> StepResult:
-    batch, array = PARTS[name][1], f"hmc-htree-{2**levels}"
+    batch, array = PARTS[name][1], papers(levels)
     plan = solve(_part(name), solver=SOLVERS[column], reading=reading, array=array, batch=batch)
     return simulate(plan)
 

@@ -154,6 +154,33 @@ def is_lost(figure: str, row: Row) -> bool:
     return not rule_of(figure, row.label, row.reading).is_kept(row.ours, row.printed)
 
 
+def shown(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return a figure's rows as text, and the reasons that their verdicts number.
+
+    The cells are label, reading, ours, printed, ratio and verdict.
+    """
+    reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
+    cells: list[tuple[str, ...]] = [
+        (
+            row.label,
+            row.reading,
+            text(row.ours),
+            text(row.printed),
+            "-" if row.ratio is None else f"{row.ratio:.3f}",
+            f"{row.verdict} ({reasons.index(row.reason) + 1})" if row.reason else row.verdict,
+        )
+        for row in rows
+    ]
+    return cells, reasons
+
+
+def text(value: Value) -> str:
+    """Return a number to four digits, or more where it is a whole one."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+
+
 def column(
     name: str,
     ours: Callable[[str], float],

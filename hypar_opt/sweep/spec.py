@@ -25,11 +25,10 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.sweep.case import Case
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
-PAPERS_ARRAY = "hmc-htree-{}"
 
 Some = Annotated[tuple[str, ...], Field(min_length=1)]
 Networks = Annotated[Some, BeforeValidator(lambda value: (value,) if value == "all" else value)]
-Level = Annotated[int, Strict(), Field(ge=1, le=6)]
+Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MOST_LEVELS)]
 Found = TypeVar("Found")
 
 
@@ -108,7 +107,7 @@ def read_spec(path: str | Path) -> list[Case]:
 def _arrays(spec: Spec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:
     """Return what names the arrays, and how one is found."""
     if spec.arrays is None:
-        papers = [PAPERS_ARRAY.format(2**levels) for levels in spec.levels or (4,)]
+        papers = [arrays.papers(levels) for levels in spec.levels or (4,)]
         return papers, lambda name: _text(arrays.load(name))
 
     def find(text: str) -> str:

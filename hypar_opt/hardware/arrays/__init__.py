@@ -7,10 +7,30 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import UnknownNameError
+from hypar_opt.errors import HyparError, UnknownNameError
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
+
+
+MOST_LEVELS = 6
+"""Of the paper's arrays, which have 2 to 64 accelerators (Figure 11)."""
+
+
+def papers(levels: int) -> str:
+    """Return the name of the paper's H tree of 2^levels accelerators.
+
+    Raises
+    ------
+    HyparError
+        If it has none of that size.
+    """
+    if not 1 <= levels <= MOST_LEVELS:
+        raise HyparError(
+            f"--levels should be from 1 to {MOST_LEVELS} for the paper's arrays, got {levels};"
+            " name another with --array"
+        )
+    return f"hmc-htree-{2**levels}"
 
 
 @cache

@@ -11,6 +11,7 @@ from hypar_opt.report.page.topology import draw
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
+    from hypar_opt.report.page.topology import Drawing
     from hypar_opt.simulator.result import StepResult
 
 LOADS = [[0.0, "#8fa3b5"], [0.5, "#e0a12f"], [1.0, "#cf2436"]]
@@ -20,70 +21,11 @@ _ROWS = 24
 
 def links(array: Array, step: StepResult) -> Chart:
     """How much of the step each link is full, drawn where the link is."""
-    import plotly.graph_objects as go
-    from plotly.colors import sample_colorscale
-
     drawing = draw(array)
-    wires = array.wires
     share = [each.full / step.seconds if step.seconds else 0.0 for each in step.links]
     most = max(share, default=0.0) or 1.0
-    slowest = min((link.bytes_per_second for link in wires.links), default=1)
-    strokes: dict[tuple[int, float], list[Any]] = {}
-    for link, each, load in zip(wires.links, drawing.strokes, share, strict=True):
-        times = link.bytes_per_second / slowest
-        width = 2.0 + 1.2 * min(int(times).bit_length() - 1, 5)
-        shade = min(int(load / most * _SHADES), _SHADES - 1)
-        strokes.setdefault((shade, width), []).extend(each)
-    traces = [
-        go.Scatter(
-            mode="lines",
-            x=[x for start, end in found for x in (start[0], end[0], None)],
-            y=[y for start, end in found for y in (start[1], end[1], None)],
-            line={"color": _shade(sample_colorscale, shade), "width": width},
-            hoverinfo="skip",
-            showlegend=False,
-        )
-        for (shade, width), found in sorted(strokes.items())
-    ]
-    middles, texts, loads = [], [], []
-    for traffic, each, load in zip(step.links, drawing.strokes, share, strict=True):
-        text = (
-            f"{escape(traffic.link)}<br>{readable_bytes(traffic.bytes)}"
-            f"<br>busy {seconds_of(traffic.busy)}<br>full {seconds_of(traffic.full)}, {load:.1%}"
-        )
-        for start, end in each:
-            part = 0.5 if len(each) == 1 else 0.8
-            middles.append(tuple(a + part * (b - a) for a, b in zip(start, end, strict=True)))
-            texts.append(text)
-            loads.append(load)
-    traces.append(
-        go.Scatter(
-            mode="markers",
-            x=[short(x) for x, _ in middles],
-            y=[short(y) for _, y in middles],
-            hovertext=texts,
-            hoverinfo="text",
-            showlegend=False,
-            marker={
-                "size": 9 if len(middles) <= 200 else 5,
-                "color": loads,
-                "colorscale": LOADS,
-                "cmin": 0.0,
-                "cmax": most,
-                "colorbar": {
-                    "orientation": "h",
-                    "thickness": 9,
-                    "len": 0.6,
-                    "y": -0.04,
-                    "yanchor": "top",
-                    "tickformat": ".0%" if most > 0.04 else ".2%",
-                    "nticks": 5,
-                    "outlinewidth": 0,
-                    "title": {"text": "share of the step that a link is full", "side": "bottom"},
-                },
-            },
-        )
-    )
+    traces = _lines(array, drawing, share, most)
+    traces.append(_middles(step, drawing, share, most))
     traces += _nodes(drawing.nodes)
     height = 400 if not drawing.even else 520
     figure = figure_of(traces, height, hovermode="closest")
@@ -92,19 +34,7 @@ def links(array: Array, step: StepResult) -> Chart:
     figure.update_yaxes(visible=False)
     if drawing.even:
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
-    order = sorted(range(len(share)), key=lambda place: (-share[place], place))
-    rows = [
-        (
-            each.link,
-            readable_bytes(each.bytes),
-            seconds_of(each.busy),
-            seconds_of(each.full),
-            f"{share[place]:.1%}",
-        )
-        for place in order[:_ROWS]
-        for each in (step.links[place],)
-        if each.bytes
-    ]
+    rows = _fullest(step, share)
     left = len(share) - len(rows)
     others = "are full no longer" if rows else "carry nothing"
     return chart_of(
@@ -117,6 +47,92 @@ def links(array: Array, step: StepResult) -> Chart:
         rows,
         more=f"{left:,} links {'more ' if rows else ''}{others}" if left else "",
     )
+
+
+def _lines(array: Array, drawing: Drawing, share: list[float], most: float) -> list[Any]:
+    """Draw the links, as wide as their bandwidth, those of a shade together."""
+    import plotly.graph_objects as go
+    from plotly.colors import sample_colorscale
+
+    wires = array.wires
+    slowest = min((link.bytes_per_second for link in wires.links), default=1)
+    strokes: dict[tuple[int, float], list[Any]] = {}
+    for link, each, load in zip(wires.links, drawing.strokes, share, strict=True):
+        times = link.bytes_per_second / slowest
+        width = 2.0 + 1.2 * min(int(times).bit_length() - 1, 5)
+        shade = min(int(load / most * _SHADES), _SHADES - 1)
+        strokes.setdefault((shade, width), []).extend(each)
+    return [
+        go.Scatter(
+            mode="lines",
+            x=[x for start, end in found for x in (start[0], end[0], None)],
+            y=[y for start, end in found for y in (start[1], end[1], None)],
+            line={"color": _shade(sample_colorscale, shade), "width": width},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+        for (shade, width), found in sorted(strokes.items())
+    ]
+
+
+def _middles(step: StepResult, drawing: Drawing, share: list[float], most: float) -> Any:
+    """Draw a point on each link that tells what it carries, and the scale of colours."""
+    import plotly.graph_objects as go
+
+    middles, texts, loads = [], [], []
+    for traffic, each, load in zip(step.links, drawing.strokes, share, strict=True):
+        text = (
+            f"{escape(traffic.link)}<br>{readable_bytes(traffic.bytes)}"
+            f"<br>busy {seconds_of(traffic.busy)}<br>full {seconds_of(traffic.full)}, {load:.1%}"
+        )
+        for start, end in each:
+            part = 0.5 if len(each) == 1 else 0.8
+            middles.append(tuple(a + part * (b - a) for a, b in zip(start, end, strict=True)))
+            texts.append(text)
+            loads.append(load)
+    return go.Scatter(
+        mode="markers",
+        x=[short(x) for x, _ in middles],
+        y=[short(y) for _, y in middles],
+        hovertext=texts,
+        hoverinfo="text",
+        showlegend=False,
+        marker={
+            "size": 9 if len(middles) <= 200 else 5,
+            "color": loads,
+            "colorscale": LOADS,
+            "cmin": 0.0,
+            "cmax": most,
+            "colorbar": {
+                "orientation": "h",
+                "thickness": 9,
+                "len": 0.6,
+                "y": -0.04,
+                "yanchor": "top",
+                "tickformat": ".0%" if most > 0.04 else ".2%",
+                "nticks": 5,
+                "outlinewidth": 0,
+                "title": {"text": "share of the step that a link is full", "side": "bottom"},
+            },
+        },
+    )
+
+
+def _fullest(step: StepResult, share: list[float]) -> list[tuple[str, ...]]:
+    """Return the links that are full longest, and what they carry."""
+    order = sorted(range(len(share)), key=lambda place: (-share[place], place))
+    return [
+        (
+            each.link,
+            readable_bytes(each.bytes),
+            seconds_of(each.busy),
+            seconds_of(each.full),
+            f"{share[place]:.1%}",
+        )
+        for place in order[:_ROWS]
+        for each in (step.links[place],)
+        if each.bytes
+    ]
 
 
 def _nodes(nodes: dict[Any, tuple[float, float]]) -> list[Any]:
