@@ -1,0 +1,288 @@
+"""What a level charges a layer and a boundary, in bytes, time or energy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.proofs.exchanges import Counts, Exchanges, Layer, Matrix, exchanges_of, layers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.wires import Split
+    from hypar_opt.plan import Plan
+
+PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
+WORD_BYTES = 4
+"""An array's energies are those of 32-bit words."""
+
+
+class Charges(Protocol):
+    """What a problem charges, in whole numbers of an n-th of the plan's unit."""
+
+    @property
+    def resolution(self) -> int:
+        """That n."""
+
+    @property
+    def joins_levels(self) -> bool:
+        """Whether a layer is charged for what it takes at several levels at once."""
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        """Charge each choice of a layer at a level, given its choices above."""
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:
+        """Charge each pair of choices of a layer and the next, given their choices above."""
+
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        """Charge what a layer takes at all levels together, H1 first, beyond its nodes."""
+
+
+def built_in(plan: Plan) -> Charges | None:
+    """Return the charges of the plan's problem; None for a cost that is not one of ours.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan's unit is not one that its cost has, or its array is missing.
+    """
+    kinds: dict[str, Callable[[Plan], Charges]] = {
+        "bytes": Bytes.of,
+        "time": Time.of,
+        "energy": Energy.of,
+    }
+    kind = kinds.get(plan.cost.kind)
+    return None if kind is None else kind(plan)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes, times what a byte costs at each level."""
+
+    exchanges: Exchanges
+    element_bytes: int
+    level_weights: tuple[int, ...]
+    joins_levels: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan) -> Bytes:
+        unit = "weighted bytes" if plan.level_weights else "bytes"
+        if plan.cost.unit != unit:
+            raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
+        layers = layers_of(plan.network.description, plan.batch)
+        weights = plan.level_weights or (1,) * plan.levels
+        return cls(exchanges_of(plan, layers), plan.element_bytes, weights)
+
+    @property
+    def resolution(self) -> int:
+        """Charges are of quarters of an element: whole bytes, or halves or quarters of one."""
+        return Fraction(self.element_bytes, 4).denominator
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        charges = [0] * self.exchanges.choices
+        for reduction, quarters in self.exchanges.reduced(layer, counts):
+            charges[reduction.choice] += self._charge(level, quarters)
+        return charges
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        each = self._charge(level, self.exchanges.boundary(boundary, target))
+        conversions = self.exchanges.conversions.values()
+        every = range(self.exchanges.choices)
+        return tuple(tuple(each * sum(c[s][t] for c in conversions) for t in every) for s in every)
+
+    def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
+        return 0
+
+    def _charge(self, level: int, quarters: int) -> int:
+        return quarters * self.element_bytes * self.resolution // 4 * self.level_weights[level]
+
+
+def _array_of(plan: Plan, ending: str) -> tuple[Array, tuple[int, ...], int]:
+    """Return a plan's array, its placement, and how many of the plan's unit make a base unit."""
+    parts = {prefix + ending: parts for prefix, parts in PARTS.items()}
+    if plan.cost.unit not in parts:
+        raise CheckFailedError(f"cost, unit: should be one of {ending}, got {plan.cost.unit!r}")
+    if plan.array is None or plan.placement is None or plan.level_weights:
+        raise CheckFailedError(f"cost, kind: {plan.cost.kind!r} goes with an array, unweighted")
+    return plan.array.description, plan.placement, parts[plan.cost.unit]
+
+
+def _macs(layer: Layer, batch: int, array: Array) -> int:
+    """Return a pass's multiply-accumulates, over the output or, as the paper, over the input."""
+    by_input = array.accelerator.mac_count == "input"
+    return batch * layer.weights * (layer.input_positions if by_input else layer.output_positions)
+
+
+def nearest(amount: Fraction) -> int:
+    """Return the nearest whole number; of two as near the larger."""
+    return math.floor(amount + Fraction(1, 2))
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a step in which nothing overlaps: exchanges and, at the last level, compute.
+
+    An exchange takes its bytes at the level's pace, and a latency for each of its messages.
+    An all-reduce between pairs halves and then doubles, so that it crosses each of its levels
+    twice, the topmost once; around a ring of n it takes 2(n - 1) messages, of all levels at
+    which the layer makes the choice at once. A reduce-scatter or all-gather is half of that:
+    one message a level, n - 1 around a ring.
+
+    Source: docs/simulator.md.
+    """
+
+    exchanges: Exchanges
+    layers: tuple[Layer, ...]
+    plan: Plan
+    array: Array
+    placement: tuple[int, ...]
+    per_second: int
+    splits: tuple[Split, ...]
+    resolution: int = 1
+
+    @classmethod
+    def of(cls, plan: Plan) -> Time:
+        array, placement, per_second = _array_of(plan, "seconds")
+        layers = layers_of(plan.network.description, plan.batch)
+        splits = tuple(array.wires.split(bit) for bit in placement)
+        return cls(exchanges_of(plan, layers), layers, plan, array, placement, per_second, splits)
+
+    @property
+    def joins_levels(self) -> bool:
+        return self.array.collective == "ring"
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        charges = [0] * self.exchanges.choices
+        if not self.joins_levels:
+            for reduction, quarters in self.exchanges.reduced(layer, counts):
+                again = reduction.all_reduce and counts[reduction.choice] > 0
+                charges[reduction.choice] += self._exchange(
+                    quarters, self.splits[level], messages=2 if again else 1
+                )
+        if level == self.plan.levels - 1:
+            for choice in range(self.exchanges.choices):
+                final = [count + (place == choice) for place, count in enumerate(counts)]
+                charges[choice] += self._compute(layer, final)
+        return charges
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        elements = self.exchanges.boundary(boundary, target)
+        split, conversions = self.splits[level], self.exchanges.conversions.values()
+        every = range(self.exchanges.choices)
+        return tuple(
+            tuple(
+                sum(self._exchange(c[s][t] * elements, split) for c in conversions) for t in every
+            )
+            for s in every
+        )
+
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        """Charge the rings: one for each reduction, over all levels of its choice."""
+        if not self.joins_levels:
+            return 0
+        total = 0
+        for reduction in self.exchanges.reductions[layer]:
+            bits = [self.placement[h] for h, c in enumerate(state) if c == reduction.choice]
+            if bits:
+                size = 2 ** len(bits)
+                # Doubled at each further level: (1 + 2 + 4 + ...) times the topmost's.
+                quarters = reduction.quarters * (size - 1)
+                messages = (size - 1) * (2 if reduction.all_reduce else 1)
+                total += self._exchange(quarters, self.array.wires.ring(bits), messages=messages)
+        return total
+
+    def _exchange(self, quarters: int, split: Split, messages: int = 1) -> int:
+        if not quarters:
+            return 0
+        moved = Fraction(quarters * self.plan.element_bytes, 4)
+        seconds = moved * split.seconds_per_byte + messages * split.latency
+        return nearest(seconds * self.per_second)
+
+    def _compute(self, place: int, counts: Sequence[int]) -> int:
+        """Time all passes of a layer on one accelerator: its units, or its DRAM if slower."""
+        layer, accelerator = self.layers[place], self.array.accelerator
+        data, model, output = (*counts, 0)[:3]
+        rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
+        computing = _macs(layer, self.plan.batch, self.array) / rate
+        words = (layer.weights << data) + (layer.pooled << model) + (layer.inputs << output)
+        loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
+        seconds = max(computing, loading) / 2**self.plan.levels
+        passes = 1 if self.plan.inference else 3
+        return round(seconds * passes * self.per_second)
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules of a step: words moved, words touched, and multiply-accumulates.
+
+    Each pass touches each local tensor once, W * 2^d + A * 2^o + F * 2^m words over the array,
+    of which a choice adds as many as its tensor had. What is there before any choice, and the
+    multiply-accumulates, stand with the first level.
+
+    Source: docs/simulator.md.
+    """
+
+    exchanges: Exchanges
+    layers: tuple[Layer, ...]
+    plan: Plan
+    array: Array
+    per_joule: int
+    hops: tuple[Fraction, ...]
+    resolution: int = 1
+    joins_levels: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan) -> Energy:
+        array, placement, per_joule = _array_of(plan, "joules")
+        layers = layers_of(plan.network.description, plan.batch)
+        hops = tuple(array.wires.split(bit).hops for bit in placement)
+        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, hops)
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        size = self.layers[layer]
+        moved = [0] * self.exchanges.choices
+        for reduction, quarters in self.exchanges.reduced(layer, counts):
+            moved[reduction.choice] += quarters
+        tensors = {DATA: size.weights, MODEL: size.pooled, OUTPUT: size.inputs}
+        charges = [
+            self._moved(level, moved[choice]) + self._touched(tensors[choice] << counts[choice])
+            for choice in range(self.exchanges.choices)
+        ]
+        if level == 0:
+            energy = self.array.energy
+            macs = _macs(size, self.plan.batch, self.array) * self._passes
+            whole = nearest(macs * (energy.mac + energy.sram) * self.per_joule)
+            whole += self._touched(sum(tensors.values()))
+            charges = [charge + whole for charge in charges]
+        return charges
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        elements = self.exchanges.boundary(boundary, target)
+        conversions = self.exchanges.conversions.values()
+        every = range(self.exchanges.choices)
+        return tuple(
+            tuple(self._moved(level, elements * sum(c[s][t] for c in conversions)) for t in every)
+            for s in every
+        )
+
+    def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
+        return 0
+
+    @property
+    def _passes(self) -> int:
+        return 1 if self.plan.inference else 3
+
+    def _moved(self, level: int, quarters: int) -> int:
+        energy = self.array.energy
+        words = Fraction(quarters * self.plan.element_bytes, 4 * WORD_BYTES)
+        return nearest(words * (energy.remote + energy.hop * self.hops[level]) * self.per_joule)
+
+    def _touched(self, elements: int) -> int:
+        words = Fraction(elements * self.plan.element_bytes, WORD_BYTES)
+        return nearest(words * self._passes * self.array.energy.dram * self.per_joule)
