@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, Strict
 
-from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.table import CostTable, Integers, whole_number_type
 from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
 from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.plan import Plan
@@ -227,17 +227,20 @@ def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
 
 def _table_bound(table: CostTable, proof: TableProof, where: str) -> Fraction:
     """Return what a table's potentials prove of all assignments of allowed choices."""
-    # Python's integers throughout: whatever a file holds, nothing overflows or rounds.
-    potentials = np.array(proof.potentials, object)
-    node = proof.scale * table.node.astype(object)
-    if table.load is not None:
-        node = node + proof.multiplier * table.load.astype(object)
+    # Whatever a file holds, nothing overflows or rounds: int64 only where all sums fit it.
+    most = max(abs(number) for row in proof.potentials for number in row)
+    sums = 2 * most + proof.scale * (1 + table.largest)
+    load: Integers = np.zeros(table.node.shape, object) if table.load is None else table.load
+    sums += proof.multiplier * int(load.max())
+    number = whole_number_type(sums)
+    potentials = np.array(proof.potentials, number)
+    node = (proof.scale * table.node.astype(object) + proof.multiplier * load).astype(number)
     edge, allowed = table.chain_edges(), _allowed(table)
-    before: Integers = np.zeros(1, object)  # what comes before the first layer costs nothing
+    before: Integers = np.zeros(1, number)  # what comes before the first layer costs nothing
     for layer, may in enumerate(allowed):
-        step = np.zeros((1, table.choices), object)
+        step: Integers = np.zeros((1, table.choices), number)
         if layer:
-            step = proof.scale * edge[layer - 1][allowed[layer - 1]].astype(object)
+            step = number(proof.scale) * edge[layer - 1][allowed[layer - 1]].astype(number)
         reduced = before[:, None] + (step + node[layer] - potentials[layer])[:, may]
         if reduced.min() < 0:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.parallelism import DATA, MODEL, OUTPUT
@@ -119,9 +118,26 @@ def _macs(layer: Layer, batch: int, array: Array) -> int:
     return batch * layer.weights * (layer.input_positions if by_input else layer.output_positions)
 
 
-def nearest(amount: Fraction) -> int:
-    """Return the nearest whole number; of two as near the larger."""
-    return math.floor(amount + Fraction(1, 2))
+def nearest(amount: int, each: Fraction, times: int = 0, once: Fraction = Fraction()) -> int:
+    """Return ``amount * each + times * once``, to the nearest whole number, halves up."""
+    over = each.denominator * once.denominator
+    exact = amount * each.numerator * once.denominator + times * once.numerator * each.denominator
+    return (2 * exact + over) // (2 * over)
+
+
+class Pace(NamedTuple):
+    """What an exchange takes of the plan's unit: for a quarter of an element, and a message."""
+
+    each: Fraction
+    once: Fraction
+
+    @classmethod
+    def of(cls, split: Split, element_bytes: int, per_second: int) -> Pace:
+        each = split.seconds_per_byte * Fraction(element_bytes, 4)
+        return cls(each * per_second, split.latency * per_second)
+
+    def takes(self, quarters: int, messages: int = 1) -> int:
+        return nearest(quarters, self.each, messages, self.once) if quarters else 0
 
 
 @dataclass(frozen=True)
@@ -143,15 +159,17 @@ class Time:
     array: Array
     placement: tuple[int, ...]
     per_second: int
-    splits: tuple[Split, ...]
+    paces: tuple[Pace, ...]
     resolution: int = 1
 
     @classmethod
     def of(cls, plan: Plan) -> Time:
         array, placement, per_second = _array_of(plan, "seconds")
         layers = layers_of(plan.network.description, plan.batch)
-        splits = tuple(array.wires.split(bit) for bit in placement)
-        return cls(exchanges_of(plan, layers), layers, plan, array, placement, per_second, splits)
+        paces = tuple(
+            Pace.of(array.wires.split(bit), plan.element_bytes, per_second) for bit in placement
+        )
+        return cls(exchanges_of(plan, layers), layers, plan, array, placement, per_second, paces)
 
     @property
     def joins_levels(self) -> bool:
@@ -162,9 +180,7 @@ class Time:
         if not self.joins_levels:
             for reduction, quarters in self.exchanges.reduced(layer, counts):
                 again = reduction.all_reduce and counts[reduction.choice] > 0
-                charges[reduction.choice] += self._exchange(
-                    quarters, self.splits[level], messages=2 if again else 1
-                )
+                charges[reduction.choice] += self.paces[level].takes(quarters, 2 if again else 1)
         if level == self.plan.levels - 1:
             for choice in range(self.exchanges.choices):
                 final = [count + (place == choice) for place, count in enumerate(counts)]
@@ -173,12 +189,10 @@ class Time:
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
-        split, conversions = self.splits[level], self.exchanges.conversions.values()
+        pace, conversions = self.paces[level], self.exchanges.conversions.values()
         every = range(self.exchanges.choices)
         return tuple(
-            tuple(
-                sum(self._exchange(c[s][t] * elements, split) for c in conversions) for t in every
-            )
+            tuple(sum(pace.takes(c[s][t] * elements) for c in conversions) for t in every)
             for s in every
         )
 
@@ -194,15 +208,10 @@ class Time:
                 # Doubled at each further level: (1 + 2 + 4 + ...) times the topmost's.
                 quarters = reduction.quarters * (size - 1)
                 messages = (size - 1) * (2 if reduction.all_reduce else 1)
-                total += self._exchange(quarters, self.array.wires.ring(bits), messages=messages)
+                ring = self.array.wires.ring(bits)
+                pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
+                total += pace.takes(quarters, messages)
         return total
-
-    def _exchange(self, quarters: int, split: Split, messages: int = 1) -> int:
-        if not quarters:
-            return 0
-        moved = Fraction(quarters * self.plan.element_bytes, 4)
-        seconds = moved * split.seconds_per_byte + messages * split.latency
-        return nearest(seconds * self.per_second)
 
     def _compute(self, place: int, counts: Sequence[int]) -> int:
         """Time all passes of a layer on one accelerator: its units, or its DRAM if slower."""
@@ -212,7 +221,7 @@ class Time:
         computing = _macs(layer, self.plan.batch, self.array) / rate
         words = (layer.weights << data) + (layer.pooled << model) + (layer.inputs << output)
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
-        seconds = max(computing, loading) / 2**self.plan.levels
+        seconds = max(computing, loading) / (1 << self.plan.levels)
         passes = 1 if self.plan.inference else 3
         return round(seconds * passes * self.per_second)
 
@@ -233,7 +242,8 @@ class Energy:
     plan: Plan
     array: Array
     per_joule: int
-    hops: tuple[Fraction, ...]
+    moving: tuple[Fraction, ...]
+    """Of the plan's unit, for a quarter of an element, at each level."""
     resolution: int = 1
     joins_levels: bool = False
 
@@ -241,8 +251,12 @@ class Energy:
     def of(cls, plan: Plan) -> Energy:
         array, placement, per_joule = _array_of(plan, "joules")
         layers = layers_of(plan.network.description, plan.batch)
-        hops = tuple(array.wires.split(bit).hops for bit in placement)
-        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, hops)
+        quarter = Fraction(plan.element_bytes, 4 * WORD_BYTES) * per_joule
+        moving = tuple(
+            quarter * (array.energy.remote + array.energy.hop * array.wires.split(bit).hops)
+            for bit in placement
+        )
+        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, moving)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
         size = self.layers[layer]
@@ -251,23 +265,24 @@ class Energy:
             moved[reduction.choice] += quarters
         tensors = {DATA: size.weights, MODEL: size.pooled, OUTPUT: size.inputs}
         charges = [
-            self._moved(level, moved[choice]) + self._touched(tensors[choice] << counts[choice])
+            nearest(moved[choice], self.moving[level])
+            + self._touched(tensors[choice] << counts[choice])
             for choice in range(self.exchanges.choices)
         ]
         if level == 0:
             energy = self.array.energy
             macs = _macs(size, self.plan.batch, self.array) * self._passes
-            whole = nearest(macs * (energy.mac + energy.sram) * self.per_joule)
+            whole = nearest(macs, (energy.mac + energy.sram) * self.per_joule)
             whole += self._touched(sum(tensors.values()))
             charges = [charge + whole for charge in charges]
         return charges
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
-        conversions = self.exchanges.conversions.values()
+        each, conversions = self.moving[level], self.exchanges.conversions.values()
         every = range(self.exchanges.choices)
         return tuple(
-            tuple(self._moved(level, elements * sum(c[s][t] for c in conversions)) for t in every)
+            tuple(nearest(elements * sum(c[s][t] for c in conversions), each) for t in every)
             for s in every
         )
 
@@ -278,11 +293,6 @@ class Energy:
     def _passes(self) -> int:
         return 1 if self.plan.inference else 3
 
-    def _moved(self, level: int, quarters: int) -> int:
-        energy = self.array.energy
-        words = Fraction(quarters * self.plan.element_bytes, 4 * WORD_BYTES)
-        return nearest(words * (energy.remote + energy.hop * self.hops[level]) * self.per_joule)
-
     def _touched(self, elements: int) -> int:
-        words = Fraction(elements * self.plan.element_bytes, WORD_BYTES)
-        return nearest(words * self._passes * self.array.energy.dram * self.per_joule)
+        word = Fraction(self.plan.element_bytes, WORD_BYTES) * self._passes
+        return nearest(elements, word * self.array.energy.dram * self.per_joule)

@@ -6,7 +6,7 @@ The only module here that imports what the search imports: the arguments of such
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import Splits
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.table import Integers
     from hypar_opt.plan import Plan
     from hypar_opt.proofs.exchanges import Counts, Matrix
 
@@ -37,12 +38,12 @@ class OwnCost:
 
         @cache
         def nodes(counts: Counts) -> list[list[int]]:
-            return list(cost.node(shapes, Splits.uniform(layers, counts)).tolist())
+            return _whole(cost.node(shapes, Splits.uniform(layers, counts)))
 
         @cache
         def edges(source: Counts, target: Counts) -> list[Matrix]:
             splits = Splits.uniform(layers, source), Splits.uniform(layers, target)
-            return list(cost.edge(shapes, *splits).tolist())
+            return _whole(cost.edge(shapes, *splits))
 
         self._nodes, self._edges = nodes, edges
 
@@ -54,3 +55,9 @@ class OwnCost:
 
     def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
         return 0
+
+
+def _whole(charges: Integers) -> list[Any]:
+    if not all(isinstance(charge, int) for charge in charges.ravel().tolist()):
+        raise CheckFailedError("cost, kind: its charges should be whole numbers")
+    return list(charges.tolist())

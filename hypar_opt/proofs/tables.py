@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,17 +116,14 @@ def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> l
             charges.edge(level, n, source, target)
             for n, (source, target) in enumerate(itertools.pairwise(counts))
         ]
-        loads = [
-            [
-                restrictions.least(level + 1, n, one_more(above, choice))
-                if restrictions.allows(level, n, above, choice)
-                else None
-                for choice in range(len(plan.choices))
-            ]
-            for n, above in enumerate(counts)
-        ]
+
+        def load(place: int, choice: int, level: int = level, counts: Any = counts) -> int | None:
+            if not restrictions.allows(level, place, counts[place], choice):
+                return None
+            return restrictions.least(level + 1, place, one_more(counts[place], choice))
+
         table = _table(charges, np.array(node, object), _objects(edge, len(plan.choices)))
-        tables.append(_restricted(table, restrictions, loads))
+        tables.append(_restricted(table, restrictions, load))
     return tables
 
 
@@ -172,8 +169,16 @@ def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> C
         node = node + nodes[:, code]
         for boundary, charge in enumerate(edge.astype(number)):
             edges[boundary] += charge[np.ix_(code, code)]
-    loads = [[_load(restrictions, n, state, choices) for state in columns] for n in range(layers)]
-    return _restricted(_table(charges, node, edges), restrictions, loads)
+
+    def load(place: int, column: int) -> int | None:
+        counts: Counts = (0,) * choices
+        for level, choice in enumerate(columns[column]):
+            if not restrictions.allows(level, place, counts, choice):
+                return None
+            counts = one_more(counts, choice)
+        return restrictions.load(place, counts)
+
+    return _restricted(_table(charges, node, edges), restrictions, load)
 
 
 def _step(
@@ -205,16 +210,6 @@ def _step(
     return np.array(code, np.intp), np.array(nodes, object), edges
 
 
-def _load(restrictions: Restrictions, place: int, state: State, choices: int) -> int | None:
-    """Return what a state loads; None where it is not allowed."""
-    counts = (0,) * choices
-    for level, choice in enumerate(state):
-        if not restrictions.allows(level, place, counts, choice):
-            return None
-        counts = one_more(counts, choice)
-    return restrictions.load(place, counts)
-
-
 def _objects(edge: Sequence[Matrix], choices: int) -> Integers:
     return np.array(edge, object).reshape(-1, choices, choices)
 
@@ -230,13 +225,14 @@ def _table(
 
 
 def _restricted(
-    table: CostTable, restrictions: Restrictions, loads: Sequence[Sequence[int | None]]
+    table: CostTable, restrictions: Restrictions, load: Callable[[int, int], int | None]
 ) -> CostTable:
-    """Return a table whose choices without a load are not allowed."""
+    """Return a table in which the choices of a layer without a load are not allowed."""
     if not restrictions.any:
         return table
-    allowed = np.array([[load is not None for load in row] for row in loads])
+    loads = [[load(n, choice) for choice in range(table.choices)] for n in range(table.layers)]
+    allowed = np.array([[each is not None for each in row] for row in loads])
     if restrictions.capacity is None:
         return replace(table, allowed=allowed)
-    load: Integers = np.array([[load or 0 for load in row] for row in loads], object)
-    return replace(table, allowed=allowed, load=load, capacity=restrictions.capacity)
+    whole: Integers = np.array([[each or 0 for each in row] for row in loads], object)
+    return replace(table, allowed=allowed, load=whole, capacity=restrictions.capacity)
