@@ -41,6 +41,11 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
     return write
 
 
+def choosing(plan: ho.Plan, rows: Rows) -> ho.Plan:
+    """Return a plan with other choices and, wrongly, the cost of its own."""
+    return plan.model_copy(update={"parallelism": named(rows, plan.problem)})
+
+
 def every_rows(layers: int, levels: int, choices: int) -> Iterator[Rows]:
     """Every plan's choices, levels x layers."""
     row = list(itertools.product(range(choices), repeat=layers))
