@@ -72,6 +72,10 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
         plan = read_plan(file)
     except InputError as error:
         raise CheckFailedError(str(error)) from None
+    try:
+        proofs.check_price(plan)
+    except CheckFailedError as error:
+        raise CheckFailedError(f"{file}: {error}") from None
     row: dict[str, Any] = {"plan": file, "total": plan.cost.total, "priced": "agrees"}
     if certificate is not None:
         proof = proofs.read_certificate(certificate)
