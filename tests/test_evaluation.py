@@ -80,7 +80,7 @@ def test_unknown_ways_to_run_are_refused_by_name() -> None:
 @settings(max_examples=60)
 @given(plans("time"))
 def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
-    step = ho.simulate(plan, collective="pairwise")
+    step = ho.simulate(plan)
     charged = plan.cost.total / per_second(plan)
     assert step.closed_form == pytest.approx(charged, rel=1e-9)
     assert step.compute + step.communication == pytest.approx(step.seconds)

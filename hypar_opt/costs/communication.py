@@ -91,6 +91,14 @@ class CommunicationCost(CostModel):
         """Return what one pass is charged."""
         return replace(self, phases=(phase,) if phase in self.phases else ())
 
+    def messages(self, choice: int) -> int:
+        """Return how often one pass's reduction crosses a level below the topmost.
+
+        An all-reduce between pairs is recursive halving and doubling, which crosses each level
+        twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
+        """
+        return 1 if choice == MODEL and self._row.gathered_error else 2
+
     @property
     def unit(self) -> str:
         return "weighted bytes" if self.level_weights else "bytes"

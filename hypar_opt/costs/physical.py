@@ -26,11 +26,19 @@ def finest(worst: Fraction) -> int:
     return next((parts for parts in PREFIXES if 4 * worst * parts < 2**63), 1)
 
 
-def rounded(amounts: Integers, each: Fraction, once: Fraction = Fraction()) -> Integers:
-    """Return ``amounts * each``, plus ``once`` where there is any, to the nearest whole number."""
+def rounded(
+    amounts: Integers, each: Fraction, once: Fraction = Fraction(), times: Integers | int = 1
+) -> Integers:
+    """Return ``amounts * each``, plus ``times * once`` where there is any, rounded half up.
+
+    Parameters
+    ----------
+    times
+        As ``amounts``, or one number for all of them.
+    """
     bottom = each.denominator * once.denominator
     top, more = (each * bottom).numerator, (once * bottom).numerator
-    exact = amounts.astype(object) * top + (amounts > 0).astype(object) * more
+    exact = amounts.astype(object) * top + (amounts > 0).astype(object) * more * times
     whole: Integers = (2 * exact + bottom) // (2 * bottom)
     return whole
 
