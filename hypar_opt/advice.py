@@ -7,7 +7,6 @@ from typing import Any
 
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.array import Array
 from hypar_opt.parallelism import OUTPUT
 from hypar_opt.pipeline import solve
 from hypar_opt.plan import Plan
@@ -69,21 +68,9 @@ def warnings(plan: Plan) -> list[str]:
             f" Data Parallelism {readable_bytes(plan.cost.data_parallel_bytes)};"
             f" the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
         )
-    if plan.cost.kind == "time" and plan.array is not None:
-        found += of_rings(plan.array.description)
     if plan.solver.stopped_by is not None:
         found.append(f"the search was stopped by its {plan.solver.stopped_by}")
     return [*found, *too_fine(plan)]
-
-
-def of_rings(array: Array) -> list[str]:
-    """Say where what the cost of time charges is not how an array adds up."""
-    if array.collective != "ring":
-        return []
-    return [
-        f"{array.name} sums around rings, and the cost charges sums between pairs;"
-        " simulate it to know its time"
-    ]
 
 
 def difference(plan: Plan, other: Plan) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -268,3 +269,28 @@ def test_unequal_weights_move_the_communication_down() -> None:
     shapes, cost = shapes_of(ho.load("vgg-a"), 256), CommunicationCost(level_weights=weights)
     weighted = sum(price_levels(shapes, cost, plain.assignments()), Fraction())
     assert plan.cost.total <= weighted
+
+
+@pytest.mark.parametrize("solver", ["dp", "brute"])
+@pytest.mark.parametrize("reading", list(READINGS))
+def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
+    solver: str, reading: str
+) -> None:
+    """A pool that grows a map to 13,371 x 13,371, read by a convolution that skips all of it."""
+    pool = {"kind": "max", "size": 13370, "padding": 13369, "stride": 1}
+    layers = [
+        {"name": "conv1", "kind": "conv", "filters": 1, "kernel": 1, "pool": pool},
+        {"name": "conv2", "kind": "conv", "filters": 1, "kernel": 1, "stride": 2_000_000_000},
+    ]
+    read = {"channels": 1, "height": 1, "width": 1}
+    network = ho.Network.model_validate({"name": "wide", "input": read, "layer": layers})
+    weights = (9, 8, 7, 6, 5, 4)
+    asked: Any = {"batch": 2**24, "levels": 6, "level_weights": weights, "reading": reading}
+    plan = ho.solve(network, solver=solver, search="joint", **asked)
+    shapes, problem = shapes_of(network, 2**24), plan.problem
+    cost = CommunicationCost.asked(problem, shapes)
+    table = expanded(cost, shapes, 6)
+    every = table.node[0][:, None] + table.edge[0] + table.node[1][None, :]
+    assert plan.cost.total == Fraction(int(every.min()), cost.per_unit)
+    assert plan.solver.status == "optimal"
+    assert max(shapes.boundary_sizes) > sum(shapes.outputs) + sum(shapes.weights)

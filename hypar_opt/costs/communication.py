@@ -129,7 +129,7 @@ class CommunicationCost(CostModel):
                 node[first, OUTPUT] = 0
         return node
 
-    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:  # noqa: ARG002
         """Charge each boundary: Table 2."""
         row = self._row
         forward, backward, _ = self._charged

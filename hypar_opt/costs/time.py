@@ -144,8 +144,9 @@ class TimeCost(CostModel):
             total: Integers = np.zeros(layers, object)
             for phase in self.communication.phases:
                 cost = self.communication.of(phase)
-                each = [cost.node(shapes, prefixes[level])[:, choice] for level in levels]
-                moved = sum(part.astype(object) for part in each)
+                moved: Integers = np.zeros(layers, object)
+                for level in levels:
+                    moved = moved + cost.node(shapes, prefixes[level])[:, choice]
                 total = total + self._timed(moved, split, messages)
             charges[levels[0]] = charges.get(levels[0], 0) + total
         number = whole_number_type(self.largest)

@@ -177,9 +177,11 @@ def step_view(
 def _out_of_step(step: StepResult) -> list[str]:
     if abs(step.closed_form - step.seconds) <= 1e-9 * step.seconds:
         return []
-    return [
-        f"Added up, in step, between pairs, nothing overlapping: {scaled(step.closed_form, 's')}."
-    ]
+    total = scaled(step.closed_form, "s")
+    if step.lower_bound == step.closed_form:
+        return [f"Added up in closed form, as if in lockstep: {total}."]
+    least = scaled(step.lower_bound, "s")
+    return [f"In lockstep between {least}, the longest chain, and {total}, nothing overlapping."]
 
 
 def _place(plan: Plan) -> Callable[[LayerTime], int]:

@@ -74,7 +74,9 @@ def seconds_by_hand(
     if array.collective == "ring" and not boundary:
         split = array.wires.ring([bit for bit, _ in crossed])
         rounds = often * (2 ** len(crossed) - 1)
-        return rounds * split.latency + sum(b for _, b in crossed) * split.seconds_per_byte
+        moved = sum((amount for _, amount in crossed), Fraction())
+        around: Fraction = rounds * split.latency + moved * split.seconds_per_byte
+        return around
     splits = [array.wires.split(bit) for bit, _ in crossed]
     messages = [1] + [often] * (len(crossed) - 1)
     return sum(

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from hypar_opt.alternatives import Regret
     from hypar_opt.certificate import Certificate
+    from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.array import Array
     from hypar_opt.partition import Progress
+    from hypar_opt.shapes import Shapes
     from hypar_opt.simulator.result import StepResult
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
@@ -194,8 +196,9 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
     cost = COSTS[plan.cost.kind].asked(plan.problem, shapes)
     extra = {(each.level, each.layer, each.choice): each.extra for each in regrets}
     found = []
-    tables = level_tables(shapes, cost, plan.assignments())
-    for level, (table, row) in enumerate(tables, 1):
+    rows = plan.assignments()
+    for level, (table, row) in enumerate(level_tables(shapes, cost, rows), 1):
+        joined = _joined(shapes, cost, rows[: level - 1])
         beside = [[0] * table.choices for _ in range(table.layers)]
         for (source, target), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
             for choice in range(table.choices):
@@ -207,7 +210,9 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
                     Option(
                         choice=name,
                         taken=choice == row[place],
-                        layer=table.in_units(int(table.node[place, choice])),
+                        layer=table.in_units(
+                            int(table.node[place, choice]) + joined[place][choice]
+                        ),
                         neighbours=table.in_units(beside[place][choice]),
                         extra=0 if choice == row[place] else extra.get((level, layer, name)),
                     )
@@ -217,6 +222,21 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
             )
         )
     return tuple(found)
+
+
+def _joined(shapes: Shapes, cost: CostModel, above: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return what a choice adds to a layer's charges for several levels together."""
+
+    def charged(state: tuple[int, ...], layer: int) -> int:
+        return sum(int(charge[layer]) for charge in cost.of_state(shapes, state).values())
+
+    found = []
+    for layer in range(len(shapes.layers)):
+        state = tuple(row[layer] for row in above)
+        before = charged(state, layer)
+        choices = range(cost.choices)
+        found.append([charged((*state, choice), layer) - before for choice in choices])
+    return found
 
 
 def _proof(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
