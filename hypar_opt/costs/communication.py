@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Thresholds
+from hypar_opt.costs.base import CostModel, Splits, Thresholds
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.base import Splits
+    from collections.abc import Sequence
+
     from hypar_opt.plan import Problem
     from hypar_opt.shapes import Shapes
 
@@ -90,6 +91,22 @@ class CommunicationCost(CostModel):
     def of(self, phase: Phase) -> CommunicationCost:
         """Return what one pass is charged."""
         return replace(self, phases=(phase,) if phase in self.phases else ())
+
+    def of_choice(self, shapes: Shapes, state: Sequence[int], choice: int) -> Integers:
+        """Charge each layer's reductions at all the levels of a state that take one choice.
+
+        Parameters
+        ----------
+        state
+            The choices of a layer at all levels, H1 first; the same for every layer.
+        """
+        layers = len(shapes.layers)
+        moved: Integers = np.zeros(layers, object)
+        for level, taken in enumerate(state):
+            if taken == choice:
+                above = [state[:level].count(other) for other in range(self.choices)]
+                moved = moved + self.node(shapes, Splits.uniform(layers, above))[:, choice]
+        return moved
 
     def messages(self, choice: int) -> int:
         """Return how often one pass's reduction crosses a level below the topmost.

@@ -12,27 +12,15 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, Splits
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.physical import PREFIXES, array_of, finest, rounded
+from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, whole_number_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hypar_opt.hardware.wires import Split, Wires
+    from hypar_opt.hardware.wires import Split
     from hypar_opt.plan import Problem
     from hypar_opt.shapes import Shapes
-
-
-@dataclass(frozen=True)
-class Rings:
-    """The rings of an array under a placement."""
-
-    wires: Wires
-    placement: tuple[int, ...]
-
-    def over(self, levels: Sequence[int]) -> Split:
-        """Return what a round gives the rings that join some levels."""
-        return self.wires.ring(self.placement[level] for level in levels)
 
 
 @dataclass(frozen=True)
@@ -82,7 +70,7 @@ class TimeCost(CostModel):
         """
         array, placement = array_of(problem)
         splits = tuple(array.wires.split(bit) for bit in placement)
-        rings = Rings(array.wires, placement) if array.collective == "ring" else None
+        rings = Rings.of(array, placement)
         work = Work(array.accelerator, problem.levels, problem.element_bytes)
         cost = cls(CommunicationCost.asked(problem, shapes), splits, rings, work)
         return cost.in_parts(finest(cost.worst(shapes)), shapes)
@@ -130,27 +118,15 @@ class TimeCost(CostModel):
     def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
         """Charge each layer's rings, over all the levels at which it makes one choice."""
         charges: dict[int, Integers] = {}
-        if self.rings is None:
-            return charges
-        layers = len(shapes.layers)
-        prefixes = [
-            Splits.uniform(layers, [state[:level].count(c) for c in range(self.choices)])
-            for level in range(len(state))
-        ]
-        for choice in sorted(set(state)):
-            levels = [level for level, taken in enumerate(state) if taken == choice]
-            split = self.rings.over(levels)
-            messages = self.communication.messages(choice) * (2 ** len(levels) - 1)
-            total: Integers = np.zeros(layers, object)
-            for phase in self.communication.phases:
-                cost = self.communication.of(phase)
-                moved: Integers = np.zeros(layers, object)
-                for level in levels:
-                    moved = moved + cost.node(shapes, prefixes[level])[:, choice]
-                total = total + self._timed(moved, split, messages)
-            charges[levels[0]] = charges.get(levels[0], 0) + total
         number = whole_number_type(self.largest)
-        return {level: charge.astype(number) for level, charge in charges.items()}
+        for choice, levels, split in self.rings.joined(state) if self.rings else ():
+            messages = self.communication.messages(choice) * (2 ** len(levels) - 1)
+            total: Integers = np.zeros(len(shapes.layers), object)
+            for phase in self.communication.phases:
+                moved = self.communication.of(phase).of_choice(shapes, state, choice)
+                total = total + self._timed(moved, split, messages)
+            charges[levels[0]] = total.astype(number)
+        return charges
 
     def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:
         """Return what of the time is of a layer's state: its rings, its DRAM where that binds."""

@@ -137,10 +137,15 @@ class Wires:
         """Bytes a second of each channel."""
         return tuple(self.links[place].bytes_per_second for place in self.channel_link)
 
+    @property
+    def most_hops(self) -> int:
+        """Links that no shortest path has more of: it visits a node once at most."""
+        return len(self.graph) - 1
+
     @cached_property
     def longest_latency(self) -> Fraction:
-        """Seconds that no shortest path takes: it visits a node once at most."""
-        return len(self.graph) * max(self._latencies, default=Fraction())
+        """Seconds that no shortest path takes more of."""
+        return self.most_hops * max(self._latencies, default=Fraction())
 
     @cached_property
     def _latencies(self) -> tuple[Fraction, ...]:
