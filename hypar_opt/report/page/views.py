@@ -10,6 +10,7 @@ from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents, Option, amount
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
+from hypar_opt.report.terminal import feasible
 
 if TYPE_CHECKING:
     from hypar_opt.plan import Plan
@@ -74,7 +75,7 @@ def _found(contents: Contents) -> str:
     """How the plan was found, in a line; the page's end says all of it."""
     plan = contents.plan
     solver, cost = plan.solver, plan.cost
-    status = solver.status if solver.status == "feasible" else _SCOPE[solver.scope]
+    status = _SCOPE[solver.scope] if solver.status == "optimal" else feasible(solver)
     bound = "no bound" if solver.bound is None else f"bound {amount(solver.bound, cost.unit)}"
     return (
         f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
