@@ -171,9 +171,9 @@ def _in_order_of_cost(
 
     @cache
     def ranked(layer: int, target: int | None, ties: Ties) -> tuple[NDArray[np.intp], Integers]:
-        """Rank a layer's states by the least cost up to the layer behind it."""
+        """Rank a layer's states by the least cost up to the next layer's state, ``target``."""
         costs = reach[layer] if target is None else reach[layer] + edges[layer][:, target]
-        # A level does not come before one that it ties with and that has the better claim.
+        # Of levels that tie behind, those with model parallelism here stand topmost.
         may = ~((digits[:, :-1] < digits[:, 1:]) & np.array(ties, bool)).any(axis=1)
         order = np.flatnonzero(may)[costs[may].argsort(kind="stable")]
         return order, costs[order]
@@ -181,7 +181,8 @@ def _in_order_of_cost(
     last = table.layers - 1
     ties = (alike,) * max(digits.shape[1] - 1, 0)
     order, costs = ranked(last, None, ties)
-    heap = [(int(costs[0]), (int(order[0]),), ties, 0)]
+    first: tuple[int, ...] = (int(order[0]),)
+    heap = [(int(costs[0]), first, ties, 0)]
     while heap:
         total, path, ties, rank = heapq.heappop(heap)
         if total >= price:

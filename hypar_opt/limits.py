@@ -103,7 +103,7 @@ class Limits:
         self._shapes = shapes
         self._levels = problem.levels
         self._choices = problem.choices
-        self._element_bytes = problem.element_bytes
+        self._problem = problem
         self._pinned = self._read_pins()
         self._least: dict[Counts, Integers] = {}
         self._impossible = 1 + sum(self.load((0,) * len(self._choices)).tolist())
@@ -197,8 +197,7 @@ class Limits:
         taken: Integers = np.broadcast_to(
             np.array(counts, object)[:, None], (len(counts), len(self._shapes.layers))
         )
-        state = self._constraints.optimizer_bytes(self._element_bytes)
-        return memory_load(self._shapes, taken, self._levels, self._element_bytes, state)
+        return memory_load(self._shapes, taken, self._problem)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         memory = self._constraints.memory

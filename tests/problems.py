@@ -92,7 +92,7 @@ def _random_constraints(rng: Random, network: ho.Network, asked: Asked) -> dict[
         found["optimizer"] = rng.choice([*OPTIMIZERS, "3"])
         unlimited = problem_of(**asked, constraints=found)
         needed = memory(shapes, unlimited, tuple(zip(*columns, strict=True)))
-        found["memory"] = ceil(needed * rng.choice([1, 1, Fraction(5, 4), 2]))
+        found["memory"] = ceil(needed * Fraction(rng.choice([4, 4, 5, 8]), 4))
     return found
 
 
@@ -100,7 +100,7 @@ def memory(shapes: ho.Shapes, problem: Problem, rows: Rows) -> Fraction:
     """Return the bytes of an accelerator's shard: by docs/solvers.md, in own arithmetic."""
     size, total = problem.element_bytes, Fraction()
     state = problem.constraints.optimizer_bytes(size)
-    for layer, column in zip(shapes.layers, zip(*rows, strict=True), strict=True):
+    for layer, column in zip(shapes.layers, columns_of(rows, len(shapes.layers)), strict=True):
         data, model, output = (column.count(choice) for choice in range(3))
         weights = Fraction(elements(layer.weight), 2 ** (model + output))
         maps = Fraction(elements(layer.input), 2 ** (data + model))
@@ -110,6 +110,11 @@ def memory(shapes: ho.Shapes, problem: Problem, rows: Rows) -> Fraction:
         else:
             total += (2 * size + state) * weights + 2 * size * maps
     return total
+
+
+def columns_of(rows: Rows, layers: int) -> list[tuple[int, ...]]:
+    """Return each layer's choices, H1 first; of no levels too."""
+    return [tuple(row[place] for row in rows) for place in range(layers)]
 
 
 def elements(shape: tuple[int, ...]) -> int:
@@ -135,7 +140,7 @@ def keeps(shapes: ho.Shapes, problem: Problem, rows: Rows) -> bool:
         pinned = rows[int(level) - 1 : int(level)] if level else rows
         if any(problem.choices[row[names.index(name)]] != choice for row in pinned):
             return False
-    columns = zip(shapes.layers, zip(*rows, strict=True), strict=True)
+    columns = zip(shapes.layers, columns_of(rows, len(names)), strict=True)
     if asked.even and not all(divides(layer, problem.batch, column) for layer, column in columns):
         return False
     return asked.memory is None or memory(shapes, problem, rows) <= asked.memory

@@ -64,13 +64,7 @@ def simulate(
     in_pairs = programmed(collective="pairwise")
     done = run(tasks, array.wires, record=trace)
     counts, phases = final_counts(plan, shapes), phases_of(plan)
-    needed = memory_load(
-        shapes,
-        counts,
-        plan.levels,
-        plan.element_bytes,
-        plan.constraints.optimizer_bytes(plan.element_bytes),
-    )
+    needed = memory_load(shapes, counts, plan)
     weights, inputs, outputs = local_words(shapes, counts)
     words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
     return StepResult(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan import Plan
 
 _SCOPE = {"level": "each level optimal", "joint": "optimal over all levels"}
+_HOLDS = "weights, gradients, the optimizer's state, feature maps and errors"
 _CHARGED = {"bytes": "communication", "time": "time", "energy": "energy"}
 
 
@@ -45,6 +46,7 @@ def of(contents: Contents) -> dict[str, Any]:
             "capacity": readable_bytes(step.capacity),
             "share": min(step.memory / step.capacity, 1.0),
             "percent": _percent(step.memory / step.capacity),
+            "holds": "weights and feature maps" if plan.inference else _HOLDS,
             "vaults": f"{step.vault_words:,}" if step.vault_words else "",
         },
         "warnings": [_sentence(each, contents) for each in contents.warnings],
