@@ -72,6 +72,8 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
     return ho.Problem(
         batch=batch,
         levels=levels,
+        element_bytes=draw(st.sampled_from([1, 2, 4, 8])),
+        inference=draw(st.booleans()),
         reading=draw(st.sampled_from(["text", "tables"] if third else list(READINGS))),
         choices=tuple(ho.Parallelism)[:choices],
         level_weights=tuple(weights) if weighted else (),
