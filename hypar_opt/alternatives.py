@@ -34,7 +34,7 @@ MOST_STEPS = 2**20
 
 @dataclass(frozen=True)
 class Regret:
-    """What one other choice costs, all else chosen anew.
+    """What one other choice costs, all else re-optimised.
 
     ``extra`` is in the cost's unit; negative where a search level by level does better when
     held to it; None where no plan that keeps to the constraints has it.

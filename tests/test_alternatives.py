@@ -209,3 +209,21 @@ def test_more_best_plans_than_a_few_seconds_find_are_refused_first(
 
 def test_as_many_best_plans_as_there_are_may_be_asked_for() -> None:
     assert len(ho.best_plans(ho.solve("lenet-c", levels=1), 10**9)) == 2**4
+
+
+def test_what_totals_hide_in_four_digits_the_extra_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["solve", "lenet-c", "--levels", "2", "--best", "2"]) == 0
+    *_, head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["communication", "extra", "plans"]
+    one, two = ho.best_plans(ho.solve("lenet-c", levels=2), 2)
+    assert first.split()[3:6] == ["0", "GB", "2"]
+    assert second.split()[3:6] == [f"{(two.total - one.total) / 1e9:.4g}", "GB", "1"]
+
+
+def test_a_plan_taken_for_its_simulated_time_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["solve", "vgg-a", "--batch", "64", "--array", "a100-4x8", "--simulate", "12"]
+    assert run(asked) == 0
+    title = " ".join(capsys.readouterr().out.split())
+    assert "dp joint (fastest simulated of the 12 best and the search's own) level" in title

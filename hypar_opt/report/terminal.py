@@ -78,7 +78,7 @@ def plan_view(
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
-        parts += [Text(), Text("Extra cost of each other choice, all else chosen anew:")]
+        parts += [Text(), Text("Extra cost of each other choice, all else re-optimised:")]
         parts.append(_regret_table(regrets, cost.unit))
     if best:
         parts += [Text(), Text("Best plans over all levels together:")]
