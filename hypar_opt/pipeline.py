@@ -201,6 +201,8 @@ def _priced(
     shapes = shapes_of(described, problem.batch)
     cost = price(shapes, problem, rows)
     total = cost.total
+    if bound is not None and bound > total:
+        raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     gap = None if bound is None else (total - bound) / total if total else 0.0
     return Plan(
         network=NetworkRecord.of(described),
@@ -225,6 +227,11 @@ def plan_of(
     ----------
     bound
         What the best of them costs: no plan costs less.
+
+    Raises
+    ------
+    WrongClaimError
+        If this one does.
     """
     rows = [[plan.choices.index(choice) for choice in row] for row in parallelism]
     priced = _priced(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from hypar_opt.evaluation import contenders, fastest, per_second, solve_again
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import problem_of
-from tests.costs.plans import Asked, asked_of_arrays, counts, plans, shapes
+from tests.costs.plans import Asked, asked_of_arrays, plans, shapes
 from tests.hardware.cubes import CUBES, cubes
+from tests.problems import memory
 from tests.strategies import networks
 
 MESH = cubes(kind="mesh", shape=[2, 4], link={"bandwidth": "1 GB/s", "latency": "3 us"})
@@ -196,14 +196,8 @@ def test_a_plan_is_simulated_where_it_was_placed() -> None:
 @given(plans("time"))
 def test_memory_is_that_of_the_constraint(plan: ho.Plan) -> None:
     """Weights and gradients, and maps and errors before pooling: as `--memory` counts them."""
-    sizes, needed = shapes(plan), Fraction()
-    for place, (d, m, o) in enumerate(counts(plan)):
-        needed += 2 * Fraction(sizes.weights[place], 2 ** (m + o))
-        needed += 2 * Fraction(sizes.inputs[place], 2 ** (d + m))
-        needed += 2 * Fraction(sizes.outputs[place], 2 ** (d + o))
-    needed *= plan.element_bytes
     step = ho.simulate(plan)
-    assert step.memory == math.ceil(needed)
+    assert step.memory == math.ceil(memory(shapes(plan), plan.problem, plan.assignments()))
     assert step.capacity == 10**6
 
 

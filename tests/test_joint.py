@@ -20,6 +20,7 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.partition import threshold_tables
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.verify import level_tables, price_levels, price_table
+from tests.problems import keeps
 from tests.strategies import networks
 
 Rows = tuple[tuple[int, ...], ...]
@@ -49,31 +50,6 @@ def brute_force(shapes: ho.Shapes, problem: ho.Problem) -> tuple[Fraction, Rows]
     return best
 
 
-def keeps(shapes: ho.Shapes, problem: ho.Problem, rows: Rows) -> bool:
-    """The constraints as a user would state them, on the whole plan."""
-    asked = problem.constraints
-    load = Fraction()
-    for place, layer in enumerate(shapes.layers):
-        column = [row[place] for row in rows]
-        d, m, o = (column.count(choice) for choice in range(3))
-        if asked.even and (
-            shapes.batch % 2**d or layer.input_channels % 2**m or layer.output_channels % 2**o
-        ):
-            return False
-        for pin in asked.fix:
-            where, _, choice = pin.partition("=")
-            name, _, level = where.partition("@H")
-            at = [int(level) - 1] if level else range(problem.levels)
-            if layer.name == name and any(problem.choices[rows[h][place]] != choice for h in at):
-                return False
-        size = problem.element_bytes
-        weights = Fraction(shapes.weights[place], 2 ** (m + o))
-        maps = Fraction(shapes.inputs[place], 2 ** (d + m))
-        maps += Fraction(shapes.outputs[place], 2 ** (d + o))
-        load += weights * (2 * size + asked.optimizer_bytes(size)) + maps * 2 * size
-    return asked.memory is None or load <= asked.memory
-
-
 @st.composite
 def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Problem:
     """A problem small enough to price every plan, with any constraints."""
@@ -97,6 +73,8 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
     return ho.Problem(
         batch=batch,
         levels=levels,
+        element_bytes=draw(st.sampled_from([1, 2, 4, 8])),
+        inference=draw(st.booleans()),
         reading=draw(st.sampled_from(["text", "tables"] if third else list(READINGS))),
         choices=tuple(ho.Parallelism)[:choices],
         level_weights=tuple(weights) if weighted else (),

@@ -28,7 +28,7 @@ def solve(
         bool,
         typer.Option(
             "--regret",
-            help="What each other choice would cost, all else chosen anew.",
+            help="What each other choice would cost, all else re-optimised.",
             rich_help_panel=options.WHAT_IF,
         ),
     ] = False,

@@ -17,7 +17,7 @@ from hypar_opt.parallelism import Parallelism
 if TYPE_CHECKING:
     from hypar_opt.alternatives import Alternative, Regret
     from hypar_opt.comparison import Row
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan import Plan, SolverRecord
     from hypar_opt.simulator.result import LayerTime, StepResult
 
 GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
@@ -78,7 +78,7 @@ def plan_view(
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
-        parts += [Text(), Text("Extra cost of each other choice, all else chosen anew:")]
+        parts += [Text(), Text("Extra cost of each other choice, all else re-optimised:")]
         parts.append(_regret_table(regrets, cost.unit))
     if best:
         parts += [Text(), Text("Best plans over all levels together:")]
@@ -295,7 +295,7 @@ def _title(plan: Plan) -> str:
     found = {
         ("optimal", "joint"): "optimal over all levels",
         ("optimal", "level"): "each level optimal",
-    }.get((plan.solver.status, plan.solver.scope), "feasible")
+    }.get((plan.solver.status, plan.solver.scope), feasible(plan.solver))
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else accelerators(plan.levels),
@@ -305,6 +305,14 @@ def _title(plan: Plan) -> str:
         f"{plan.solver.name} {plan.solver.search} ({found})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
+
+
+def feasible(solver: SolverRecord) -> str:
+    """Say what a plan without a proof is."""
+    considered = solver.options.simulate
+    if considered is None:
+        return "feasible"
+    return f"fastest simulated of the {considered:,} best and the search's own"
 
 
 def _grid(plan: Plan, glyphs: dict[Parallelism, str]) -> Table:
@@ -372,12 +380,12 @@ def _order(cell: tuple[str, str], regrets: Sequence[Regret]) -> tuple[int, str]:
 
 def _best_table(best: Sequence[Alternative], glyphs: dict[Parallelism, str], plan: Plan) -> Table:
     order = "levels, in any order" if any(each.count > 1 for each in best) else "levels, H1 first"
-    table = _table("", _heading(plan), "plans", order, right=(0, 1, 2))
+    table = _table("", _heading(plan), "extra", "plans", order, right=(0, 1, 2, 3))
     for place, each in enumerate(best, 1):
         rows = ["".join(glyphs[choice] for choice in row) for row in each.parallelism]
-        table.add_row(
-            str(place), amount(each.total, plan.cost.unit), f"{each.count:,}", " ".join(rows)
-        )
+        # Totals that look alike to four digits may differ; what is extra tells them apart.
+        total, extra = (amount(n, plan.cost.unit) for n in (each.total, each.total - best[0].total))
+        table.add_row(f"{place}", total, extra, f"{each.count:,}", " ".join(rows))
     return table
 
 

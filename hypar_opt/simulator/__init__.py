@@ -70,13 +70,7 @@ def simulate(
     lower_bound, closed_form = added_up(tasks, array.wires)
     done = run(tasks, array.wires, record=trace)
     counts, phases = final_counts(plan, shapes), phases_of(plan)
-    needed = memory_load(
-        shapes,
-        counts,
-        plan.levels,
-        plan.element_bytes,
-        plan.constraints.optimizer_bytes(plan.element_bytes),
-    )
+    needed = memory_load(shapes, counts, plan)
     weights, inputs, outputs = local_words(shapes, counts)
     words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
     return StepResult(

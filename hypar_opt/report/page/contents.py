@@ -52,7 +52,7 @@ class Option:
         At this level, given the levels above: the layer's own cost, and that of its edges to
         the layers beside it as the plan has them.
     extra
-        Over all levels with everything else chosen anew; None where not asked or where no
+        Over all levels with everything else re-optimised; None where not asked or where no
         plan has it.
     """
 
@@ -173,7 +173,7 @@ def _too_many(plan: Plan) -> str:
         return ""
     return (
         f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page does not"
-        " say what each other choice costs with all else chosen anew;"
+        " say what each other choice costs with all else re-optimised;"
         " solve --regret does, in its time."
     )
 

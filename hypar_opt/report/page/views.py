@@ -10,11 +10,13 @@ from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents, Option, amount
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
+from hypar_opt.report.terminal import feasible
 
 if TYPE_CHECKING:
     from hypar_opt.plan import Plan
 
 _SCOPE = {"level": "each level optimal", "joint": "optimal over all levels"}
+_HOLDS = "weights, gradients, the optimizer's state, feature maps and errors"
 _CHARGED = {"bytes": "communication", "time": "time", "energy": "energy"}
 
 
@@ -44,6 +46,7 @@ def of(contents: Contents) -> dict[str, Any]:
             "capacity": readable_bytes(step.capacity),
             "share": min(step.memory / step.capacity, 1.0),
             "percent": _percent(step.memory / step.capacity),
+            "holds": "weights and feature maps" if plan.inference else _HOLDS,
             "vaults": f"{step.vault_words:,}" if step.vault_words else "",
         },
         "warnings": [_sentence(each, contents) for each in contents.warnings],
@@ -74,7 +77,7 @@ def _found(contents: Contents) -> str:
     """How the plan was found, in a line; the page's end says all of it."""
     plan = contents.plan
     solver, cost = plan.solver, plan.cost
-    status = solver.status if solver.status == "feasible" else _SCOPE[solver.scope]
+    status = _SCOPE[solver.scope] if solver.status == "optimal" else feasible(solver)
     bound = "no bound" if solver.bound is None else f"bound {amount(solver.bound, cost.unit)}"
     return (
         f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
