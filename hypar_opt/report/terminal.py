@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hypar_opt.advice import as_executed
 from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.parallelism import Parallelism
 
@@ -72,9 +73,7 @@ def plan_view(
     ):
         against.add_row(name, amount(total, cost.unit), ratio(times))
     parts += [Text(legend, style="dim"), Text(), against]
-    if cost.executed_bytes is not None:
-        executed, data = gigabytes(cost.executed_bytes), gigabytes(cost.data_parallel_bytes)
-        parts.append(Text(f"As executed: {executed}; Data Parallelism {data}."))
+    parts += [Text(each) for each in (as_executed(cost),) if each is not None]
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
@@ -170,7 +169,8 @@ def step_view(
     energy.add_row("total", scaled(step.energy.total, "J"))
     tables = [phases, layers, *([levels] if step.levels else []), energy]
     parts += [part for table in tables for part in (table, Text())]
-    parts += [Text(each) for each in (*_out_of_step(step), _busiest(step), *_memory(step))]
+    said = (*_out_of_step(step), _busiest(step), *_memory(step), as_executed(plan.cost))
+    parts += [Text(each) for each in said if each is not None]
     return Group(*parts)
 
 
