@@ -45,15 +45,12 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
 def moves_more(cost: Cost, name: str = "this plan") -> str | None:
     """Say where a plan moves more than Data Parallelism when it is run; else None.
 
-    A plan for the least time or energy of a run may do so for good reason.
+    One for the least time or energy of a run may do so for good reason.
     """
-    moved = cost.executed_bytes
-    if moved is None or moved <= cost.data_parallel_bytes:
+    moved, data = cost.executed_bytes, cost.data_parallel_bytes
+    if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
         return None
-    if cost.reading == "executed" and cost.kind != "bytes":
-        return None
-    data = readable_bytes(cost.data_parallel_bytes)
-    return f"run, {name} moves {readable_bytes(moved)}, Data Parallelism {data}"
+    return f"run, {name} moves {readable_bytes(moved)}, Data Parallelism {readable_bytes(data)}"
 
 
 def turns(

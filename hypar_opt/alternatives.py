@@ -12,7 +12,7 @@ from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
-from hypar_opt.limits import Limits, Pin
+from hypar_opt.limits import Limits, Pin, levels_permute
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import Progress
 from hypar_opt.pipeline import named, shapes_of, solve
@@ -99,13 +99,7 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     cost, limits = COSTS[problem.cost].asked(problem, shapes), Limits(problem, shapes)
     if limits.couple_layers:
         raise RefusedError("the best plans take no --memory: they are found layer after layer")
-    pins = map(Pin.parse, problem.constraints.fix)
-    alike = (
-        problem.cost == "bytes"
-        and _splits_alike(problem)
-        and len(set(problem.level_weights)) <= 1
-        and all(pin.level is None for pin in pins)
-    )
+    alike = levels_permute(problem) and _splits_alike(problem)
     states = canonical_states(problem.levels, cost.choices)
     orders = 2 ** max(problem.levels - 1, 0) if alike else 1
     if len(states) ** 2 * orders * number > MOST_STEPS:

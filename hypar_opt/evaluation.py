@@ -107,21 +107,14 @@ def steps_when_run(plan: Plan, array: Array, **run: Any) -> Steps | None:
     return simulate(executed, array, **run), simulate(data, array, **run)
 
 
-def warnings_of_run(
-    reading: str, steps: Steps, executed: Steps | None, name: str = "this plan"
-) -> list[str]:
+def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
     """Say where a plan beats Data Parallelism by its reading and loses to it when run."""
     if executed is None:
         return []
-    found = [
-        turns("time", reading, *(data.seconds / own.seconds for own, data in (steps, executed)), name),
-        turns(
-            "energy",
-            reading,
-            *(energy_ratio(own, data) for own, data in (steps, executed)),
-            name,
-        ),
-    ]
+    (own, data), (own_run, data_run) = steps, executed
+    times = data.seconds / own.seconds, data_run.seconds / own_run.seconds
+    energies = energy_ratio(own, data), energy_ratio(own_run, data_run)
+    found = (turns("time", reading, *times), turns("energy", reading, *energies))
     return [each for each in found if each is not None]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import Splits
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.table import CostTable
-    from hypar_opt.plan import Asked
+    from hypar_opt.plan import Asked, Problem
     from hypar_opt.shapes import Shapes
 
 Counts = tuple[int, ...]
@@ -64,6 +64,22 @@ class Pin:
 
     def __str__(self) -> str:
         return f"{self.layer}{f'@H{self.level}' if self.level else ''}={self.choice}"
+
+
+def levels_permute(problem: Problem) -> bool:
+    """Whether permuting a plan's levels changes neither its bytes nor what it keeps to.
+
+    It does not where there are two choices and a byte costs the same at each level, unless a
+    choice is pinned at one level alone. (With output parallelism a boundary's charge depends
+    on the order.)
+    """
+    pins = map(Pin.parse, problem.constraints.fix)
+    return (
+        problem.cost == "bytes"
+        and len(problem.choices) == 2
+        and len(set(problem.level_weights)) <= 1
+        and all(pin.level is None for pin in pins)
+    )
 
 
 class Limits:

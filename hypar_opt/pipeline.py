@@ -15,6 +15,7 @@ from hypar_opt.errors import HyparError, InputError, RefusedError, UnknownNameEr
 from hypar_opt.graph import layer_graph
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import find_array
+from hypar_opt.level_order import fastest_order
 from hypar_opt.limits import Limits
 from hypar_opt.network import Network, read_network
 from hypar_opt.parallelism import Parallelism
@@ -167,17 +168,20 @@ def _solve(
     limits = Limits(problem, shapes)
     started = time.perf_counter()
     try:
-        rows = None if start is None else _rows_to_start_from(start, described, problem)
-        request = Search(shapes, cost, problem.levels, limits, method, options, rows, progress)
+        begin = None if start is None else _rows_to_start_from(start, described, problem)
+        request = Search(shapes, cost, problem.levels, limits, method, options, begin, progress)
         partition = SEARCHES[search](request)
     except (RefusedError, WrongClaimError) as error:
         raise type(error)(f"solver {solver!r} on {described.name}: {error}") from None
+    rows = partition.assignments
+    if search == "joint":
+        rows = tuple(fastest_order(problem, shapes, rows))
     seconds = time.perf_counter() - started
     bound = None if partition.bound is None else json_number(partition.bound)
     return _priced(
         described,
         problem,
-        partition.assignments,
+        rows,
         solver,
         bound,
         search=search,

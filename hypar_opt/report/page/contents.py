@@ -133,9 +133,7 @@ def gather(
         progress(len(steps), of)
         steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)
     executed = evaluation.steps_when_run(plan, array, **run)
-    turned = evaluation.warnings_of_run(
-        plan.cost.reading, (steps["plan"], steps["data"]), executed
-    )
+    turned = evaluation.warnings_of_run(plan.cost.reading, (steps["plan"], steps["data"]), executed)
     regrets: list[Regret] = []
     if not skipped:
         try:
