@@ -242,14 +242,14 @@ def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
         data = next(row.bytes for row in case if row.plan == "data")
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
-            found.append(f"run, {_listed(more)} {where} move more bytes than Data Parallelism")
+            found.append(f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}")
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
             turned = [row.plan for row in case if _turns(row, key)]
             if turned:
                 found.append(
-                    f"by the reading {case[0].reading} {_listed(turned)} {where} take less"
-                    f" {quantity} than Data Parallelism, but more when run; --reading executed"
-                    " plans for that"
+                    f"by the reading {case[0].reading} Data Parallelism takes more {quantity} than"
+                    f" {_listed(turned)} {where}, but less when run; --reading executed plans for"
+                    " that"
                 )
     return found
 

@@ -108,6 +108,8 @@ def explore(
         own = plan.array.description if plan.array else find_array(str(array))
         for sentence in advice.of_rings(own):
             output.warn(sentence)
+    for sentence in found.warnings():
+        output.warn(sentence)
     if picture is not None:
         _draw(found, picture)
     if csv_file is not None:

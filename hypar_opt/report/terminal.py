@@ -216,7 +216,8 @@ def comparison_view(
     shown = [True, *several[1:]]
     amounts = ["communication", "time", "energy", "speed-up", "efficiency"]
     executed = not alike or reading != "executed"
-    amounts[1:1] = ["executed"] if executed else []
+    if executed:
+        amounts[1:1], amounts[5:5] = ["executed"], ["when run"]
     head = ["network", "batch", "array"]
     head = [*(name for name, kept in zip(head, shown, strict=True) if kept), "plan"]
     table = _table(*head, *amounts, right=tuple(range(len(head), len(head) + len(amounts))))
@@ -237,7 +238,7 @@ def comparison_view(
     where = [f"batch {rows[0].batch:,}"] if not several[1] else []
     where += [f"on {rows[0].array}"] if not several[2] else []
     by = f"the reading {reading}" if alike else "each array's reading"
-    by += " (executed: the bytes of a run)" if executed else ""
+    by += " (executed, when run: by the reading executed)" if executed else ""
     said = f"Plans and amounts by {by}{''.join(f', {each}' for each in where)};"
     lines = [Text(f"{said} ratios over Data Parallelism.", style="dim")]
     lines += [Text(f"{each}.") for each in notes]
@@ -259,6 +260,7 @@ def _amounts(found: Mapping[str, Any], *, executed: bool) -> list[str]:
         "seconds": lambda seconds: scaled(seconds, "s"),
         "joules": lambda joules: scaled(joules, "J"),
         "speedup": ratio,
+        **({"executed_speedup": ratio} if executed else {}),
         "energy_efficiency": ratio,
     }
     return ["-" if found[key] is None else text(found[key]) for key, text in shown.items()]
