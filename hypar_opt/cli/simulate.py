@@ -151,11 +151,11 @@ def _document(plan: Plan, array: Array, run: dict[str, Any], step: StepResult) -
         "array": array.name,
         "batch": plan.batch,
         "reading": plan.cost.reading,
-        "executed_bytes": plan.cost.executed_bytes,
-        "data_parallel_bytes": plan.cost.data_parallel_bytes,
         "placement": plan.placement if own else array.placement,
         "parallelism": plan.parallelism,
         "collective": run["collective"] or array.collective,
         "overlap": run["overlap"],
+        "executed_bytes": plan.cost.executed_bytes,
+        "data_parallel_bytes": plan.cost.data_parallel_bytes,
         **step.document(),
     }
