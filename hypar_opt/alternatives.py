@@ -18,6 +18,7 @@ from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
+from hypar_opt.level_order import neighbours_alike
 from hypar_opt.limits import Limits, Pin, levels_interchangeable
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import Progress
@@ -111,7 +112,7 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     if limits.couple_layers:
         raise RefusedError("the best plans take no --memory: they are found layer after layer")
     _check_size(number, problem, len(shapes.layers))
-    alike = levels_interchangeable(problem) and _splits_alike(problem)
+    alike = levels_interchangeable(problem) and all(neighbours_alike(problem))
     states = canonical_states(problem.levels, cost.choices)
     table = limits.states(expanded(cost, shapes, problem.levels), states)
     found = []
@@ -139,14 +140,6 @@ def _check_size(number: int, problem: Problem, layers: int) -> None:
     remedy = f"ask for {most:,} or fewer" if most > 0 else "take fewer levels"
     over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
     raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
-
-
-def _splits_alike(problem: Problem) -> bool:
-    """Whether exchanges between pairs take as long in any order of the array's levels."""
-    if problem.array is None or problem.placement is None:
-        return True
-    wires = problem.array.description.wires
-    return len({wires.split(bit) for bit in problem.placement}) <= 1
 
 
 Ties = tuple[bool, ...]

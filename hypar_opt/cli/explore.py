@@ -103,6 +103,8 @@ def explore(
         default = default_array(levels) if objective != "bytes" and array is None else None
         plan, array = request.solved(context, what, default), None
     found = exploration.explore(plan, free, objective=objective, array=array)
+    for sentence in found.warnings():
+        output.warn(sentence)
     if picture is not None:
         _draw(found, picture)
     if csv_file is not None:

@@ -10,8 +10,8 @@ from hypar_opt import advice, alternatives, certificate, evaluation
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
 from hypar_opt.parallelism import Parallelism
-from hypar_opt.pipeline import shapes_of, solve
-from hypar_opt.plan import Constraints, Plan
+from hypar_opt.pipeline import shapes_of
+from hypar_opt.plan import Plan
 from hypar_opt.report import terminal
 from hypar_opt.verify import level_tables
 
@@ -71,6 +71,9 @@ class Contents:
     ----------
     steps
         Of the plan under ``plan``, and of the baselines under their solvers' names.
+    executed
+        The plan's and Data Parallelism's by the reading ``executed``; None where that is the
+        plan's own, or where no run is known.
     cells
         What each choice costs: levels x layers x choices.
     regretted
@@ -84,6 +87,7 @@ class Contents:
     plan: Plan
     array: Array
     steps: dict[str, StepResult]
+    executed: evaluation.Steps | None
     cells: tuple[tuple[tuple[Option, ...], ...], ...]
     regretted: bool
     note: str
@@ -129,7 +133,9 @@ def gather(
     steps = {"plan": evaluation.simulate(plan, array, trace=recorded, **run)}
     for name in BASELINES:
         progress(len(steps), of)
-        steps[name] = evaluation.simulate(_baseline(plan, array, name), array, **run)
+        steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)
+    executed = evaluation.steps_when_run(plan, array, **run)
+    turned = evaluation.warnings_of_run(plan.cost.reading, (steps["plan"], steps["data"]), executed)
     regrets: list[Regret] = []
     if not skipped:
         try:
@@ -144,12 +150,13 @@ def gather(
         plan=plan,
         array=array,
         steps=steps,
+        executed=executed,
         cells=_cells(plan, regrets),
         regretted=not skipped,
         note=skipped,
         proof=said,
         proved=proved,
-        warnings=(*advice.warnings(plan), *_memory(steps["plan"])),
+        warnings=(*advice.warnings(plan), *turned, *_memory(steps["plan"])),
         command=command,
     )
 
@@ -176,19 +183,6 @@ def _too_many(plan: Plan) -> str:
         " say what each other choice costs with all else re-optimised;"
         " solve --regret does, in its time."
     )
-
-
-def _baseline(plan: Plan, array: Array, solver: str) -> Plan:
-    """Return a plan that needs no search, free of the constraints that the plan kept to."""
-    own = plan.array is not None and plan.array.digest == array.digest()
-    asked = dict(plan.problem) | {
-        "cost": "bytes",
-        "level_weights": (),
-        "constraints": Constraints(optimizer=plan.constraints.optimizer),
-        "array": array,
-        "placement": plan.placement if own else None,
-    }
-    return solve(plan.network.description, solver=solver, search="levelwise", **asked)
 
 
 def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, ...], ...], ...]:
