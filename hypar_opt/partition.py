@@ -116,9 +116,9 @@ def levelwise(search: Search) -> Partition:
         result = clock.solve(table, start, f"-H{level + 1}")
         results.append(result)
         splits = splits.after(_assigned(result))
-    charged = search.cost.by_final_shards(search.shapes, splits)
+    charged = search.cost.beyond_levels(search.shapes, splits)
     if charged is not None and search.solver.searches:
-        raise RefusedError(f"{charged} depends on the final shards: it needs --search joint")
+        raise RefusedError(f"{charged}: it needs --search joint")
     return _partition(search, "level", [_assigned(r) for r in results], results)
 
 

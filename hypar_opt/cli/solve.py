@@ -28,7 +28,7 @@ def solve(
         bool,
         typer.Option(
             "--regret",
-            help="What each other choice would cost, all else chosen anew.",
+            help="What each other choice would cost, all else re-optimised.",
             rich_help_panel=options.WHAT_IF,
         ),
     ] = False,
@@ -103,7 +103,7 @@ def print_plan(
         with output.progress_bar("choices") as progress:
             regrets = alternatives.regrets(plan, progress)
     plans = alternatives.best_plans(plan, best) if best is not None else []
-    for sentence in advice.warnings(plan):
+    for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
     if as_json:
         document: dict[str, Any] = plan.document()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hypar_opt.errors import CheckFailedError
@@ -242,21 +243,31 @@ class Energy:
     plan: Plan
     array: Array
     per_joule: int
-    moving: tuple[Fraction, ...]
-    """Of the plan's unit, for a quarter of an element, at each level."""
+    placement: tuple[int, ...]
     resolution: int = 1
-    joins_levels: bool = False
 
     @classmethod
     def of(cls, plan: Plan) -> Energy:
         array, placement, per_joule = _array_of(plan, "joules")
         layers = layers_of(plan.network.description, plan.batch)
-        quarter = Fraction(plan.element_bytes, 4 * WORD_BYTES) * per_joule
-        moving = tuple(
-            quarter * (array.energy.remote + array.energy.hop * array.wires.split(bit).hops)
-            for bit in placement
-        )
-        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, moving)
+        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, placement)
+
+    @property
+    def joins_levels(self) -> bool:
+        """Whether reductions go around rings, and links cost anything."""
+        return self.array.collective == "ring" and self.array.energy.hop > 0
+
+    @cached_property
+    def _quarter(self) -> Fraction:
+        """Of the plan's unit, what a quarter of an element takes where a word takes a joule."""
+        return Fraction(self.plan.element_bytes, 4 * WORD_BYTES) * self.per_joule
+
+    @cached_property
+    def _between_pairs(self) -> list[Fraction]:
+        """Of the plan's unit, what a quarter of an element takes between pairs, at each level."""
+        hops = [self.array.wires.split(bit).hops for bit in self.placement]
+        energy = self.array.energy
+        return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
         size = self.layers[layer]
@@ -264,9 +275,11 @@ class Energy:
         for reduction, quarters in self.exchanges.reduced(layer, counts):
             moved[reduction.choice] += quarters
         tensors = {DATA: size.weights, MODEL: size.pooled, OUTPUT: size.inputs}
+        each = self._between_pairs[level]
+        if self.joins_levels:  # the links are charged with the state
+            each = self._quarter * self.array.energy.remote
         charges = [
-            nearest(moved[choice], self.moving[level])
-            + self._touched(tensors[choice] << counts[choice])
+            nearest(moved[choice], each) + self._touched(tensors[choice] << counts[choice])
             for choice in range(self.exchanges.choices)
         ]
         if level == 0:
@@ -279,15 +292,24 @@ class Energy:
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
-        each, conversions = self.moving[level], self.exchanges.conversions.values()
+        each, conversions = self._between_pairs[level], self.exchanges.conversions.values()
         every = range(self.exchanges.choices)
         return tuple(
             tuple(nearest(elements * sum(c[s][t] for c in conversions), each) for t in every)
             for s in every
         )
 
-    def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
-        return 0
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        """Charge the links that reductions cross around rings, each over all its levels."""
+        if not self.joins_levels:
+            return 0
+        total = 0
+        for choice in set(state):
+            bits = [self.placement[h] for h, taken in enumerate(state) if taken == choice]
+            moved = sum(r.quarters for r in self.exchanges.reductions[layer] if r.choice == choice)
+            crossed = self.array.energy.hop * self.array.wires.ring(bits).hops
+            total += nearest(moved * (2 ** len(bits) - 1), self._quarter * crossed)
+        return total
 
     @property
     def _passes(self) -> int:

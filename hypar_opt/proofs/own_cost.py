@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 class OwnCost:
     """`hypar_opt.proofs.charges.Charges` of a third party's cost model."""
 
-    joins_levels = False
-
     def __init__(self, plan: Plan) -> None:
         shapes = Shapes.of(layer_graph(plan.network.description), plan.batch)
         cost: CostModel = COSTS[plan.cost.kind].asked(plan.problem, shapes)
@@ -45,7 +43,14 @@ class OwnCost:
             splits = Splits.uniform(layers, source), Splits.uniform(layers, target)
             return _whole(cost.edge(shapes, *splits))
 
-        self._nodes, self._edges = nodes, edges
+        @cache
+        def together(state: tuple[int, ...]) -> list[int]:
+            charges = [_whole(each) for each in cost.of_state(shapes, state).values()]
+            return [sum(each) for each in zip([0] * layers, *charges, strict=True)]
+
+        self._nodes, self._edges, self._together = nodes, edges, together
+        columns = set(zip(*plan.assignments(), strict=True))
+        self.joins_levels = any(cost.of_state(shapes, column) for column in columns)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:  # noqa: ARG002
         return self._nodes(counts)[layer]
@@ -53,8 +58,8 @@ class OwnCost:
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         return self._edges(source, target)[boundary]
 
-    def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
-        return 0
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        return self._together(tuple(state))[layer]
 
 
 def _whole(charges: Integers) -> list[Any]:
