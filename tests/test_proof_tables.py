@@ -6,6 +6,7 @@ import itertools
 import math
 import operator
 from fractions import Fraction
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
+from hypar_opt.costs import COSTS as COST_MODELS
 from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
@@ -65,9 +67,10 @@ def test_the_search_charges_every_plan_the_same(cost: str, reading: str) -> None
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_the_search_charges_rings_the_same(reading: str) -> None:
+@pytest.mark.parametrize("cost", ["time", "energy"])
+def test_the_search_charges_rings_the_same(cost: str, reading: str) -> None:
     @settings(max_examples=8)
-    @given(small_problems(cost="time", reading=reading), st.data())
+    @given(small_problems(cost=cost, reading=reading), st.data())
     def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
         network, asked = problem
         asked = asked | {"array": with_collective(asked["array"], "ring")}
@@ -117,12 +120,14 @@ def test_a_table_of_states_charges_each_plan_what_its_levels_add_up_to(
 @pytest.mark.parametrize("cost", COSTS)
 def test_a_table_of_a_level_charges_what_the_search_charges_there(cost: str) -> None:
     """Whatever the level's own choices, given those above it."""
-    readings = st.sampled_from(["text", "tables", "figures"])
+    readings = st.sampled_from(READINGS)
 
     @settings(max_examples=8)
     @given(readings.flatmap(lambda r: small_problems(cost=cost, reading=r)), st.data())
     def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
         network, asked = problem
+        if cost != "bytes":
+            asked["array"] = with_collective(asked["array"], "pairwise")
         write = written(network, "level", **asked)
         rows = data.draw(st.sampled_from(some_rows(data, network, asked)))
         for level, table in enumerate(tables_of(write(rows))):
@@ -242,6 +247,38 @@ def ring_of_eight(collective: str, latency: str) -> Array:
     link = {"bandwidth": "1 kB/s", "latency": latency}
     described = cubes(kind="ring", accelerators=8, link=link) | {"collective": collective}
     return validate(Array, described)
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_a_cost_by_entry_point_defines_its_tables_itself(
+    cost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of ours under another name is asked for its charges: the tables are the same."""
+    value = {
+        "bytes": "hypar_opt.costs.communication:CommunicationCost",
+        "time": "hypar_opt.costs.time:TimeCost",
+        "energy": "hypar_opt.costs.energy:EnergyCost",
+    }[cost]
+    theirs = EntryPoint("theirs", value, "hypar_opt.costs")
+    monkeypatch.setitem(COST_MODELS._built_in, "theirs", theirs)
+
+    @settings(max_examples=8)
+    @given(st.sampled_from(READINGS).flatmap(lambda r: small_problems(cost=cost, reading=r)))
+    def check(problem: tuple[ho.Network, Asked]) -> None:
+        network, asked = problem
+        if cost == "bytes":
+            asked["level_weights"] = (1, 3)[: asked["levels"]]
+        rows = ((1,) * len(network.layers),) * asked["levels"]
+        plans = [
+            written(network, "joint", **{**asked, "cost": kind})(rows) for kind in (cost, "theirs")
+        ]
+        (ours,), (own,) = map(tables_of, plans)
+        assert ours.per_unit == own.per_unit
+        assert (ours.node == own.node).all()
+        assert (ours.edge == own.edge).all()
+        assert price_of(plans[0]) == price_of(plans[1])
+
+    check()
 
 
 def times(array: Array, reading: str, choice: int) -> Fraction:
