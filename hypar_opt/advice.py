@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypar_opt.costs.readings import READINGS
+from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.parallelism import OUTPUT
@@ -43,7 +44,12 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
 
 
 def joint_optimum(plan: Plan) -> Plan | None:
-    """Return the cheapest plan over all levels together; None where that is too much to look up."""
+    """Return the cheapest plan over all levels together; None where that is too much to look up.
+
+    Nothing is looked up once a time limit has come.
+    """
+    if plan.solver.stopped_by == TIME_LIMIT:
+        return None
     alike = (
         plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
     )
@@ -72,7 +78,8 @@ def warnings(plan: Plan) -> list[str]:
     if plan.cost.kind == "time" and plan.array is not None:
         found += of_rings(plan.array.description)
     if plan.solver.stopped_by is not None:
-        found.append(f"the search was stopped by its {plan.solver.stopped_by}")
+        whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
+        found.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
     return [*found, *too_fine(plan)]
 
 

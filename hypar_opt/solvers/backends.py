@@ -8,16 +8,16 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.child import Workplace
 
-GRACE = 1.0
+GRACE = 0.3
 """Seconds past its time limit after which a backend is killed."""
 
 EVERY = frozenset(
@@ -229,15 +229,16 @@ def call(
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
+    deadline: Deadline,
 ) -> Answer:
     """Have a backend minimise a problem of PuLP's.
 
     Parameters
     ----------
-    options
-        With the time limit for this call.
     start
         Values of some columns to start from.
+    deadline
+        Which counts, and not the time limit among the options.
 
     Raises
     ------
@@ -250,8 +251,8 @@ def call(
         if column.name in start:
             column.setInitialValue(start[column.name], check=False)
     if backend.name == "cbc":
-        return _ask_cbc(place, problem, options, start)
-    return _ask_pulp(backend, place, problem, options, start)
+        return _ask_cbc(place, problem, options, start, deadline)
+    return _ask_pulp(backend, place, problem, options, start, deadline)
 
 
 def _cbc_program() -> str | None:
@@ -264,6 +265,7 @@ def _ask_cbc(
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
+    deadline: Deadline,
 ) -> Answer:
     """Run CBC on the files that PuLP writes and reads."""
     pulp = load_pulp()
@@ -277,12 +279,13 @@ def _ask_cbc(
     if start:
         caller.writesol(first, problem, columns, {x: names[x] for x in start}, rows)
         command += ["-mips", str(first)]
+    limit = deadline.left()
     settings = {
         # Under a capacity, in one table of thousands, either of them cuts off the optimum.
         "preprocess": "off",
         "gomory": "off",
         "timeMode": "elapsed",
-        "sec": options.time_limit,
+        "sec": limit,
         "ratio": options.gap,
         "threads": options.threads,
         "randomSeed": options.seed,
@@ -294,9 +297,8 @@ def _ask_cbc(
     # The relaxation first, for its optimum in more digits than a search would tell.
     command += ["-initialSolve", "-solve", "-solution", str(solution)]
     solution.unlink(missing_ok=True)
-    started = time.monotonic()
-    status = place.run(command, _patience(options))
-    in_time = options.time_limit is None or time.monotonic() - started < options.time_limit / 2
+    status = place.run(command, _patience(limit))
+    in_time = limit is None or (deadline.left() or 0.0) > limit / 2
     log = place.log.read_text(encoding="utf-8", errors="replace")
     refused = _told(
         r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)", log
@@ -304,7 +306,7 @@ def _ask_cbc(
     if refused:
         raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")
     if status is None:
-        return Answer(None, stopped_by="time limit")
+        return Answer(None, stopped_by=TIME_LIMIT)
     if status != 0 or not solution.exists():
         raise HyparError(f"cbc ended with status {status}: {log.strip().splitlines()[-1:]}")
     _, values, *_, state = caller.readsol_MPS(solution, problem, columns, names, rows)
@@ -316,7 +318,9 @@ def _ask_cbc(
     stopped = _told(r"^Stopped on (\w+)", first_line)
     # As its time runs out CBC may call "proven infeasible" what it had no time to look at.
     infeasible = "nfeasible" in first_line and in_time
-    if not found and not infeasible:
+    if not found and not infeasible and stopped is None:
+        if limit is None:
+            raise HyparError(f"cbc leaves no answer: {first_line.strip()}")
         stopped = "time"
     return Answer(
         values=values if found else None,
@@ -324,7 +328,7 @@ def _ask_cbc(
         proven=optimal or infeasible,
         bound=_number(_told(r"^Lower bound: +(\S+)", log)),
         root=_number(_told(r"^Optimal objective (\S+) - ", log)),
-        stopped_by="time limit" if stopped == "time" else stopped,
+        stopped_by=TIME_LIMIT if stopped == "time" else stopped,
         version=_told(r"^Version: (\S+)", log) or "",
     )
 
@@ -335,24 +339,26 @@ def _ask_pulp(
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
+    deadline: Deadline,
 ) -> Answer:
     """Have PuLP call a solver, in a process of its own."""
     model = place.directory / "model.mps"
     problem.writeMPS(model)
+    limit = deadline.left()
     question = {
         "solver": backend.name,
         "model": str(model),
-        "arguments": _arguments(backend, options),
+        "arguments": _arguments(backend, options, limit),
         "parameters": dict(options.parameters),
         "start": start,
     }
-    answer = place.ask_pulp(question, _patience(options))
+    answer = place.ask_pulp(question, _patience(limit))
     if answer is None:
-        return Answer(None, stopped_by="time limit")
+        return Answer(None, stopped_by=TIME_LIMIT)
     if "error" in answer:
         raise HyparError(f"the backend {backend.name} fails: {answer['error']}")
     values = answer["values"]
-    late = options.time_limit is not None and answer["seconds"] >= options.time_limit
+    late = limit is not None and answer["seconds"] >= limit
     # Some report an optimum when a limit stops them, so a late one is not believed.
     believed = backend.name in WAYS and not late
     optimal = answer["solution"] == "Optimal Solution Found" and not options.gap
@@ -364,12 +370,12 @@ def _ask_pulp(
         objective=objective,
         proven=believed and (optimal or answer["status"] == "Infeasible"),
         bound=answer["bound"],
-        stopped_by="time limit" if late else None,
+        stopped_by=TIME_LIMIT if late else None,
         version=backend.version,
     )
 
 
-def _arguments(backend: Backend, options: SolverOptions) -> dict[str, Any]:
+def _arguments(backend: Backend, options: SolverOptions, limit: float | None) -> dict[str, Any]:
     """Return the arguments for PuLP's constructor of a solver."""
     way = WAYS.get(backend.name, Way(""))
     threads = options.threads or 1
@@ -382,7 +388,7 @@ def _arguments(backend: Backend, options: SolverOptions) -> dict[str, Any]:
         parameters[way.gap] = 0
     arguments: dict[str, Any] = {
         "msg": True,
-        "timeLimit": options.time_limit,
+        "timeLimit": limit,
         "gapRel": options.gap,
         "threads": threads,
         "warmStart": options.warm_start is not None,
@@ -399,8 +405,8 @@ def _arguments(backend: Backend, options: SolverOptions) -> dict[str, Any]:
     return arguments
 
 
-def _patience(options: SolverOptions) -> float | None:
-    return None if options.time_limit is None else options.time_limit + GRACE
+def _patience(limit: float | None) -> float | None:
+    return None if limit is None else limit + GRACE
 
 
 def _told(pattern: str, log: str) -> str | None:

@@ -190,10 +190,13 @@ def _solved(
     Returns
     -------
     dict
-        PuLP's word on it, the seconds it took, the columns' values and the bound, if known.
+        PuLP's word on it, the seconds it took, reading included, the columns' values and the
+        bound, if known.
     """
     import os
     import time
+
+    began = time.monotonic()
 
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
@@ -204,8 +207,9 @@ def _solved(
     os.chdir(Path(model).parent)  # for what solvers leave behind
     for column, first in start.items():
         columns[column].setInitialValue(first, check=False)
+    if arguments.get("timeLimit") is not None:
+        arguments["timeLimit"] = max(arguments["timeLimit"] - (time.monotonic() - began), 0.01)
     caller = pulp.getSolver(solver, **arguments)
-    began = time.monotonic()
     status = problem.solve(caller)
     seconds = time.monotonic() - began
     values = {column: variable.varValue for column, variable in columns.items()}

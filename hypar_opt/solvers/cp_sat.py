@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import check_writable, write_whole
-from hypar_opt.errors import HyparError, InputError, RefusedError
+from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
@@ -75,7 +75,10 @@ class ConstraintProgram:
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         import ortools
 
-        search = _Search(table, options)
+        try:
+            search = _Search(table, options)
+        except NoAnswerError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         log: list[str] = []
         if options.log is not None:
             check_writable(options.log)
@@ -108,7 +111,8 @@ class Program:
         Sets of literals of which at least, or exactly, one is true.
     """
 
-    def __init__(self, table: CostTable) -> None:
+    def __init__(self, table: CostTable, deadline: Deadline = NEVER) -> None:
+        self._deadline = deadline
         self.weights: list[int] = []
         self.constant = self.room = 0
         self.choice: list[list[int | None]] = []
@@ -144,6 +148,7 @@ class Program:
             x = self._variable(second - first)
             self.choice.append([~x, x])
         for (u, v), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
+            self._deadline.check()
             (dd, dm), (md, mm) = edge
             q = dd + mm - dm - md
             self.constant += dd
@@ -182,6 +187,7 @@ class Program:
             self.one_of.append([x for x in self.choice[-1] if x is not None])
         taken = list(self.one_of)
         for u, v, rest in interactions:
+            self._deadline.check()
             leaving = [[self._variable(cost) for cost in row] for row in rest]
             for end, transitions in ((u, leaving), (v, zip(*leaving, strict=True))):
                 pairs = zip(taken[end], transitions, strict=True)
@@ -244,10 +250,10 @@ class _Search:
 
     def __init__(self, table: CostTable, options: SolverOptions) -> None:
         self._table, self._options = table, options
-        limit = options.time_limit
-        self._end = None if limit is None else time.monotonic() + limit
+        self._deadline = Deadline.after(options.time_limit)
         self.solver = configured(options)
-        self.program = Program(table)
+        self.program = Program(table, self._deadline)
+        self._deadline.check()
         self.model = self.program.model()
         if options.export is not None:
             _export(self.model, options.export)
@@ -268,12 +274,9 @@ class _Search:
             return start
         if self._options.hint and dp.accepts(self._table) is None:
             with suppress(RefusedError):  # too many partial plans: no hint
-                found = dp.solve(self._table, SolverOptions(time_limit=self._seconds_left()))
+                found = dp.solve(self._table, SolverOptions(time_limit=self._deadline.left()))
                 return found.assignment or ()
         return ()
-
-    def _seconds_left(self) -> float | None:
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def _hint(self, variables: Sequence[int], values: Sequence[int]) -> None:
         self.model.clear_hints()
@@ -284,7 +287,7 @@ class _Search:
         """Minimise the cost; what is claimed is counted in whole numbers."""
         from ortools.sat.python import cp_model
 
-        response = self._run() if self._seconds_left() != 0 else None
+        response = None if self._deadline.passed() else self._run()
         if response is None or response.status == cp_model.UNKNOWN:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=self._stopped_by())
         if response.status == cp_model.INFEASIBLE:
@@ -344,7 +347,7 @@ class _Search:
         """
         from ortools.sat.python import cp_model
 
-        left = self._seconds_left()
+        left = self._deadline.left()
         if left is not None:
             self.solver.parameters.max_time_in_seconds = left
         thread = Thread(target=self.solver.solve, args=(self.model,), daemon=True)
@@ -381,11 +384,11 @@ class _Search:
 
     def _stopped_by(self) -> str | None:
         """Name the limit that came before a proof: of time, or one among the parameters."""
-        left, limit = self._seconds_left(), self._options.time_limit
+        left, limit = self._deadline.left(), self._options.time_limit
         # CP-SAT stops a little early rather than late.
         if self._options.parameters and (left is None or limit is None or left > 0.05 * limit):
             return "solver option"
-        return None if left is None else "time limit"
+        return None if left is None else TIME_LIMIT
 
 
 def configured(options: SolverOptions) -> CpSolver:
