@@ -27,7 +27,7 @@ from hypar_opt.errors import (
     WrongClaimError,
 )
 from hypar_opt.limits import Limits
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, flags
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, flags, too_large
 from hypar_opt.solvers.fixed import BASELINES
 from hypar_opt.solvers.zero_one import hopeless
 from hypar_opt.verify import price_levels, price_table
@@ -218,6 +218,10 @@ def _product_states(search: Search, tables: _Tables) -> list[tuple[int, ...]]:
             answer = search.solver.solve_factored(table, columns, price, tables.options())
             result = tables.checked(answer)
     if result is None:
+        most = getattr(search.solver, "most_columns", None)  # a third party's may not say
+        refusal = too_large(most, len(search.shapes.layers), len(search.shapes.ends), len(states))
+        if refusal:
+            raise RefusedError(refusal)
         plain = expanded(search.cost, search.shapes, levels, deadline)
         start = None
         if search.start:

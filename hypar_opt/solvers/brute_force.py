@@ -22,6 +22,7 @@ class BruteForce:
     summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a table"
     searches: ClassVar[bool] = True
     heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
+    most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers

@@ -16,7 +16,7 @@ import numpy as np
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import check_writable, write_whole
 from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ CP-SAT takes up to 2^62, but its presolve moves costs from literal to literal, a
 make of such a model one that it then finds invalid.
 """
 
-MOST_LITERALS = 250_000
+MOST_COLUMNS = 250_000
 """More take long just to build, whatever the time limit."""
 
 _RESERVED = {
@@ -59,11 +59,12 @@ class ConstraintProgram:
         {"time_limit", "gap", "threads", "seed", "parameters"}
         | {"warm_start", "hint", "log", "export"}
     )
+    most_columns: ClassVar[int | None] = MOST_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
-        literals = table.choices * (table.layers + table.choices * len(table.ends))
-        if literals > MOST_LITERALS:
-            return f"takes at most {MOST_LITERALS:,} literals, this may need {literals:,}; try dp"
+        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        if refusal:
+            return refusal
         program = Program(table)
         # With room for one layer's ties beneath the costs.
         if (sum(map(abs, program.weights)) + table.choices) * table.choices > LARGEST_SUM:

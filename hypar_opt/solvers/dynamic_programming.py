@@ -43,6 +43,7 @@ class DynamicProgramming:
     summary: ClassVar[str] = "layer-wise dynamic programming; exact on a chain, linear in layers"
     searches: ClassVar[bool] = True
     heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
+    most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
         if not table.is_chain:

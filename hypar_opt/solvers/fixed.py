@@ -19,6 +19,7 @@ class DataParallelism:
     summary: ClassVar[str] = "data parallelism for every layer; no search"
     searches: ClassVar[bool] = False
     heeds: ClassVar[frozenset[str]] = frozenset()
+    most_columns: ClassVar[int | None] = None
     _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": DATA}
 
     def accepts(self, table: CostTable) -> str | None:

@@ -15,14 +15,13 @@ from hypar_opt.documents import write_whole
 from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError
 from hypar_opt.solvers.backends import EVERY, Answer, Backend, call, find, load_pulp
 from hypar_opt.solvers.backends import backends as backends
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.canonical import canonical
 from hypar_opt.solvers.child import Workplace
 from hypar_opt.solvers.zero_one import (
     Pick,
     Program,
     allowed_choices,
-    columns_of,
     cover,
     formulate,
     hopeless,
@@ -111,11 +110,12 @@ class IntegerProgram:
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
     searches: ClassVar[bool] = True
     heeds: ClassVar[frozenset[str]] = EVERY
+    most_columns: ClassVar[int | None] = MOST_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
-        columns = columns_of(table)
-        if columns > MOST_COLUMNS:
-            return f"takes at most {MOST_COLUMNS:,} columns, this may need {columns:,}; try dp"
+        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        if refusal:
+            return refusal
         _, unit = _coarser(table)
         if unit > LARGEST_UNIT:
             return (

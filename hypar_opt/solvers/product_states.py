@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.deadline import Deadline
+from hypar_opt.deadline import NEVER, Deadline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def cheapest_states(
-    table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline
+    table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline = NEVER
 ) -> tuple[int, list[int]]:
     """Return the least cost and the canonical states that have it, one a layer.
 
@@ -48,7 +48,7 @@ def cheapest_states(
     return int(least), states[::-1]
 
 
-def costs_to_come(table: FactoredTable, deadline: Deadline) -> list[Integers]:
+def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:
     """Return, for each layer, the least cost of all layers up to it by its state."""
     costs: list[Integers] = [table.node[0]]
     for layer in range(1, len(table.node)):

@@ -108,11 +108,6 @@ def formulate(table: CostTable, deadline: Deadline = NEVER) -> Program:
     return program
 
 
-def columns_of(table: CostTable) -> int:
-    """Return how many columns a table's program has at the most."""
-    return table.choices * (table.layers + table.choices * len(table.ends))
-
-
 def hopeless(table: CostTable) -> bool:
     """Whether a layer has no choice at all, or the lightest choices exceed the capacity."""
     may = allowed_choices(table)
