@@ -287,7 +287,8 @@ class _Tables:
 
     def checked(self, result: SolveResult) -> SolveResult:
         if result.status is Status.INFEASIBLE:
-            raise InfeasibleError("no assignment keeps to what is allowed")
+            which = "no assignment keeps" if self._search.solver.searches else "it does not keep"
+            raise InfeasibleError(f"{which} to the constraints")
         if result.assignment is None:
             stopped_by = result.stopped_by or "limits"
             raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)

@@ -308,16 +308,48 @@ def problem_of(**asked: Any) -> Problem:
     return validate(Problem, asked)
 
 
-def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
-    """Solve a plan's own problem with its own solver, search and options."""
+def solve_again(
+    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
+) -> Plan:
+    """Solve a plan's own problem with its own solver, search and options.
+
+    Parameters
+    ----------
+    parameters
+        As in `options_of`.
+    """
     return solve(
         plan.network.description,
         solver=plan.solver.name,
         search=plan.solver.search,
-        options=SolverOptions(**plan.solver.options.model_dump(exclude={"warm_start", "simulate"})),
+        options=options_of(plan, parameters=parameters),
         progress=progress,
         **dict(plan.problem),
     )
+
+
+def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
+    """Return the options that a plan was solved with.
+
+    Parameters
+    ----------
+    parameters
+        Hand over the solver's parameters that the plan's file says, too. Who wrote the file
+        chose them, so that they are refused unless the caller knows them.
+
+    Raises
+    ------
+    RefusedError
+        Naming the parameters.
+    """
+    settings = plan.solver.options
+    if settings.parameters and not parameters:
+        named = " ".join(f"{key}={value}" for key, value in settings.parameters.items())
+        raise RefusedError(
+            f"the plan was solved with --solver-option {named}, and solving again with what a"
+            " file says is not done unasked: show --rerun --plan-options does it"
+        )
+    return SolverOptions(**settings.model_dump(exclude={"warm_start", "simulate"}))
 
 
 def named(rows: Sequence[Sequence[int]], problem: Problem) -> tuple[tuple[Any, ...], ...]:

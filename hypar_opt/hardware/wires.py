@@ -245,7 +245,9 @@ class Wires:
         The number of shortest paths to each node, and the nodes before it on them.
         """
         if source not in self._searches:
-            self._searches[source] = _Search({source: 0}, {source: 1}, {source: []}, deque([source]))
+            self._searches[source] = _Search(
+                {source: 0}, {source: 1}, {source: []}, deque([source])
+            )
         distance, paths, before, queue = self._searches[source]
         neighbours = self._neighbours
         # All paths to the target are counted once every node nearer than it has been left.

@@ -16,6 +16,7 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.child import Workplace
+from hypar_opt.solvers.parameters import check_parameters
 
 GRACE = 0.3
 """Seconds past its time limit after which a backend is killed."""
@@ -145,10 +146,11 @@ def find(options: SolverOptions) -> Backend:
     UnknownNameError
         If PuLP knows no such solver.
     RefusedError
-        If it is not installed, or does not take an option.
+        If it is not installed, or does not take an option or a parameter.
     """
     asked = (options.backend or "cbc").lower()
     if asked == "cbc":
+        check_parameters("cbc", options.parameters)
         return Backend("cbc", "", frozenset(), EVERY)
     every = _backends()
     names = [name for name in every if asked in {name.lower(), _stem(name)}]
@@ -162,6 +164,7 @@ def find(options: SolverOptions) -> Backend:
     if refused:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(refused))
         raise RefusedError(f"with the backend {found.name} takes no {named}")
+    check_parameters(found.name, options.parameters)
     return found
 
 

@@ -46,6 +46,9 @@ _RESERVED = {
     "presolve_inclusion_work_limit": "0: with more, it proves wrong optima (or-tools issue 5293)",
     "fix_variables_to_their_hinted_value": "false: a hint is no constraint",
     "catch_sigint_signal": "false: Python has the signal",
+    "log_search_progress": "the option solver-log",
+    "log_to_stdout": "false: --solver-log FILE has the log",
+    "log_to_response": "false: --solver-log FILE has the log",
 }
 """CP-SAT's parameters that are not to be set by name."""
 
@@ -424,7 +427,8 @@ def _set(parameters: Any, name: str, text: str) -> None:
     words: dict[str, Any] = dict(getattr(kind, "__members__", {}))
     if kind is bool:
         words = {"true": True, "false": False}
-    read: dict[type, Any] = {int: int, float: float, str: str}
+    # Text could name what is read or written, and debug_ parameters can end the process.
+    read: dict[type, Any] = {} if name.startswith("debug_") else {int: int, float: float}
     if not words and kind not in read:
         near = get_close_matches(name, dir(parameters), n=1)
         hint = f": did you mean {near[0]}?" if near else ""
