@@ -248,14 +248,20 @@ def call(
     RefusedError
         If the backend refuses a parameter.
     HyparError
-        If it fails.
+        If it fails, or finds no room for its files.
     """
     for column in problem.variables():
         if column.name in start:
             column.setInitialValue(start[column.name], check=False)
-    if backend.name == "cbc":
-        return _ask_cbc(place, problem, options, start, deadline)
-    return _ask_pulp(backend, place, problem, options, start, deadline)
+    try:
+        if backend.name == "cbc":
+            return _ask_cbc(place, problem, options, start, deadline)
+        return _ask_pulp(backend, place, problem, options, start, deadline)
+    except OSError as error:
+        raise HyparError(
+            f"{place.directory}: {error.strerror}; a backend's files are written there: set TMPDIR"
+            " to a directory with room"
+        ) from None
 
 
 def _cbc_program() -> str | None:
@@ -312,9 +318,16 @@ def _ask_cbc(
         return Answer(None, stopped_by=TIME_LIMIT)
     if status != 0 or not solution.exists():
         raise HyparError(f"cbc ended with status {status}: {log.strip().splitlines()[-1:]}")
-    _, values, *_, state = caller.readsol_MPS(solution, problem, columns, names, rows)
-    with solution.open() as lines:
-        first_line = next(lines)  # Stopped on time - objective value 42.00000000
+    try:
+        _, values, *_, state = caller.readsol_MPS(solution, problem, columns, names, rows)
+        with solution.open() as lines:
+            first_line = next(lines)  # Stopped on time - objective value 42.00000000
+        last_word = first_line.split()[-1]
+    except (IndexError, StopIteration, ValueError):  # its last lines are missing
+        raise HyparError(
+            f"{place.directory}: cbc could not write its solution there; set TMPDIR to a directory"
+            " with room"
+        ) from None
     # PuLP's status has "Optimal" for a solution that a time limit left.
     optimal = state == pulp.LpSolutionOptimal and not options.gap
     found = optimal or state in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}
@@ -327,7 +340,7 @@ def _ask_cbc(
         stopped = "time"
     return Answer(
         values=values if found else None,
-        objective=float(first_line.split()[-1]) if found else None,
+        objective=float(last_word) if found else None,
         proven=optimal or infeasible,
         bound=_number(_told(r"^Lower bound: +(\S+)", log)),
         root=_number(_told(r"^Optimal objective (\S+) - ", log)),
