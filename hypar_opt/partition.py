@@ -206,7 +206,12 @@ def _thresholds(search: Search, thresholds: Thresholds, tables: _Tables) -> list
 
 def _product_states(search: Search, tables: _Tables) -> list[tuple[int, ...]]:
     choices, levels, deadline = search.cost.choices, search.levels, search.deadline
-    check_states(len(search.shapes.layers), choices, levels)
+    layers, edges = len(search.shapes.layers), len(search.shapes.ends)
+    check_states(layers, choices, levels)
+    most = getattr(search.solver, "most_columns", None)  # a third party's may not say
+    refusal = too_large(most, layers, edges, choices**levels)
+    if refusal:
+        raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
     result = None
     if hasattr(search.solver, "solve_factored") and not search.limits.couple_layers:
@@ -218,10 +223,6 @@ def _product_states(search: Search, tables: _Tables) -> list[tuple[int, ...]]:
             answer = search.solver.solve_factored(table, columns, price, tables.options())
             result = tables.checked(answer)
     if result is None:
-        most = getattr(search.solver, "most_columns", None)  # a third party's may not say
-        refusal = too_large(most, len(search.shapes.layers), len(search.shapes.ends), len(states))
-        if refusal:
-            raise RefusedError(refusal)
         plain = expanded(search.cost, search.shapes, levels, deadline)
         start = None
         if search.start:

@@ -428,8 +428,8 @@ def _set(parameters: Any, name: str, text: str) -> None:
     if kind is bool:
         words = {"true": True, "false": False}
     # Text could name what is read or written, and debug_ parameters can end the process.
-    read: dict[type, Any] = {} if name.startswith("debug_") else {int: int, float: float}
-    if not words and kind not in read:
+    read: dict[type, Any] = {int: int, float: float}
+    if name.startswith("debug_") or (not words and kind not in read):
         near = get_close_matches(name, dir(parameters), n=1)
         hint = f": did you mean {near[0]}?" if near else ""
         raise HyparError(f"CP-SAT has no parameter {name!r} that takes one value{hint}")
