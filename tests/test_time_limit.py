@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from fractions import Fraction
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt import deadline, partition
+from hypar_opt.cli.app import run
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
@@ -273,3 +275,13 @@ def test_a_solver_that_calls_a_problem_infeasible_is_held_to_it(
     monkeypatch.setattr(DynamicProgramming, "solve", lambda self, table, options: said)
     with pytest.raises(WrongClaimError, match="claims that there is no assignment"):
         ho.solve("sfc")
+
+
+def test_the_command_ends_with_0_and_says_whose_plan_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["solve", "vgg-e", "--time-limit", "1e-9", "--json"]) == 0
+    out, err = capsys.readouterr()
+    solver = json.loads(out)["solver"]
+    assert (solver["status"], solver["stopped_by"]) == ("feasible", "time limit")
+    assert f"stopped by its time limit; the plan is {solver['found_by']}" in err
