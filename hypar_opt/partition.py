@@ -372,7 +372,8 @@ def _best_known(
 ) -> tuple[str | None, Assignments]:
     """Return the cheapest plan at hand once a limit has come, and whose it is.
 
-    Of equals the search's own; else its first levels with a baseline below; else a baseline.
+    Of equals the search's own; else the one to start from; else the levels that were solved with
+    a baseline below; else a baseline.
 
     Raises
     ------
@@ -381,6 +382,8 @@ def _best_known(
     """
     solved, levels = len(rows), search.levels
     known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
+    if search.start:
+        known["the plan to start from"] = search.start
     kinds = [layer.kind for layer in search.shapes.layers]
     for first in sorted({solved % levels, 0}, reverse=True):
         for name, baseline in BASELINES.items():

@@ -41,7 +41,7 @@ class SolverOptions:
     parameters
         Handed to the backend as they are.
     time_limit
-        Seconds for one search, all its tables together.
+        Seconds: of `hypar_opt.solve` from the call, of a solver what is left of them.
     gap
         Stop once (objective - bound) / objective is no more: 0 asks for an optimum.
     threads, seed
