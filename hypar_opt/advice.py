@@ -8,10 +8,9 @@ from typing import Any
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.array import Array
 from hypar_opt.parallelism import OUTPUT
-from hypar_opt.pipeline import solve
-from hypar_opt.plan import Plan
+from hypar_opt.pipeline import repriced, solve
+from hypar_opt.plan import Cost, Plan
 from hypar_opt.verify import too_fine
 
 MOST_STATES = 2**12
@@ -24,6 +23,67 @@ def readable_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"
     return f"{count:g} B"
+
+
+def as_executed(cost: Cost, name: str = "") -> str | None:
+    """Say what a plan moves when it is run; None where its total says that.
+
+    Parameters
+    ----------
+    name
+        Which plan it is, where several are shown.
+    """
+    if cost.reading == "executed" and cost.unit == "bytes":
+        return None
+    which = f"As executed, {name}:" if name else "As executed:"
+    if cost.executed_bytes is None:
+        return f"{which} no run of output parallelism is known."
+    moved, data = map(readable_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
+    return f"{which} {moved}; Data Parallelism {data}."
+
+
+def moves_more(cost: Cost, name: str = "this plan") -> str | None:
+    """Say where a plan moves more than Data Parallelism when it is run; else None.
+
+    One for the least time or energy of a run may do so for good reason.
+    """
+    moved, data = cost.executed_bytes, cost.data_parallel_bytes
+    if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
+        return None
+    return f"run, {name} moves {readable_bytes(moved)}, Data Parallelism {readable_bytes(data)}"
+
+
+def turns(
+    quantity: str,
+    reading: str,
+    ratio: float | None,
+    executed: float | None,
+    name: str = "this plan",
+) -> str | None:
+    """Say where a plan beats Data Parallelism by its reading and loses to it when run; else None.
+
+    Parameters
+    ----------
+    quantity
+        What is compared: ``time`` or ``energy``.
+    ratio, executed
+        How many times the plan's amount Data Parallelism's is: by the plan's reading, and by
+        the reading ``executed``; None where not known.
+    """
+    if ratio is None or executed is None or ratio < 1 or executed >= 1:
+        return None
+    return (
+        f"by the reading {reading} Data Parallelism takes {ratio:.4g} times the {quantity} of"
+        f" {name}, but when run {executed:.4g} times; --reading executed plans for that"
+    )
+
+
+def when_executed(plan: Plan) -> Cost | None:
+    """Return what a plan costs by the reading ``executed``; None where that cannot be priced."""
+    try:
+        return repriced(plan, reading="executed").cost
+    except HyparError:  # no run of output parallelism is known
+        return None
 
 
 def better_reading(plan: Plan) -> tuple[str, int | float] | None:
@@ -64,33 +124,29 @@ def joint_optimum(plan: Plan) -> Plan | None:
 def warnings(plan: Plan) -> list[str]:
     """Say, a sentence each, what a plan's user should know before running it."""
     found = []
-    try:
-        better = better_reading(plan)
-    except HyparError:  # the other plan's bytes are more than a number holds
-        better = None
-    if better is not None:
-        reading, moved = better
-        found.append(
-            f"run, this plan moves {readable_bytes(plan.cost.executed_bytes or 0)},"
-            f" Data Parallelism {readable_bytes(plan.cost.data_parallel_bytes)};"
-            f" the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
-        )
-    if plan.cost.kind == "time" and plan.array is not None:
-        found += of_rings(plan.array.description)
+    more = moves_more(plan.cost)
+    if more is not None:
+        try:
+            better = better_reading(plan)
+        except HyparError:  # the other plan's bytes are more than a number holds
+            better = None
+        if better is not None:
+            reading, moved = better
+            more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
+        found.append(more)
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
         found.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
     return [*found, *too_fine(plan)]
 
 
-def of_rings(array: Array) -> list[str]:
-    """Say where what the cost of time charges is not how an array adds up."""
-    if array.collective != "ring":
+def warnings_of_cost(plan: Plan) -> list[str]:
+    """Say where a plan for least time or energy loses to Data Parallelism when it is run."""
+    cost, run = plan.cost, when_executed(plan)
+    if cost.kind == "bytes" or run is None:
         return []
-    return [
-        f"{array.name} sums around rings, and the cost charges sums between pairs;"
-        " simulate it to know its time"
-    ]
+    turned = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)
+    return [] if turned is None else [turned]
 
 
 def difference(plan: Plan, other: Plan) -> str | None:

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from fractions import Fraction
+from functools import cache
+from itertools import islice, pairwise
 from math import factorial, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import State, canonical_states, expanded
-from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
-from hypar_opt.limits import Limits, Pin
+from hypar_opt.level_order import neighbours_alike
+from hypar_opt.limits import Limits, Pin, levels_interchangeable
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import Progress
 from hypar_opt.pipeline import named, options_of, shapes_of, solve
 from hypar_opt.plan import Plan, Problem, json_number
 
-MOST_STEPS = 2**21
-"""Steps between states, times plans asked for, that the best plans may take."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_STEPS = 2**20
+"""Entries that the best plans may look at: layers times states times (states and plans)."""
 
 
 @dataclass(frozen=True)
 class Regret:
-    """What one other choice costs, all else chosen anew.
+    """What one other choice costs, all else re-optimised.
 
     ``extra`` is in the cost's unit; negative where a search level by level does better when
     held to it; None where no plan that keeps to the constraints has it.
@@ -62,6 +72,7 @@ def regrets(
         if choice is not taken
     ]
     found = []
+    total = Fraction(plan.cost.total)
     for done, (level, layer, choice) in enumerate(others):
         progress(done, len(others))
         pin = Pin(_literally(layer), level, choice)
@@ -77,11 +88,12 @@ def regrets(
             stopped_by = other.solver.stopped_by
             if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
                 raise NoAnswerError(f"--regret: the {stopped_by} came before what {pin} costs")
-            extra = other.cost.total - plan.cost.total
         except (RefusedError, NoAnswerError):
             raise
         except HyparError:  # no plan keeps to the pin and to what was asked
-            extra = None
+            found.append(Regret(layer, level, choice, None))
+            continue
+        extra = json_number(Fraction(other.cost.total) - total)
         found.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
     return found
@@ -99,36 +111,25 @@ class Alternative:
 def best_plans(plan: Plan, number: int) -> list[Alternative]:
     """Return the cheapest plans of a plan's problem, over all levels together, in order.
 
-    Where levels are alike, permuting them changes no cost, and plans that differ only by
-    that are one row: the one whose levels stand in order.
+    Of equals the first is the one that every exact solver returns. Where permuting levels
+    changes nothing, plans that differ only by that are one row: the first of them.
 
     Raises
     ------
     RefusedError
-        If there are too many states, or a memory limit.
+        If there are too many states or plans, or a memory limit.
     """
     problem = plan.problem
     shapes = shapes_of(plan.network.description, problem.batch)
     cost, limits = COSTS[problem.cost].asked(problem, shapes), Limits(problem, shapes)
     if limits.couple_layers:
         raise RefusedError("the best plans take no --memory: they are found layer after layer")
-    pins = map(Pin.parse, problem.constraints.fix)
-    alike = (
-        problem.cost == "bytes"
-        and _splits_alike(problem)
-        and len(set(problem.level_weights)) <= 1
-        and all(pin.level is None for pin in pins)
-    )
+    _check_size(number, problem, len(shapes.layers))
+    alike = levels_interchangeable(problem) and all(neighbours_alike(problem))
     states = canonical_states(problem.levels, cost.choices)
-    orders = 2 ** max(problem.levels - 1, 0) if alike else 1
-    if len(states) ** 2 * orders * number > MOST_STEPS:
-        raise RefusedError(
-            f"the {number} best plans over {problem.levels} levels take too many steps; ask for"
-            " fewer"
-        )
     table = limits.states(expanded(cost, shapes, problem.levels), states)
     found = []
-    for total, columns in _cheapest(table, states, number, alike=alike):
+    for total, columns in islice(_in_order_of_cost(table, states, alike=alike), number):
         rows = list(zip(*(states[column] for column in columns), strict=True))
         same = prod(map(factorial, Counter(rows).values()))
         found.append(
@@ -141,67 +142,78 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     return found
 
 
-def _splits_alike(problem: Problem) -> bool:
-    """Whether an order of levels is as good as another where the plan runs."""
-    if problem.array is None or problem.placement is None:
-        return True
-    wires = problem.array.description.wires
-    return len({wires.split(bit) for bit in problem.placement}) <= 1
+def _check_size(number: int, problem: Problem, layers: int) -> None:
+    """Refuse more work than a few seconds', before any of it is done."""
+    choices = len(problem.choices)
+    states = choices**problem.levels
+    plans = min(number, states**layers)
+    if layers * states * (states + plans) <= MOST_STEPS:
+        return
+    most = MOST_STEPS // (layers * states) - states
+    remedy = f"ask for {most:,} or fewer" if most > 0 else "take fewer levels"
+    over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
+    raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
 
 
-Key = tuple[int, tuple[bool, ...]]
-"""A layer's state, and which neighbouring levels have had the same choices so far."""
+Ties = tuple[bool, ...]
+"""Which neighbouring levels have had the same choices so far."""
 
 
-def _cheapest(
-    table: CostTable, states: list[State], number: int, *, alike: bool
-) -> list[tuple[int, list[int]]]:
-    """Keep, for each key, the cheapest ways to it; each way knows the one it extends."""
-    neighbours = len(states[0]) - 1
-    step = _in_order if alike else _any_order
-    ways: dict[Key, list[tuple[int, tuple[object, ...]]]] = {
-        (-1, (True,) * max(neighbours, 0)): [(0, ())]
-    }
-    node, allowed = table.node.tolist(), table.allowed
-    edges = table.chain_edges().tolist()
-    for layer in range(table.layers):
-        reached: dict[Key, list[tuple[int, tuple[object, ...]]]] = {}
-        for (source, tied), before in ways.items():
-            for target, state in enumerate(states):
-                ties = step(tied, state)
-                if ties is None or (allowed is not None and not allowed[layer, target]):
-                    continue
-                charge = node[layer][target] + (edges[layer - 1][source][target] if layer else 0)
-                reached.setdefault((target, ties), []).extend(
-                    (cost + charge, (target, way)) for cost, way in before
-                )
-        ways = {
-            key: heapq.nsmallest(number, found, key=lambda way: way[0])
-            for key, found in reached.items()
-        }
-    last = [way for found in ways.values() for way in found]
-    return [
-        (cost, _unwound(way)) for cost, way in heapq.nsmallest(number, last, key=lambda way: way[0])
-    ]
+def _in_order_of_cost(
+    table: CostTable, states: list[State], *, alike: bool
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield every allowed assignment of a chain with its cost, cheapest first.
+
+    Equals come in canonical order: compared from the last layer back, the first state first.
+    With ``alike`` levels, of assignments that differ only in their order only the first comes.
+
+    Assignments are completed from the last layer back. What completes one at the least is
+    known exactly, so what leaves the heap next is the next best, and nothing is tried in vain.
+    """
+    free, price = table.priced_out()
+    edges = free.chain_edges()
+    reach = _least_costs(free, edges)
+    digits = np.array(states, np.intp).reshape(len(states), -1)
+
+    @cache
+    def ranked(layer: int, target: int | None, ties: Ties) -> tuple[NDArray[np.intp], Integers]:
+        """Rank a layer's states by the least cost up to the next layer's state, ``target``."""
+        costs = reach[layer] if target is None else reach[layer] + edges[layer][:, target]
+        # Of levels that tie behind, those with model parallelism here stand topmost.
+        may = ~((digits[:, :-1] < digits[:, 1:]) & np.array(ties, bool)).any(axis=1)
+        order = np.flatnonzero(may)[costs[may].argsort(kind="stable")]
+        return order, costs[order]
+
+    last = table.layers - 1
+    ties = (alike,) * max(digits.shape[1] - 1, 0)
+    order, costs = ranked(last, None, ties)
+    first: tuple[int, ...] = (int(order[0]),)
+    heap = [(int(costs[0]), first, ties, 0)]
+    while heap:
+        total, path, ties, rank = heapq.heappop(heap)
+        if total >= price:
+            return
+        for layer in range(table.layers - len(path), -1, -1):
+            order, costs = ranked(layer, path[-2] if layer < last else None, ties)
+            if rank + 1 < len(order):
+                more = int(costs[rank + 1]) - int(costs[rank])
+                sibling = (*path[:-1], int(order[rank + 1]))
+                heapq.heappush(heap, (total + more, sibling, ties, rank + 1))
+            state = path[-1]
+            pairs = pairwise(states[state])
+            ties = tuple(tie and a == b for tie, (a, b) in zip(ties, pairs, strict=True))
+            if layer:
+                order, costs = ranked(layer - 1, state, ties)
+                path, rank = (*path, int(order[0])), 0
+        yield total, path[::-1]
 
 
-def _in_order(tied: tuple[bool, ...], state: State) -> tuple[bool, ...] | None:
-    """Of plans that differ in the order of levels keep one: a level not before its better."""
-    if any(tie and a < b for tie, (a, b) in zip(tied, pairwise(state), strict=True)):
-        return None
-    return tuple(tie and a == b for tie, (a, b) in zip(tied, pairwise(state), strict=True))
-
-
-def _any_order(tied: tuple[bool, ...], state: State) -> tuple[bool, ...] | None:  # noqa: ARG001
-    return tied
-
-
-def _unwound(way: tuple[object, ...]) -> list[int]:
-    columns: list[int] = []
-    while way:
-        column, way = way  # type: ignore[assignment]
-        columns.append(column)  # type: ignore[arg-type]
-    return columns[::-1]
+def _least_costs(table: CostTable, edges: Integers) -> Integers:
+    """Return the least cost of each layer's states and all layers before: ``(layers, states)``."""
+    reach = table.node.copy()
+    for layer in range(1, table.layers):
+        reach[layer] += (reach[layer - 1][:, None] + edges[layer - 1]).min(axis=0)
+    return reach
 
 
 def _literally(name: str) -> str:

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from hypar_opt.evaluation import simulate
+from hypar_opt.advice import readable_bytes, turns
+from hypar_opt.errors import HyparError
+from hypar_opt.evaluation import energy_ratio, simulate
 from hypar_opt.hardware.array import Array, find_array
 from hypar_opt.network import Network
 from hypar_opt.partition import Progress
-from hypar_opt.pipeline import find_network, solve
+from hypar_opt.pipeline import find_network, problem_of, repriced, solve
+from hypar_opt.plan import Plan, Problem
+from hypar_opt.simulator.result import StepResult
 
-PLANS = {
-    "model": ("model", "levelwise"),
-    "data": ("data", "levelwise"),
-    "trick": ("trick", "levelwise"),
-    "hypar": ("dp", "levelwise"),
-    "joint": ("dp", "joint"),
+PLANS: dict[str, tuple[str, str, str | None]] = {
+    "model": ("model", "levelwise", "bytes"),
+    "data": ("data", "levelwise", "bytes"),
+    "trick": ("trick", "levelwise", "bytes"),
+    "hypar": ("dp", "levelwise", None),
+    "joint": ("dp", "joint", None),
+    "time": ("dp", "joint", "time"),
 }
-"""Each plan's solver and search."""
+"""Each plan's solver, search and cost; None for the cost that is asked for."""
 
-AMOUNTS = ("bytes", "seconds", "joules", "speedup", "energy_efficiency")
+AMOUNTS = (
+    *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
+    *("executed_speedup", "executed_energy_efficiency"),
+)
+
+NEARLY = 1 - 1e-9
+"""Steps whose times differ by less take as long."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One plan of one network: its bytes by the reading, its step simulated.
 
-    ``speedup`` and ``energy_efficiency`` are over Data Parallelism.
+    ``speedup`` and ``energy_efficiency`` are over Data Parallelism; ``executed_speedup`` and
+    ``executed_energy_efficiency`` are those of the same choices by the reading ``executed``,
+    which is what they come to when run. Amounts are None where the plan is infeasible or
+    refused, for the ``reason``, or where no run of its choices is known.
     """
 
     network: str
@@ -38,11 +53,30 @@ class Row:
     levels: int
     array: str
     plan: str
-    bytes: int | float
-    seconds: float
-    joules: float
-    speedup: float
-    energy_efficiency: float
+    cost: str
+    """What the plan was found for."""
+    reading: str
+    bytes: int | float | None = None
+    executed_bytes: int | float | None = None
+    """What running the plan moves."""
+    data_parallel_bytes: int | float | None = None
+    """What running Data Parallelism moves."""
+    seconds: float | None = None
+    joules: float | None = None
+    speedup: float | None = None
+    energy_efficiency: float | None = None
+    executed_speedup: float | None = None
+    executed_energy_efficiency: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A plan, its step, and its step by the reading ``executed``, where that is known."""
+
+    plan: Plan
+    step: StepResult
+    executed: StepResult | None
 
 
 def compare(
@@ -54,7 +88,7 @@ def compare(
     run: dict[str, Any] | None = None,
     **asked: Any,
 ) -> list[Row]:
-    """Compare Model and Data Parallelism, the Trick, HyPar and the joint optimum.
+    """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
 
     Parameters
     ----------
@@ -65,64 +99,110 @@ def compare(
     run
         Options of the simulation: ``collective``, ``overlap``.
     **asked
-        Further fields of `hypar_opt.plan.Problem`: ``reading="text"``.
+        Further fields of `hypar_opt.plan.Problem`: ``reading``, ``cost="bytes"``, for which
+        the rows ``hypar`` and ``joint`` are found, and ``constraints``, which every row keeps
+        to.
 
     Returns
     -------
     list of Row
-        Five rows a case, in the order of the plans above.
+        Six rows a case, in the order of the plans above: ``joint`` is the optimum over all
+        levels by the cost, ``time`` the one that takes the least time in closed form. One
+        that is infeasible or refused says why.
 
     Raises
     ------
     HyparError
-        If a network, an array or an option is wrong.
+        If a network, an array or an option is wrong, or no row at all has an answer.
     """
     cases = [
-        (find_network(network), batch, found)
+        (find_network(network), problem_of(batch=batch, array=found, **asked))
         for found in map(find_array, arrays)
         for batch in batches
         for network in networks
     ]
     rows: list[Row] = []
-    for done, (network, batch, array) in enumerate(cases):
+    failures: list[HyparError] = []
+    for done, (network, problem) in enumerate(cases):
         progress(done, len(cases))
-        rows += _rows(network, batch, array, run or {}, asked)
+        measured: dict[str, _Measured | HyparError] = {}
+        for name in PLANS:
+            try:
+                measured[name] = _measured(name, network, problem, run or {})
+            except HyparError as error:
+                measured[name] = error
+                failures.append(error)
+        rows += [_row(name, network, problem, measured) for name in PLANS]
     progress(len(cases), len(cases))
+    if failures and len(failures) == len(rows):
+        raise failures[0]
     return rows
 
 
-def _rows(
-    network: Network, batch: int, array: Array, run: dict[str, Any], asked: dict[str, Any]
-) -> list[Row]:
-    found = {}
-    for name, (solver, search) in PLANS.items():
-        plan = solve(network, solver=solver, search=search, batch=batch, array=array, **asked)
-        step = simulate(plan, **run)
-        found[name] = plan.cost.total, step.seconds, step.energy.total
-    _, seconds, joules = found["data"]
-    return [
-        Row(
-            network=network.name,
-            batch=batch,
-            levels=array.levels,
-            array=array.name,
-            plan=name,
-            bytes=moved,
-            seconds=taken,
-            joules=used,
-            speedup=seconds / taken,
-            energy_efficiency=joules / used if used else 1.0,
-        )
-        for name, (moved, taken, used) in found.items()
-    ]
+def _measured(name: str, network: Network, problem: Problem, run: dict[str, Any]) -> _Measured:
+    solver, search, cost = PLANS[name]
+    asked = dict(problem) | ({} if cost is None else {"cost": cost})
+    plan = solve(network, solver=solver, search=search, **asked)
+    step = simulate(plan, **run)
+    try:
+        executed = repriced(plan, reading="executed")
+    except HyparError:  # output parallelism, of which no run is known
+        return _Measured(plan, step, None)
+    return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
+
+
+def _row(
+    name: str, network: Network, problem: Problem, measured: dict[str, _Measured | HyparError]
+) -> Row:
+    assert problem.array is not None
+    case = Row(
+        network=network.name,
+        batch=problem.batch,
+        levels=problem.levels,
+        array=problem.array.name,
+        plan=name,
+        cost=PLANS[name][2] or problem.cost,
+        reading=problem.reading,
+    )
+    own, data = measured[name], measured["data"]
+    if isinstance(own, HyparError):
+        return replace(case, reason=str(own))
+    case = replace(
+        case,
+        bytes=repriced(own.plan, cost="bytes").cost.total,
+        executed_bytes=own.plan.cost.executed_bytes,
+        data_parallel_bytes=own.plan.cost.data_parallel_bytes,
+        seconds=own.step.seconds,
+        joules=own.step.energy.total,
+    )
+    if isinstance(data, HyparError):
+        return case
+    case = replace(
+        case,
+        speedup=data.step.seconds / own.step.seconds,
+        energy_efficiency=energy_ratio(own.step, data.step),
+    )
+    if own.executed is None or data.executed is None:
+        return case
+    return replace(
+        case,
+        executed_speedup=data.executed.seconds / own.executed.seconds,
+        executed_energy_efficiency=energy_ratio(own.executed, data.executed),
+    )
 
 
 def geometric_means(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
-    """Return each plan's geometric means over all rows; None where an amount is 0."""
+    """Return each plan's geometric means over the rows that have an amount.
+
+    None where no row has it, or where one is 0.
+    """
     means: dict[str, dict[str, float | None]] = {}
     for name in PLANS:
         mine = [row for row in rows if row.plan == name]
-        means[name] = {key: _mean([getattr(row, key) for row in mine]) for key in AMOUNTS}
+        means[name] = {
+            key: _mean([amount for row in mine if (amount := getattr(row, key)) is not None])
+            for key in AMOUNTS
+        }
     return means
 
 
@@ -130,3 +210,71 @@ def _mean(amounts: Sequence[float]) -> float | None:
     if not amounts or min(amounts) <= 0:
         return None
     return exp(sum(map(log, amounts)) / len(amounts))
+
+
+def disagreements(rows: Sequence[Row]) -> list[str]:
+    """Say, a sentence a case, where the plan of the fewest bytes is not the fastest."""
+    found = []
+    for _, case in groupby(rows, key=_case):
+        answered = [row for row in case if row.seconds]
+        if not answered:
+            continue
+        frugal = min(answered, key=lambda row: (row.bytes or 0, row.seconds or 0))
+        fastest = min(answered, key=lambda row: (row.seconds or 0, row.bytes or 0))
+        slower, least = frugal.seconds or 0, fastest.seconds or 0
+        if least < slower * NEARLY:
+            share = slower / least - 1
+            more = f"{share:.2%}" if share >= 5e-5 else "less than 0.01%"
+            moved, others = map(readable_bytes, (frugal.bytes or 0, fastest.bytes or 0))
+            found.append(
+                f"{_named(frugal)} moves the fewest bytes, {moved}, and takes {more} more time"
+                f" than {fastest.plan!r}, which moves {others} and is the fastest"
+            )
+    return found
+
+
+def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
+    """Say, a sentence a case, which plans beat Data Parallelism by their reading, not when run."""
+    found = []
+    for (array, batch, network), grouped in groupby(rows, key=_case):
+        case = list(grouped)
+        where = f"of {network} (batch {batch:,}, {array})"
+        data = next(row.bytes for row in case if row.plan == "data")
+        more = [row.plan for row in case if _moves_more_when_run(row, data)]
+        if more:
+            found.append(f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}")
+        for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
+            turned = [row.plan for row in case if _turns(row, key)]
+            if turned:
+                found.append(
+                    f"by the reading {case[0].reading} Data Parallelism takes more {quantity} than"
+                    f" {_listed(turned)} {where}, but less when run; --reading executed plans for"
+                    " that"
+                )
+    return found
+
+
+def _moves_more_when_run(row: Row, data: float | None) -> bool:
+    """Whether a plan moves more than Data Parallelism, and its own reading does not say so."""
+    if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
+        return False
+    more = row.executed_bytes > row.data_parallel_bytes
+    return more and (data is None or row.bytes <= data)
+
+
+def _turns(row: Row, key: str) -> bool:
+    ratio, executed = getattr(row, key), getattr(row, f"executed_{key}")
+    return turns(key, row.reading, ratio, executed) is not None
+
+
+def _listed(plans: Sequence[str]) -> str:
+    *most, last = map(repr, plans)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _case(row: Row) -> tuple[str, int, str]:
+    return row.array, row.batch, row.network
+
+
+def _named(row: Row) -> str:
+    return f"{row.plan!r} of {row.network} (batch {row.batch:,}, {row.array})"

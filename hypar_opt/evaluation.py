@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt import pipeline
+from hypar_opt.advice import turns
 from hypar_opt.alternatives import best_plans
 from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.hardware.array import Array, find_array
 from hypar_opt.partition import Progress
-from hypar_opt.pipeline import plan_of, shapes_of
-from hypar_opt.plan import Plan
+from hypar_opt.pipeline import plan_of, repriced, shapes_of, solve
+from hypar_opt.plan import Constraints, Plan
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
@@ -72,6 +73,54 @@ def simulate(
         )
     shapes = shapes_of(plan.network.description, plan.batch)
     return simulator.simulate(plan, shapes, found, **run)
+
+
+def baseline(plan: Plan, array: Array, solver: str) -> Plan:
+    """Return a plan of the same problem that needs no search, free of its constraints."""
+    own = plan.array is not None and plan.array.digest == array.digest()
+    asked = dict(plan.problem) | {
+        "cost": "bytes",
+        "level_weights": (),
+        "constraints": Constraints(optimizer=plan.constraints.optimizer),
+        "array": array,
+        "placement": plan.placement if own else None,
+    }
+    return solve(plan.network.description, solver=solver, search="levelwise", **asked)
+
+
+Steps = tuple["StepResult", "StepResult"]
+"""A plan's step, and Data Parallelism's."""
+
+
+def steps_when_run(plan: Plan, array: Array, **run: Any) -> Steps | None:
+    """Simulate a plan and Data Parallelism by the reading ``executed``.
+
+    None where that is the plan's own reading, or where no run of its choices is known.
+    """
+    try:
+        executed = repriced(plan, reading="executed")
+    except HyparError:  # output parallelism
+        return None
+    if executed is plan:
+        return None
+    data = baseline(executed, array, "data")
+    return simulate(executed, array, **run), simulate(data, array, **run)
+
+
+def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
+    """Say where a plan beats Data Parallelism by its reading and loses to it when run."""
+    if executed is None:
+        return []
+    (own, data), (own_run, data_run) = steps, executed
+    times = data.seconds / own.seconds, data_run.seconds / own_run.seconds
+    energies = energy_ratio(own, data), energy_ratio(own_run, data_run)
+    found = (turns("time", reading, *times), turns("energy", reading, *energies))
+    return [each for each in found if each is not None]
+
+
+def energy_ratio(own: StepResult, data: StepResult) -> float:
+    """Return how many times a plan's energy Data Parallelism's is."""
+    return data.energy.total / own.energy.total if own.energy.total else 1.0
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError
-from hypar_opt.parallelism import Parallelism
+from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import Splits
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.table import CostTable
-    from hypar_opt.plan import Asked
+    from hypar_opt.plan import Asked, Problem
     from hypar_opt.shapes import Shapes
 
 Counts = tuple[int, ...]
@@ -68,6 +68,24 @@ class Pin:
         return f"{self.layer}{f'@H{self.level}' if self.level else ''}={self.choice}"
 
 
+def levels_interchangeable(problem: Problem) -> bool:
+    """Return whether every plan costs the same, and is allowed alike, in any order of its levels.
+
+    In bytes and with two choices a layer's charges telescope, and a boundary's charge at a
+    level is that of its pair of choices alone. With output parallelism a boundary weighs more
+    the more often its target has taken it above, so the order matters; as it does where a
+    level has a weight or a pin of its own, and in seconds or joules on an array.
+
+    Source: docs/decisions/0005-joint-optimum.md.
+    """
+    return (
+        problem.cost == "bytes"
+        and problem.choices == PAPERS_CHOICES
+        and len(set(problem.level_weights)) <= 1
+        and all(Pin.parse(text).level is None for text in problem.constraints.fix)
+    )
+
+
 class Limits:
     """Constraints on one network, batch, number of levels and set of choices.
 
@@ -89,7 +107,7 @@ class Limits:
         self._shapes = shapes
         self._levels = problem.levels
         self._choices = problem.choices
-        self._element_bytes = problem.element_bytes
+        self._problem = problem
         self._pinned = self._read_pins()
         self._least: dict[Counts, Integers] = {}
         self._impossible = 1 + sum(self.load((0,) * len(self._choices)).tolist())
@@ -202,8 +220,7 @@ class Limits:
         taken: Integers = np.broadcast_to(
             np.array(counts, object)[:, None], (len(counts), len(self._shapes.layers))
         )
-        state = self._constraints.optimizer_bytes(self._element_bytes)
-        return memory_load(self._shapes, taken, self._levels, self._element_bytes, state)
+        return memory_load(self._shapes, taken, self._problem)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         memory = self._constraints.memory

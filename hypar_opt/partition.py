@@ -133,9 +133,9 @@ def levelwise(search: Search) -> Partition:
             splits = splits.after(rows[-1])
     except NoAnswerError as error:
         return _partition(search, "level", rows, tables, error.stopped_by)
-    charged = search.cost.by_final_shards(search.shapes, splits)
+    charged = search.cost.beyond_levels(search.shapes, splits)
     if charged is not None and search.solver.searches:
-        raise RefusedError(f"{charged} depends on the final shards: it needs --search joint")
+        raise RefusedError(f"{charged}: it needs --search joint")
     return _partition(search, "level", rows, tables)
 
 

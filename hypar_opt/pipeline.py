@@ -21,9 +21,12 @@ from hypar_opt.errors import (
     WrongClaimError,
 )
 from hypar_opt.graph import layer_graph
+from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import find_array
+from hypar_opt.level_order import fastest_order
 from hypar_opt.limits import Limits
 from hypar_opt.network import Network, read_network
+from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import SEARCHES, Progress, Search
 from hypar_opt.plan import (
     ArrayRecord,
@@ -45,7 +48,6 @@ from hypar_opt.version import __version__
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.wires import Split
-    from hypar_opt.parallelism import Parallelism
 
 MOST_ORDERS = 50_000
 """Orders of an array's splits that are looked at; those that differ are solved for."""
@@ -98,9 +100,10 @@ def solve(
         Called with the number of tables solved, and of tables.
     **asked
         The fields of `Problem`: ``batch=256``, ``levels=4`` (0 to 64; 0 is one
-        accelerator), ``reading="text"``, ``element_bytes=4``, ``inference=False``,
-        ``choices``, ``level_weights``, ``constraints``, ``cost="bytes"``; ``array``, a
-        preset's name, a path or an `Array`, which decides the levels, and ``placement``.
+        accelerator), ``reading``, ``element_bytes=4``, ``inference=False``, ``choices``,
+        ``level_weights``, ``constraints``, ``cost="bytes"``; ``array``, a preset's name, a
+        path or an `Array`, which decides the levels, and ``placement``. The reading is that
+        of `default_reading` unless given.
 
     Returns
     -------
@@ -193,19 +196,22 @@ def _solve(
     cost: CostModel = COSTS[problem.cost].asked(problem, shapes)
     limits = Limits(problem, shapes)
     try:
-        rows = None if start is None else _rows_to_start_from(start, described, problem)
+        begin = None if start is None else _rows_to_start_from(start, described, problem)
         request = Search(
-            shapes, cost, problem.levels, limits, method, options, rows, progress, deadline
+            shapes, cost, problem.levels, limits, method, options, begin, progress, deadline
         )
         partition = SEARCHES[search](request)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         raise type(error)(f"solver {solver!r} on {described.name}: {error}") from None
+    rows = partition.assignments
+    if search == "joint":
+        rows = tuple(fastest_order(problem, shapes, rows, deadline))
     seconds = time.perf_counter() - started
     bound = None if partition.bound is None else json_number(partition.bound)
     return _priced(
         described,
         problem,
-        partition.assignments,
+        rows,
         solver,
         bound,
         search=search,
@@ -232,6 +238,8 @@ def _priced(
     shapes = shapes_of(described, problem.batch)
     cost = price(shapes, problem, rows)
     total = cost.total
+    if bound is not None and bound > total:
+        raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     gap = None if bound is None else (total - bound) / total if total else 0.0
     return Plan(
         network=NetworkRecord.of(described),
@@ -256,6 +264,11 @@ def plan_of(
     ----------
     bound
         What the best of them costs: no plan costs less.
+
+    Raises
+    ------
+    WrongClaimError
+        If this one does.
     """
     rows = [[plan.choices.index(choice) for choice in row] for row in parallelism]
     priced = _priced(
@@ -290,7 +303,8 @@ def problem_of(**asked: Any) -> Problem:
     HyparError
         Naming what is wrong, and what would be right.
     """
-    decided = {"levels", "array", "placement"}  # None leaves these to the array, or the default
+    # None leaves these to the array, or the default.
+    decided = {"levels", "array", "placement", "reading"}
     asked = {key: value for key, value in asked.items() if value is not None or key not in decided}
     array = asked.get("array")
     if array is not None:
@@ -305,7 +319,41 @@ def problem_of(**asked: Any) -> Problem:
             raise HyparError("--memory array needs an array: --array NAME|FILE")
         memory = int(array.description.accelerator.dram_capacity)
         asked["constraints"] = constraints | {"memory": memory}
-    return validate(Problem, asked)
+    problem = validate(Problem, asked)
+    if "reading" in asked:
+        return problem
+    return problem.model_copy(update={"reading": default_reading(problem)})
+
+
+def default_reading(problem: Problem) -> str:
+    """Return the reading of a problem that names none.
+
+    ``text``, the paper's, without an array, on one of the paper's arrays and with output
+    parallelism, of which no run is known; else ``executed``, what running a plan moves.
+    """
+    if problem.array is None or Parallelism.OUTPUT in problem.choices:
+        return "text"
+    return "text" if arrays.is_papers(problem.array.description) else "executed"
+
+
+def repriced(plan: Plan, *, reading: str | None = None, cost: str | None = None) -> Plan:
+    """Return the same choices priced by another reading, or as another cost of the same array.
+
+    What the solver proved was of the other price: the plan is then feasible, without a bound.
+
+    Raises
+    ------
+    HyparError
+        If there is no such reading or cost, or the cost is not one of the plan's problem.
+    """
+    asked = {"reading": reading or plan.cost.reading, "cost": cost or plan.cost.kind}
+    if asked == {"reading": plan.cost.reading, "cost": plan.cost.kind}:
+        return plan
+    shapes = shapes_of(plan.network.description, plan.batch)
+    priced = price(shapes, plan.problem.model_copy(update=asked), plan.assignments())
+    claims = {"status": "feasible", "bound": None, "gap": None}
+    solver = plan.solver.model_copy(update=claims)
+    return plan.model_copy(update={"cost": priced, "solver": solver})
 
 
 def solve_again(

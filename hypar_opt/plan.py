@@ -107,7 +107,7 @@ class Constraints(Document):
         None
     )
     """Bytes that an accelerator has for weights, gradients, the optimizer's state, and
-    feature maps and errors at each layer's input and output."""
+    feature maps and errors at each layer's input and output; for inference, weights and maps."""
     optimizer: Annotated[str | int, BeforeValidator(_optimizer)] = "sgd"
     """``sgd``, ``momentum``, ``adam``, or the bytes it keeps for each weight."""
 

@@ -47,9 +47,13 @@ def level_tables(
 
 def price_levels(shapes: Shapes, cost: CostModel, rows: Rows) -> tuple[Fraction, ...]:
     """Return what each level costs, H1 first, in the cost's unit."""
-    return tuple(
-        table.in_units(price_table(table, row)) for table, row in level_tables(shapes, cost, rows)
-    )
+    levels = [price_table(table, row) for table, row in level_tables(shapes, cost, rows)]
+    states = list(zip(*rows, strict=True))
+    for state in set(states):
+        mine = [layer for layer, other in enumerate(states) if other == state]
+        for level, charge in cost.of_state(shapes, state).items():
+            levels[level] += int(charge[mine].sum())
+    return tuple(Fraction(level, cost.per_unit) for level in levels)
 
 
 def price(shapes: Shapes, problem: Problem, rows: Rows) -> Cost:

@@ -140,4 +140,5 @@ def arrays(draw: st.DrawFn, most_levels: int = 3) -> Array:
         accelerator["utilisation"] = draw(st.sampled_from([0.3, 0.8, 1]))
     energy = {key: f"{amount(0, 1, 50)}.5 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
     described = {"accelerator": accelerator, "topology": topology, "energy": energy}
-    return validate(Array, {"name": "drawn", **described})
+    collective = draw(st.sampled_from(["pairwise", "pairwise", "ring"]))
+    return validate(Array, {"name": "drawn", "collective": collective, **described})

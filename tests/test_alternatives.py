@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
+from fractions import Fraction
 from math import factorial, prod
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,16 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.alternatives import Regret
-from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.verify import price_levels
+from hypar_opt.cli.app import run
+from hypar_opt.evaluation import contenders
+from hypar_opt.limits import levels_interchangeable
+from hypar_opt.pipeline import plan_of, problem_of, shapes_of
+from tests.costs.plans import Asked, Rows, asked_of_arrays
+from tests.problems import keeps, orders, priced_plans, random_problem
 from tests.strategies import networks
+
+THREE = tuple(ho.Parallelism)
+seeds = st.integers(0, 2**32)
 
 
 @settings(max_examples=20)
@@ -41,39 +49,123 @@ def test_a_choice_that_no_plan_can_take_has_no_regret() -> None:
     assert Regret("conv1", 1, ho.Parallelism.MODEL, None) in ho.regrets(plan)
 
 
-def every_plan(shapes: ho.Shapes, levels: int, reading: str) -> list[tuple[int, frozenset[object]]]:
-    """Each plan's cost and what it is but for the order of its levels, cheapest first."""
-    cost = CommunicationCost(reading)
-    rows = itertools.product(itertools.product(range(2), repeat=len(shapes.layers)), repeat=levels)
-    return sorted(
+def expected(network: ho.Network, asked: Asked, *, alike: bool) -> list[tuple[Fraction, Rows, int]]:
+    """All plans in order, each with its cost; of those alike but for their levels' order one."""
+    found: dict[object, tuple[Fraction, Rows, int]] = {}
+    for total, rows in priced_plans(network, asked):
+        if alike:
+            found.setdefault(tuple(sorted(rows)), (total, rows, len(orders(rows))))
+        else:
+            found[rows] = total, rows, 1
+    return list(found.values())
+
+
+def best(plan: ho.Plan, number: int) -> list[tuple[Fraction, Rows, int]]:
+    return [
         (
-            (int(sum(price_levels(shapes, cost, plan))), frozenset(Counter(plan).items()))
-            for plan in rows
-        ),
-        key=lambda row: row[0],
-    )
+            Fraction(each.total),
+            tuple(tuple(map(plan.choices.index, row)) for row in each.parallelism),
+            each.count,
+        )
+        for each in ho.best_plans(plan, number)
+    ]
 
 
-@settings(max_examples=25)
-@given(networks(longest=3), st.integers(1, 9), st.integers(1, 3), st.integers(1, 12))
-def test_the_best_plans_are_the_cheapest_of_all_with_their_number(
-    network: ho.Network, batch: int, levels: int, number: int
+@settings(max_examples=60)
+@given(seeds, st.integers(1, 12))
+def test_the_best_plans_are_the_cheapest_of_all_in_order(seed: int, number: int) -> None:
+    """Any reading, element size, weights, pins, even splits, two choices or three."""
+    network, asked = random_problem(Random(seed), 3, most_plans=2**8)
+    asked["constraints"].pop("memory", None)
+    plan = ho.solve(network, search="joint", **asked)
+    every = expected(network, asked, alike=levels_interchangeable(plan.problem))
+    assert best(plan, number) == every[:number]
+    assert best(plan, 10_000) == every  # more than there are
+    assert every[0][0] == plan.cost.total
+    assert every[0][1] == plan.assignments()
+    counted = sum(count for _, _, count in every)
+    assert counted == len(priced_plans(network, asked))
+
+
+@settings(max_examples=30)
+@given(
+    networks(longest=3),
+    asked_of_arrays(2),
+    st.sampled_from(["bytes", "time", "energy"]),
+    st.integers(1, 9),
+)
+def test_on_an_array_they_are_too(
+    network: ho.Network, asked: Asked, cost: str, number: int
 ) -> None:
-    while 2 ** (levels * len(network.layers)) > 2**9:
-        levels -= 1
-    shapes = ho.Shapes.of(ho.layer_graph(network), batch)
-    priced = every_plan(shapes, levels, "text")
-    orbits = Counter(orbit for _, orbit in priced)
-    costs = sorted({orbit: cost for cost, orbit in priced}.values())
-    found = ho.best_plans(ho.solve(network, batch=batch, levels=levels), number)
-    assert [each.total for each in found] == costs[:number]
-    seen = set()
-    for each in found:
-        rows = tuple(tuple(map(list(ho.Parallelism).index, row)) for row in each.parallelism)
-        orbit = frozenset(Counter(rows).items())
-        assert each.count == orbits[orbit]
-        seen.add(orbit)
-    assert len(seen) == len(found)
+    plan = ho.solve(network, cost=cost, search="joint", **asked)
+    wires = asked["array"].wires
+    same = len({wires.split(bit) for bit in plan.placement or ()}) == 1
+    alike = levels_interchangeable(plan.problem) and same
+    every = expected(network, asked | {"cost": cost, "levels": plan.levels}, alike=alike)
+    assert best(plan, number) == every[:number]
+    for each in contenders(plan, number):
+        assert each.plan.solver.bound == every[0][0] <= each.plan.cost.total
+
+
+@settings(max_examples=60)
+@given(seeds)
+def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: int) -> None:
+    network, asked = random_problem(Random(seed), 3, most_plans=2**8)
+    problem = problem_of(**asked)
+    if not levels_interchangeable(problem):
+        return
+    shapes = shapes_of(network, problem.batch)
+    costs = {rows: total for total, rows in priced_plans(network, asked)}
+    for rows, total in costs.items():
+        assert all(keeps(shapes, problem, other) for other in orders(rows))
+        assert {costs[other] for other in orders(rows)} == {total}
+
+
+@pytest.mark.parametrize(
+    ("asked", "alike"),
+    [
+        ({}, True),
+        ({"level_weights": (2, 2), "constraints": {"fix": ("fc1=data",), "even": True}}, True),
+        ({"level_weights": (2, 1)}, False),
+        ({"choices": THREE}, False),
+        ({"constraints": {"fix": ("fc1@H2=data",)}}, False),
+        ({"array": "hmc-htree-4", "cost": "time"}, False),
+        ({"array": "hmc-htree-4", "cost": "energy"}, False),
+    ],
+)
+def test_levels_are_interchangeable_where_nothing_tells_them_apart(
+    asked: Asked, alike: bool
+) -> None:
+    assert levels_interchangeable(problem_of(**{"levels": 2} | asked)) is alike
+
+
+@settings(max_examples=40)
+@given(seeds)
+def test_a_regret_is_the_best_of_all_plans_with_that_choice_less_the_plan(seed: int) -> None:
+    network, asked = random_problem(Random(seed), 3, most_plans=2**8)
+    plan = ho.solve(network, search="joint", **asked)
+    every = priced_plans(network, asked)
+    for regret in ho.regrets(plan):
+        layer, choice = plan.layers.index(regret.layer), plan.choices.index(regret.choice)
+        having = [total for total, rows in every if rows[regret.level - 1][layer] == choice]
+        extra = None if regret.extra is None else Fraction(regret.extra)
+        assert extra == (min(having) - Fraction(plan.cost.total) if having else None)
+
+
+def test_three_choices_have_the_joint_optimum_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """A boundary's charge depends on the order of the levels that take output parallelism."""
+    plan = ho.solve("lenet-c", levels=2, choices=THREE, search="joint")
+    first = ho.best_plans(plan, 2)[0]
+    assert (first.total, first.parallelism) == (plan.cost.total, plan.parallelism)
+    asked = ["--array", "hmc-torus-4", "--choices", "data,model,output", "--search", "joint"]
+    assert run(["solve", "lenet-c", *asked, "--simulate", "1", "--json"]) == 0
+    assert '"gap": 0.0' in capsys.readouterr().out
+
+
+def test_a_bound_above_a_plan_is_no_bound() -> None:
+    plan = ho.solve("lenet-c", levels=2)
+    with pytest.raises(ho.HyparError, match=f"bound 1e\\+99, above its plan's {plan.cost.total}"):
+        plan_of(plan, plan.parallelism, bound=1e99, considered=1)
 
 
 def test_plans_that_differ_by_the_order_of_levels_are_one_row() -> None:
@@ -96,5 +188,42 @@ def test_the_best_plans_keep_to_constraints_and_refuse_memory_by_name() -> None:
         assert each.parallelism[0][2] is ho.Parallelism.DATA
     with pytest.raises(ho.HyparError, match="the best plans take no --memory"):
         ho.best_plans(ho.solve("lenet-c", constraints={"memory": "1GB"}), 2)
-    with pytest.raises(ho.HyparError, match="the 3 best plans over 12 levels take too many steps"):
-        ho.best_plans(ho.solve("lenet-c", levels=12), 3)
+
+
+@pytest.mark.parametrize(
+    ("levels", "number", "remedy"),
+    [
+        (1, 500_000, "1 level take too many steps; ask for 27,592 or fewer"),
+        (8, 3, "8 levels take too many steps; take fewer levels"),
+        (64, 3, "64 levels take too many steps; take fewer levels"),
+    ],
+)
+def test_more_best_plans_than_a_few_seconds_find_are_refused_first(
+    levels: int, number: int, remedy: str
+) -> None:
+    plan = ho.solve("vgg-e", levels=levels)
+    with pytest.raises(ho.HyparError) as raised:
+        ho.best_plans(plan, number)
+    assert str(raised.value) == f"the {number:,} best plans over {remedy}"
+
+
+def test_as_many_best_plans_as_there_are_may_be_asked_for() -> None:
+    assert len(ho.best_plans(ho.solve("lenet-c", levels=1), 10**9)) == 2**4
+
+
+def test_what_totals_hide_in_four_digits_the_extra_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["solve", "lenet-c", "--levels", "2", "--best", "2"]) == 0
+    *_, head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["communication", "extra", "plans"]
+    one, two = ho.best_plans(ho.solve("lenet-c", levels=2), 2)
+    assert first.split()[3:6] == ["0", "GB", "2"]
+    assert second.split()[3:6] == [f"{(two.total - one.total) / 1e9:.4g}", "GB", "1"]
+
+
+def test_a_plan_taken_for_its_simulated_time_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["solve", "vgg-a", "--batch", "16", "--array", "a100-4x8", "--simulate", "12"]
+    assert run(asked) == 0
+    title = " ".join(capsys.readouterr().out.split())
+    assert "dp joint (fastest simulated of the 12 best and the search's own) level" in title

@@ -45,7 +45,7 @@ def test_a_step_is_printed_by_phase_layer_level_and_part() -> None:
     assert heads[6:12] == ["total", "layer", "conv1", "conv2", "fc1", "fc2"]
     assert heads[12:17] == ["level", "H1", "H2", "H3", "H4"]
     assert heads[17:19] == ["energy", "multiply-accumulates"]
-    assert heads[-4:] == ["total", "Bottleneck:", "Memory:", "From"]
+    assert heads[-5:] == ["total", "Bottleneck:", "Memory:", "From", "As"]
     assert max(map(len, lines)) <= 80
 
 
@@ -62,10 +62,11 @@ def test_json_adds_up(capsys: Capture) -> None:
         "overlap",
     )
     assert tuple(found)[:8] == head
-    assert [found[key] for key in head[:4]] == ["AlexNet", "a100-4x8", 64, "text"]
+    assert [found[key] for key in head[:4]] == ["AlexNet", "a100-4x8", 64, "executed"]
     assert (found["placement"], found["collective"]) == ([4, 3, 2, 1, 0], "pairwise")
     assert [level["level"] for level in found["levels"]] == [1, 2, 3, 4, 5]
-    assert found["parallelism"] == ho.solve("alexnet", levels=5, batch=64).document()["parallelism"]
+    plan = ho.solve("alexnet", levels=5, batch=64, reading="executed")
+    assert found["parallelism"] == plan.document()["parallelism"]
     parts = found["compute_seconds"], found["communication_seconds"]
     assert sum(parts) == pytest.approx(found["seconds"])
     assert found["closed_form_seconds"] == pytest.approx(found["seconds"])
@@ -124,7 +125,7 @@ def test_another_array_is_taken_when_asked_for(tmp_path: Path, capsys: Capture) 
 @pytest.mark.parametrize(
     "option",
     [
-        *(["--batch", "256"], ["--levels", "4"], ["--cost", "bytes"], ["--reading", "text"]),
+        *(["--batch", "256"], ["--levels", "4"], ["--cost", "bytes"]),
         *(["--element-bytes", "4"], ["--inference"], ["--choices", "data,model"], ["--even"]),
         *(["--level-weights", "1,1,1,1"], ["--fix", "fc1=data"], ["--memory", "8GB"]),
         *(["--optimizer", "sgd"], ["--solver", "dp"], ["--search", "joint"], ["--place"]),
@@ -185,8 +186,8 @@ def test_how_a_step_is_run_is_an_option(tmp_path: Path, capsys: Capture) -> None
         alone, beside = found[collective, "none"], found[collective, "gradient"]
         assert (alone["overlap"], beside["overlap"]) == ("none", "gradient")
         assert beside["seconds"] < alone["seconds"]
-    closed = {each["closed_form_seconds"] for each in found.values()}
-    assert closed == {found["pairwise", "none"]["closed_form_seconds"]}
+        assert alone["closed_form_seconds"] == beside["closed_form_seconds"]
+        assert beside["lower_bound_seconds"] <= beside["seconds"] <= alone["seconds"]
     assert found["ring", "none"]["seconds"] != found["pairwise", "none"]["seconds"]
 
 
@@ -202,7 +203,8 @@ def test_measured_seconds_take_the_place_of_computed_ones(tmp_path: Path, capsys
 
 
 def test_solve_simulates_the_best_and_says_how_far_off_the_cost_was(capsys: Capture) -> None:
-    args = ["solve", "alexnet", "--array", "a100-4x8", "--batch", "32", "--simulate", "8"]
+    args = ["solve", "alexnet", "--array", "a100-4x8", "--batch", "32", "--reading", "text"]
+    args += ["--simulate", "8"]
     assert run(args) == 0
     err = capsys.readouterr().err
     assert err.startswith("hypar-opt: of 9 plans simulated, the fastest takes ")
@@ -225,10 +227,10 @@ def test_a_placed_plan_says_so(tmp_path: Path, capsys: Capture) -> None:
     args = ["solve", "alexnet", "--array", str(file), "--cost", "time"]
     assert run(args) == 0
     title, *_ = capsys.readouterr().out.splitlines()
-    assert title.startswith("AlexNet: batch 256, on four cubes, reading text, dp joint (optimal ")
+    assert title.startswith("AlexNet: batch 256, on four cubes, reading executed, dp joint (opt")
     assert run([*args, "--place"]) == 0
     title, *_ = capsys.readouterr().out.splitlines()
-    assert title.startswith("AlexNet: batch 256, on four cubes, placed, reading text, dp joint")
+    assert title.startswith("AlexNet: batch 256, on four cubes, placed, reading executed, dp ")
 
 
 def test_verify_proves_a_plan_of_time(tmp_path: Path, capsys: Capture) -> None:
@@ -406,12 +408,10 @@ def test_a_picture_of_more_than_two_axes_is_refused(tmp_path: Path, capsys: Capt
     )
 
 
-def test_exploring_time_on_an_array_of_rings_warns(capsys: Capture) -> None:
-    args = ["explore", "lenet-c", "--free", "H1", "--objective", "time"]
-    assert run([*args, "--array", "tpu-v4-4x4x4"]) == 0
-    assert "sums around rings" in capsys.readouterr().err
-    assert run([*args, "--array", "hmc-torus-16"]) == 0
-    assert capsys.readouterr().err == ""
+def test_exploring_time_on_an_array_of_rings_knows_the_rings(capsys: Capture) -> None:
+    args = ["explore", "lenet-c", "--free", "H1", "--objective", "time", "--reading", "executed"]
+    found = document([*args, "--cost", "time", "--array", "tpu-v4-4x4x4"], capsys)
+    assert found["plan"]["rank"] == 1
 
 
 def test_one_file_is_not_written_twice(tmp_path: Path, capsys: Capture) -> None:

@@ -12,58 +12,65 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.comparison import PLANS, Row
+from hypar_opt.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
 from hypar_opt.documents import validate
 from hypar_opt.hardware.array import Array
+from hypar_opt.pipeline import repriced
 from tests.hardware.cubes import CUBES, cubes
 
 KEYS = (
-    *("network", "batch", "levels", "array", "plan", "bytes", "seconds", "joules"),
-    *("speedup", "energy_efficiency"),
+    *("network", "batch", "levels", "array", "plan", "cost", "reading"),
+    *("bytes", "executed_bytes", "data_parallel_bytes", "seconds", "joules"),
+    *("speedup", "energy_efficiency", "executed_speedup", "executed_energy_efficiency"),
+    "reason",
 )
-AMOUNTS = KEYS[5:]
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> Any:
     networks, arrays = ["lenet-c", "alexnet"], ["hmc-htree-4", "hmc-torus-8"]
     return ho.compare(networks, arrays, batches=[32, 256], reading="figures")
 
 
-def test_a_row_is_a_plan_solved_and_simulated(rows: list[Row]) -> None:
+def test_a_row_is_a_plan_solved_and_simulated(rows: Any) -> None:
     for row in rows:
         asked: Any = {"batch": row.batch, "reading": "figures", "array": row.array}
-        solver, search = {
-            "hypar": ("dp", "levelwise"),
-            "joint": ("dp", "joint"),
-        }.get(row.plan, (row.plan, "levelwise"))
-        plan = ho.solve(row.network, solver=solver, search=search, **asked)
+        solver, search, cost = {
+            "hypar": ("dp", "levelwise", "bytes"),
+            "joint": ("dp", "joint", "bytes"),
+            "time": ("dp", "joint", "time"),
+        }.get(row.plan, (row.plan, "levelwise", "bytes"))
+        plan = ho.solve(row.network, solver=solver, search=search, cost=cost, **asked)
         data = ho.simulate(ho.solve(row.network, solver="data", **asked))
         step = ho.simulate(plan)
-        assert row.levels == plan.levels
-        assert (row.bytes, row.seconds) == (plan.cost.total, step.seconds)
+        assert (row.levels, row.cost, row.reading) == (plan.levels, cost, "figures")
+        moved = repriced(plan, cost="bytes").cost
+        assert (row.bytes, row.seconds) == (moved.total, step.seconds)
+        assert row.executed_bytes == moved.executed_bytes
+        assert row.data_parallel_bytes == moved.data_parallel_bytes
         assert row.joules == step.energy.total
         assert row.speedup == pytest.approx(data.seconds / step.seconds)
         assert row.energy_efficiency == pytest.approx(data.energy.total / step.energy.total)
 
 
-def test_every_case_has_all_five_plans_and_networks_vary_fastest(rows: list[Row]) -> None:
-    cases = [(row.array, row.batch, row.network) for row in rows[::5]]
+def test_every_case_has_all_six_plans_and_networks_vary_fastest(rows: Any) -> None:
+    cases = [(row.array, row.batch, row.network) for row in rows[::6]]
     assert cases == [
         (array, batch, network)
         for array in ("hmc-htree-4", "hmc-torus-8")
         for batch in (32, 256)
         for network in ("Lenet-c", "AlexNet")
     ]
-    assert [row.plan for row in rows] == ["model", "data", "trick", "hypar", "joint"] * len(cases)
+    assert [row.plan for row in rows] == [*PLANS] * len(cases)
     for row in rows:
         if row.plan == "data":
             assert (row.speedup, row.energy_efficiency) == (1, 1)
-    for _, _, _, hypar, joint in zip(*[iter(rows)] * 5, strict=True):
+    for *_, hypar, joint, fastest in zip(*[iter(rows)] * 6, strict=True):
         assert joint.bytes <= hypar.bytes
+        assert fastest.seconds <= min(hypar.seconds, joint.seconds) * (1 + 1e-9)
 
 
-def test_means_are_geometric_and_over_all_rows(rows: list[Row]) -> None:
+def test_means_are_geometric_and_over_all_rows(rows: Any) -> None:
     means = ho.geometric_means(rows)
     assert list(means) == list(PLANS)
     for name, mean in means.items():
@@ -78,22 +85,95 @@ def test_means_are_geometric_and_over_all_rows(rows: list[Row]) -> None:
 def test_a_mean_over_nothing_moved_is_none() -> None:
     one = {"kind": "ring", "accelerators": 1, "link": {"bandwidth": "1 GB/s"}}
     rows = ho.compare(["sfc"], [validate(Array, cubes(**one))])
-    assert [row.bytes for row in rows] == [0] * 5
-    for mean in ho.geometric_means(rows).values():
+    assert [row.bytes for row in rows] == [0] * 5 + [None]
+    assert rows[-1].reason == "--cost time needs an array of two accelerators or more"
+    for plan, mean in ho.geometric_means(rows).items():
         assert mean["bytes"] is None
-        assert mean["speedup"] == 1
+        assert mean["speedup"] == (None if plan == "time" else 1)
     none = ho.geometric_means([])
     assert none["data"] == dict.fromkeys(AMOUNTS)
 
 
 def test_how_it_is_run_changes_seconds_only() -> None:
-    plain = ho.compare(["lenet-c"], ["hmc-htree-4"])
-    ring = ho.compare(["lenet-c"], ["hmc-htree-4"], run={"collective": "ring"})
-    over = ho.compare(["lenet-c"], ["hmc-htree-4"], run={"overlap": "gradient"})
+    plain: Any = ho.compare(["lenet-c"], ["hmc-htree-4"])
+    ring: Any = ho.compare(["lenet-c"], ["hmc-htree-4"], run={"collective": "ring"})
+    over: Any = ho.compare(["lenet-c"], ["hmc-htree-4"], run={"overlap": "gradient"})
     assert [row.bytes for row in plain] == [row.bytes for row in ring]
     assert any(a.seconds != b.seconds for a, b in zip(plain, ring, strict=True))
     assert all(b.seconds <= a.seconds for a, b in zip(plain, over, strict=True))
     assert any(b.seconds < a.seconds for a, b in zip(plain, over, strict=True))
+
+
+def test_constraints_are_every_rows_and_a_row_without_a_plan_says_why() -> None:
+    pinned = ho.compare(["lenet-c"], ["hmc-htree-4"], constraints={"fix": ("conv1=model",)})
+    by_plan: dict[str, Any] = {row.plan: row for row in pinned}
+    for name in ("data", "trick"):
+        assert by_plan[name].reason
+        assert {getattr(by_plan[name], key) for key in AMOUNTS} == {None}
+    for name in ("model", "hypar", "joint", "time"):  # nothing to hold them against
+        row = by_plan[name]
+        assert row.seconds
+        assert row.reason is row.speedup is row.executed_speedup is None
+    asked: Any = {"array": "hmc-htree-4", "constraints": {"fix": ("conv1=model",)}}
+    assert by_plan["joint"].bytes == ho.solve("lenet-c", search="joint", **asked).cost.total
+    both = ho.compare(["lenet-c", "sfc"], ["hmc-htree-4"], constraints={"even": True})
+    assert [row.network for row in both if row.reason] == ["Lenet-c"]
+    (refused,) = [row for row in both if row.reason]
+    assert refused.plan == "model"
+    means = ho.geometric_means(both)
+    (other,) = [row for row in both if (row.network, row.plan) == ("SFC", "model")]
+    assert means["model"]["speedup"] == pytest.approx(other.speedup)
+
+
+def test_where_no_row_has_an_answer_the_comparison_has_none() -> None:
+    with pytest.raises(ho.HyparError, match="no plan fits 1,000 bytes"):
+        ho.compare(["lenet-c"], ["hmc-htree-4"], constraints={"memory": 1000})
+    with pytest.raises(ho.HyparError, match="no layer is called"):
+        ho.compare(["lenet-c"], ["hmc-htree-4"], constraints={"fix": ("fc9=data",)})
+
+
+def test_hypar_and_joint_are_found_for_the_cost_that_is_asked_for() -> None:
+    rows: Any = ho.compare(["lenet-c"], ["a100-4x8"], cost="energy")
+    costs = [row.cost for row in rows]
+    assert costs == ["bytes", "bytes", "bytes", "energy", "energy", "time"]
+    least = min(row.joules for row in rows)
+    assert rows[4].joules == pytest.approx(least)
+    for row, search in ((rows[3], "levelwise"), (rows[4], "joint")):
+        plan = ho.solve("lenet-c", array="a100-4x8", cost="energy", search=search)
+        assert row.bytes == repriced(plan, cost="bytes").cost.total
+        assert row.seconds == ho.simulate(plan).seconds
+
+
+def test_the_fewest_bytes_and_the_least_time_are_said_to_disagree_where_they_do() -> None:
+    rows: Any = ho.compare(["lenet-c", "sfc"], ["h100-8x8"])
+    notes = disagreements(rows)
+    for place, network in enumerate(("Lenet-c", "SFC")):
+        case = rows[6 * place : 6 * place + 6]
+        frugal = min(case, key=lambda row: (row.bytes, row.seconds))
+        fastest = min(case, key=lambda row: (row.seconds, row.bytes))
+        said = [note for note in notes if f" of {network} (" in note]
+        assert bool(said) == (fastest.seconds < frugal.seconds * (1 - 1e-9))
+        for note in said:
+            assert note.startswith(f"{frugal.plan!r} of {network} (batch 256, h100-8x8) moves ")
+            assert f"{frugal.seconds / fastest.seconds - 1:.2%} more time" in note
+            assert repr(fastest.plan) in note
+    assert notes
+
+
+def test_a_plan_that_only_its_reading_likes_is_named() -> None:
+    """Cifar-c's plan by the text moves more than Data Parallelism, and is slower, when run."""
+    rows: dict[str, Any] = {row.plan: row for row in ho.compare(["cifar-c"], ["hmc-htree-16"])}
+    hypar, data = rows["hypar"], rows["data"]
+    assert hypar.reading == "text"
+    assert hypar.bytes < data.bytes == hypar.data_parallel_bytes < hypar.executed_bytes
+    assert hypar.executed_speedup < 1 < hypar.speedup
+    more, slower = warnings_of_rows([*rows.values()])
+    assert more.startswith("run, Data Parallelism moves fewer bytes than 'hypar'")
+    assert "takes more time than 'hypar'" in slower
+    assert "--reading executed" in slower
+    run = ho.compare(["cifar-c"], ["hmc-htree-16"], reading="executed")
+    assert warnings_of_rows(run) == []
+    assert all(row.executed_speedup == row.speedup for row in run)
 
 
 # The command.
@@ -102,7 +182,7 @@ def test_how_it_is_run_changes_seconds_only() -> None:
 def documented(args: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert run(["compare", *args, "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert all(line.startswith("hypar-opt: warning: ") for line in err.splitlines())
     document: dict[str, Any] = json.loads(out)
     return document
 
@@ -113,11 +193,11 @@ def test_json_and_csv_have_the_documented_shape(
     file = tmp_path / "rows.csv"
     args = ["lenet-c", "--batch", "32,256", "--levels", "2,3", "--csv", str(file)]
     document = documented(args, capsys)
-    assert list(document) == ["rows", "gmean"]
-    assert len(document["rows"]) == 2 * 2 * 5
+    assert list(document) == ["rows", "gmean", "notes"]
+    assert len(document["rows"]) == 2 * 2 * 6
     assert all(tuple(row) == KEYS for row in document["rows"])
     assert {tuple(mean) for mean in document["gmean"].values()} == {AMOUNTS}
-    assert list(document["gmean"]) == ["model", "data", "trick", "hypar", "joint"]
+    assert list(document["gmean"]) == ["model", "data", "trick", "hypar", "joint", "time"]
     cases = {(row["levels"], row["array"], row["batch"]) for row in document["rows"]}
     assert cases == {(h, f"hmc-htree-{2**h}", b) for h in (2, 3) for b in (32, 256)}
     with file.open(newline="") as text:
@@ -136,12 +216,12 @@ def test_lists_of_arrays_may_mix_names_and_files(
     file = tmp_path / "cubes.toml"
     file.write_text(CUBES)
     document = documented(["sconv", "--array", f"{file},hmc-htree-4"], capsys)
-    assert [row["array"] for row in document["rows"]] == ["four cubes"] * 5 + ["hmc-htree-4"] * 5
+    assert [row["array"] for row in document["rows"]] == ["four cubes"] * 6 + ["hmc-htree-4"] * 6
 
 
 def test_all_is_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:
     rows = documented(["all", "--levels", "1"], capsys)["rows"]
-    assert [row["network"].lower() for row in rows[::5]] == list(ho.names())
+    assert [row["network"].lower() for row in rows[::6]] == list(ho.names())
 
 
 def test_the_reading_decides_plans_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,12 +235,25 @@ def test_people_see_every_row_once_and_the_means(capsys: pytest.CaptureFixture[s
     assert run(["compare", "lenet-c", "sfc", "--levels", "2", "--batch", "32,256"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
-        *("network", "batch", "array", "plan", "communication", "time", "energy"),
-        *("speed-up", "efficiency"),
+        *("network", "batch", "plan", "communication", "executed", "time", "energy"),
+        *("speed-up", "when", "run", "efficiency"),
     ]
-    assert [line.split()[0] for line in lines[1:21:5]] == ["Lenet-c", "SFC"] * 2
-    assert lines[21].startswith("geometric mean")
-    assert lines[-1] == "Plans and bytes by the reading text; ratios over Data Parallelism."
+    assert [line.split()[0] for line in lines[1:25:6]] == ["Lenet-c", "SFC"] * 2
+    assert lines[25].startswith("geometric mean")
+    assert " ".join(lines[31:]) == (
+        "Plans and amounts by the reading text (executed, when run: by the reading executed),"
+        " on hmc-htree-4; ratios over Data Parallelism."
+    )
+
+
+def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["compare", "lenet-c", "sfc", "--array", "h100-8x8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        *("network", "plan", "communication", "time", "energy", "speed-up", "efficiency")
+    ]
     assert max(map(len, lines)) <= 100
 
 

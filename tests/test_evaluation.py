@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from hypar_opt.evaluation import contenders, fastest, per_second, solve_again
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import problem_of
-from tests.costs.plans import Asked, asked_of_arrays, counts, plans, shapes
+from tests.costs.plans import Asked, asked_of_arrays, plans, shapes
 from tests.hardware.cubes import CUBES, cubes
+from tests.problems import memory
 from tests.strategies import networks
 
 MESH = cubes(kind="mesh", shape=[2, 4], link={"bandwidth": "1 GB/s", "latency": "3 us"})
@@ -80,7 +80,7 @@ def test_unknown_ways_to_run_are_refused_by_name() -> None:
 @settings(max_examples=60)
 @given(plans("time"))
 def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
-    step = ho.simulate(plan, collective="pairwise")
+    step = ho.simulate(plan)
     charged = plan.cost.total / per_second(plan)
     assert step.closed_form == pytest.approx(charged, rel=1e-9)
     assert step.compute + step.communication == pytest.approx(step.seconds)
@@ -130,11 +130,12 @@ def test_of_equally_fast_plans_the_cheapest_is_taken() -> None:
 
 
 def test_the_fewest_bytes_are_not_the_shortest_step_on_unequal_links() -> None:
-    plan = ho.solve("vgg-a", array="a100-4x8", batch=64)
+    asked: Any = {"array": "a100-4x8", "batch": 64, "reading": "text"}
+    plan = ho.solve("vgg-a", **asked)
     found = contenders(plan, 12)
     assert fastest(found).seconds < found[0].seconds
     assert fastest(found).plan.cost.total > found[0].plan.cost.total
-    timed = ho.solve("vgg-a", array="a100-4x8", batch=64, cost="time")
+    timed = ho.solve("vgg-a", cost="time", **asked)
     assert ho.simulate(timed).seconds < fastest(found).seconds
 
 
@@ -196,14 +197,8 @@ def test_a_plan_is_simulated_where_it_was_placed() -> None:
 @given(plans("time"))
 def test_memory_is_that_of_the_constraint(plan: ho.Plan) -> None:
     """Weights and gradients, and maps and errors before pooling: as `--memory` counts them."""
-    sizes, needed = shapes(plan), Fraction()
-    for place, (d, m, o) in enumerate(counts(plan)):
-        needed += 2 * Fraction(sizes.weights[place], 2 ** (m + o))
-        needed += 2 * Fraction(sizes.inputs[place], 2 ** (d + m))
-        needed += 2 * Fraction(sizes.outputs[place], 2 ** (d + o))
-    needed *= plan.element_bytes
     step = ho.simulate(plan)
-    assert step.memory == math.ceil(needed)
+    assert step.memory == math.ceil(memory(shapes(plan), plan.problem, plan.assignments()))
     assert step.capacity == 10**6
 
 

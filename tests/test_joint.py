@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.partition import threshold_tables
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.verify import level_tables, price_levels, price_table
+from tests.problems import keeps
 from tests.strategies import networks
 
 Rows = tuple[tuple[int, ...], ...]
@@ -48,31 +50,6 @@ def brute_force(shapes: ho.Shapes, problem: ho.Problem) -> tuple[Fraction, Rows]
     return best
 
 
-def keeps(shapes: ho.Shapes, problem: ho.Problem, rows: Rows) -> bool:
-    """The constraints as a user would state them, on the whole plan."""
-    asked = problem.constraints
-    load = Fraction()
-    for place, layer in enumerate(shapes.layers):
-        column = [row[place] for row in rows]
-        d, m, o = (column.count(choice) for choice in range(3))
-        if asked.even and (
-            shapes.batch % 2**d or layer.input_channels % 2**m or layer.output_channels % 2**o
-        ):
-            return False
-        for pin in asked.fix:
-            where, _, choice = pin.partition("=")
-            name, _, level = where.partition("@H")
-            at = [int(level) - 1] if level else range(problem.levels)
-            if layer.name == name and any(problem.choices[rows[h][place]] != choice for h in at):
-                return False
-        size = problem.element_bytes
-        weights = Fraction(shapes.weights[place], 2 ** (m + o))
-        maps = Fraction(shapes.inputs[place], 2 ** (d + m))
-        maps += Fraction(shapes.outputs[place], 2 ** (d + o))
-        load += weights * (2 * size + asked.optimizer_bytes(size)) + maps * 2 * size
-    return asked.memory is None or load <= asked.memory
-
-
 @st.composite
 def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Problem:
     """A problem small enough to price every plan, with any constraints."""
@@ -96,6 +73,8 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
     return ho.Problem(
         batch=batch,
         levels=levels,
+        element_bytes=draw(st.sampled_from([1, 2, 4, 8])),
+        inference=draw(st.booleans()),
         reading=draw(st.sampled_from(["text", "tables"] if third else list(READINGS))),
         choices=tuple(ho.Parallelism)[:choices],
         level_weights=tuple(weights) if weighted else (),
@@ -268,3 +247,28 @@ def test_unequal_weights_move_the_communication_down() -> None:
     shapes, cost = shapes_of(ho.load("vgg-a"), 256), CommunicationCost(level_weights=weights)
     weighted = sum(price_levels(shapes, cost, plain.assignments()), Fraction())
     assert plan.cost.total <= weighted
+
+
+@pytest.mark.parametrize("solver", ["dp", "brute"])
+@pytest.mark.parametrize("reading", list(READINGS))
+def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
+    solver: str, reading: str
+) -> None:
+    """A pool that grows a map to 13,371 x 13,371, read by a convolution that skips all of it."""
+    pool = {"kind": "max", "size": 13370, "padding": 13369, "stride": 1}
+    layers = [
+        {"name": "conv1", "kind": "conv", "filters": 1, "kernel": 1, "pool": pool},
+        {"name": "conv2", "kind": "conv", "filters": 1, "kernel": 1, "stride": 2_000_000_000},
+    ]
+    read = {"channels": 1, "height": 1, "width": 1}
+    network = ho.Network.model_validate({"name": "wide", "input": read, "layer": layers})
+    weights = (9, 8, 7, 6, 5, 4)
+    asked: Any = {"batch": 2**24, "levels": 6, "level_weights": weights, "reading": reading}
+    plan = ho.solve(network, solver=solver, search="joint", **asked)
+    shapes, problem = shapes_of(network, 2**24), plan.problem
+    cost = CommunicationCost.asked(problem, shapes)
+    table = expanded(cost, shapes, 6)
+    every = table.node[0][:, None] + table.edge[0] + table.node[1][None, :]
+    assert plan.cost.total == Fraction(int(every.min()), cost.per_unit)
+    assert plan.solver.status == "optimal"
+    assert max(shapes.boundary_sizes) > sum(shapes.outputs) + sum(shapes.weights)

@@ -107,6 +107,22 @@ def test_memory_is_weights_gradients_state_and_maps_of_the_shard() -> None:
     assert needed(1, "sgd") == 4 * min(halved, 2 * weights + reads + writes)
 
 
+def test_inference_holds_weights_and_maps_alone() -> None:
+    """No gradients, no errors, no optimizer's state: by hand, on two accelerators."""
+    layer = {"name": "fc", "kind": "fc", "units": 100}
+    network = ho.Network.model_validate(
+        {"name": "one", "input": {"features": 70}, "layer": [layer]}
+    )
+    weights, reads, writes = 70 * 100, 32 * 70, 32 * 100
+    fits = 2 * (weights // 2 + reads // 2 + writes)  # model parallelism, two bytes an element
+    asked: dict[str, Any] = {"batch": 32, "levels": 1, "inference": True, "element_bytes": 2}
+    limits = {"memory": fits, "optimizer": "adam", "fix": ("fc=model",)}
+    plan = ho.solve(network, **asked, constraints=limits)
+    assert plan.constraints.memory == fits
+    with pytest.raises(ho.HyparError, match=f"the smallest memory that would do is {fits:,} bytes"):
+        ho.solve(network, **asked, constraints=limits | {"memory": fits - 1})
+
+
 def test_memory_reads_decimal_and_binary_units() -> None:
     for text, bytes_ in (("8GB", 8 * 10**9), ("1.5 MiB", 3 * 2**19), ("2k", 2000), ("77", 77)):
         assert ho.Constraints(memory=text).memory == bytes_

@@ -69,7 +69,7 @@ def test_figure_8_data_parallelism_within_its_labels_rounding(name: str, reading
     assert plan.cost.total / 1e9 == pytest.approx(PRINTED[name]["fig8"]["data"], rel=0.006)
 
 
-@pytest.mark.parametrize(("reading", "rows"), [("tables", 32), ("executed", 32)])
+@pytest.mark.parametrize(("reading", "rows"), [("tables", 32), ("executed", 35)])
 def test_the_other_readings_find_fewer_rows_of_figure_5(reading: str, rows: int) -> None:
     found = [digits(ho.solve(name, reading=reading)) for name in NETWORKS]
     printed = [PRINTED[name]["fig5"] for name in NETWORKS]
@@ -143,7 +143,7 @@ def test_section_3_4_inference_is_best_in_data_parallelism(name: str, reading: s
 def test_a_plan_that_would_move_more_than_data_parallelism_is_flagged() -> None:
     plan = ho.solve("cifar-c", batch=256, levels=4, reading="text")
     assert plan.cost.executed_bytes is not None
-    assert plan.cost.executed_bytes / 1e6 == pytest.approx(21.8, abs=0.05)
+    assert plan.cost.executed_bytes / 1e6 == pytest.approx(20.3, abs=0.05)
     assert plan.cost.data_parallel_bytes / 1e6 == pytest.approx(17.4, abs=0.05)
     better = ho.better_reading(plan)
     assert better is not None

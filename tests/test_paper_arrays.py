@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt import paper
 from hypar_opt.comparison import compare
+from hypar_opt.hardware import arrays
+from hypar_opt.pipeline import find_network
 from hypar_opt.simulator.result import StepResult
 
 PRINTED: dict[str, Any] = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
@@ -97,3 +100,26 @@ def test_figure_11_is_vgg_e_on_two_to_64_accelerators(
     assert gains["dp"] == pytest.approx(exactly, abs=0.006)
     assert gains["dp"] == pytest.approx(hypar, rel=0.03)
     assert gains["data"] == pytest.approx(data, rel=0.03)
+
+
+def test_figure_11s_one_accelerator_computes_alone() -> None:
+    """By hand: 6 B K K C_in C_out H_in W_in operations at 80 % of 16 x 84 GOPS, no DRAM-bound pass.
+
+    64 accelerators with all the weights each wait for their DRAM, and one does not.
+    """
+    layers = ho.Shapes.of(ho.layer_graph(find_network("vgg-e")), 256).layers
+    macs = sum(256 * prod(layer.weight) * prod(layer.input[2:]) for layer in layers)
+    one = 6 * macs / (0.8 * 16 * 84e9)
+    many = step("VGG-E", "data", "hmc-htree-64")
+    rows = {(row.label, row.reading): row.ours for row in paper.reproduce(["fig11"])["fig11"]}
+    assert rows["VGG-E data gain 64", "figures"] == pytest.approx(one / many.seconds, rel=1e-9)
+    assert one < 0.996 * 64 * many.compute
+
+
+def test_the_papers_dram_binds_now_and_then_and_hardly_matters() -> None:
+    described = arrays.load("hmc-htree-16").description()
+    described["accelerator"]["dram_bandwidth"] = "1e6 TB/s"
+    free = ho.Array.model_validate(described)
+    plan = ho.solve("sconv", solver="model", reading="figures", array="hmc-htree-16")
+    bound, unbound = ho.simulate(plan), ho.simulate(plan, free, other_array=True)
+    assert 1 < bound.seconds / unbound.seconds < 1.001

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import options, output, request
+from hypar_opt.cli import options, output, request, shared
 from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
 
@@ -22,6 +22,7 @@ PLANS = {
     "trick": "the Trick",
     "hypar": "HyPar",
     "joint": "joint optimum",
+    "time": "least time",
 }
 
 EPILOG = (
@@ -35,7 +36,9 @@ def _complete_arrays(incomplete: str) -> list[str]:
     return [",".join([*before, name]) for name in options.complete_arrays(last)]
 
 
+@shared.takes(shared.problem)
 def compare(
+    context: typer.Context,
     networks: Annotated[
         list[str],
         typer.Argument(
@@ -55,7 +58,6 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    reading: options.READING = "text",
     batch: Annotated[
         str, typer.Option(metavar="B,...", help="Batches.", rich_help_panel=options.PROBLEM)
     ] = "256",
@@ -68,7 +70,6 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    element_bytes: options.ELEMENT_BYTES = 4,
     collective: options.COLLECTIVE = None,
     overlap: options.OVERLAP = "none",
     csv_file: Annotated[
@@ -78,7 +79,7 @@ def compare(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare Model and Data Parallelism, the Trick, HyPar and the joint optimum."""
+    """Compare Model and Data Parallelism, the Trick, HyPar, the joint optimum and the fastest."""
     from hypar_opt import comparison, models
     from hypar_opt.documents import write_whole
     from hypar_opt.hardware.array import find_array
@@ -98,6 +99,8 @@ def compare(
                 f"--levels should be {wrong.levels}, since the array {wrong.name} has"
                 f" {2**wrong.levels} accelerators, got {levels}"
             )
+    asked = request.problem(context)
+    asked = {key: asked[key] for key in asked if key not in {"batch", "levels", "array"}}
     with output.progress_bar("networks") as progress:
         rows = comparison.compare(
             named,
@@ -105,10 +108,11 @@ def compare(
             batches=request.whole_numbers("--batch", batch, "32,256"),
             progress=progress,
             run={"collective": collective, "overlap": overlap},
-            reading=reading,
-            element_bytes=element_bytes,
+            **asked,
         )
-    means = comparison.geometric_means(rows)
+    means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
+    for sentence in comparison.warnings_of_rows(rows):
+        output.warn(sentence)
     if csv_file is not None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -118,11 +122,12 @@ def compare(
     if picture is not None:
         _draw(rows, picture)
     if as_json:
-        output.print_json({"rows": [vars(row) for row in rows], "gmean": means})
+        document = {"rows": [vars(row) for row in rows], "gmean": means, "notes": notes}
+        output.print_json(document)
         return
     from hypar_opt.report import terminal
 
-    output.print_view(terminal.comparison_view(rows, means, reading))
+    output.print_view(terminal.comparison_view(rows, means, notes))
 
 
 def _draw(rows: list[Row], picture: Path) -> None:

@@ -89,9 +89,8 @@ def explore(
     as_json: options.JSON = False,
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
-    from hypar_opt import advice, exploration
+    from hypar_opt import exploration
     from hypar_opt.documents import write_whole
-    from hypar_opt.hardware.array import find_array
 
     objective = ALIASES.get(objective, objective)
     request.check_output(csv_file, what, array)
@@ -104,10 +103,8 @@ def explore(
         default = default_array(levels) if objective != "bytes" and array is None else None
         plan, array = request.solved(context, what, default), None
     found = exploration.explore(plan, free, objective=objective, array=array)
-    if objective == "time":
-        own = plan.array.description if plan.array else find_array(str(array))
-        for sentence in advice.of_rings(own):
-            output.warn(sentence)
+    for sentence in found.warnings():
+        output.warn(sentence)
     if picture is not None:
         _draw(found, picture)
     if csv_file is not None:

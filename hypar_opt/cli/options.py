@@ -127,11 +127,14 @@ COLLECTIVE = Annotated[
     ),
 ]
 READING = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="What is charged: text (the paper's), tables, figures, or executed (what runs).",
+        help="The communication model: text (the paper's), tables, figures, or executed (what"
+        " running a plan moves). Unless given, executed on an array that is not the paper's,"
+        " else text; of a PLAN, its own.",
         autocompletion=_readings,
         rich_help_panel=PROBLEM,
+        show_default=False,
     ),
 ]
 ELEMENT_BYTES = Annotated[

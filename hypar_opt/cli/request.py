@@ -73,13 +73,16 @@ def solver_options(context: typer.Context) -> SolverOptions:
 
 
 def read_plan(context: typer.Context, file: str) -> Plan:
-    """Read a plan file; refuse options, but for ``--array``, that it has an answer to."""
+    """Read a plan file, priced by ``--reading`` if that is given.
+
+    Options that it has an answer to are refused, but for ``--array``.
+    """
     from hypar_opt import pipeline
 
-    fixed = (name for name in PROBLEM if name != "array")
+    fixed = (name for name in PROBLEM if name not in {"array", "reading"})
     solving = ("place", "solver", "search", "solver_option", *SOLVER)
     refuse_what_a_plan_fixes(context, *fixed, *solving)
-    return pipeline.read_plan(file)
+    return pipeline.repriced(pipeline.read_plan(file), reading=context.params["reading"])
 
 
 def solved(

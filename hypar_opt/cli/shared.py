@@ -18,7 +18,7 @@ def problem(
     levels: options.LEVELS = None,
     array: options.ARRAY = None,
     cost: options.COST = "bytes",
-    reading: options.READING = "text",
+    reading: options.READING = None,
     element_bytes: options.ELEMENT_BYTES = 4,
     inference: options.INFERENCE = False,
     choices: options.CHOICES = "data,model",

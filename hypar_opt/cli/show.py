@@ -31,6 +31,7 @@ def show(
         int | None,
         typer.Option(help="Images of the shapes shown; 1 unless given.", show_default=False),
     ] = None,
+    reading: options.READING = None,
     rerun: Annotated[
         bool,
         typer.Option(
@@ -55,7 +56,8 @@ def show(
     if schema:
         from hypar_opt.network import json_schema
 
-        if what is not None or batch is not None or rerun or plan_options:
+        given = (what, batch, reading)
+        if any(each is not None for each in given) or rerun or plan_options:
             raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
         output.print_json(json_schema())
         return
@@ -67,13 +69,19 @@ def show(
         plan = pipeline.read_plan(what)
         if batch is not None:
             raise HyparError("--batch is fixed by the plan; leave it out")
+        if rerun and reading is not None:
+            raise HyparError("--rerun solves by the plan's own reading; leave --reading out")
         if rerun:
             plan = _rerun(plan, what, plan_options=plan_options)
+        else:
+            plan = pipeline.repriced(plan, reading=reading)
         print_plan(plan, as_json=as_json)
         return
     network = pipeline.find_network(what)
     if rerun:
         raise HyparError(f"--rerun takes a plan file, and {what!r} is a network")
+    if reading is not None:
+        raise HyparError(f"--reading takes a plan file, and {what!r} is a network")
     description = pipeline.describe(network, 1 if batch is None else batch)
     if as_json:
         output.print_json(description)

@@ -103,6 +103,7 @@ def simulate(
             f" {step.capacity:,}; --memory array makes that a constraint"
         )
     found = _simulated_on(plan, array)
+    _warn_of_run(plan, found, step, other_array=other_array, **run)
     if as_json:
         output.print_json(_document(plan, found, run, step))
         return
@@ -117,6 +118,21 @@ def default_array(levels: int | None) -> str:
     from hypar_opt.hardware import arrays
 
     return arrays.papers(DEFAULT_LEVELS if levels is None else levels)
+
+
+def _warn_of_run(plan: Plan, array: Array, step: StepResult, **run: Any) -> None:
+    """Warn where Data Parallelism moves or takes less when the plan is run."""
+    from hypar_opt import advice, evaluation
+
+    more = advice.moves_more(plan.cost)
+    run["trace"] = False
+    executed = evaluation.steps_when_run(plan, array, **run)
+    turned: list[str] = []
+    if executed is not None:
+        data = evaluation.simulate(evaluation.baseline(plan, array, "data"), array, **run)
+        turned = evaluation.warnings_of_run(plan.cost.reading, (step, data), executed)
+    for sentence in ([more] if more else []) + turned:
+        output.warn(sentence)
 
 
 def _simulated_on(plan: Plan, array: str | None) -> Array:
@@ -139,5 +155,7 @@ def _document(plan: Plan, array: Array, run: dict[str, Any], step: StepResult) -
         "parallelism": plan.parallelism,
         "collective": run["collective"] or array.collective,
         "overlap": run["overlap"],
+        "executed_bytes": plan.cost.executed_bytes,
+        "data_parallel_bytes": plan.cost.data_parallel_bytes,
         **step.document(),
     }

@@ -28,7 +28,7 @@ def solve(
         bool,
         typer.Option(
             "--regret",
-            help="What each other choice would cost, all else chosen anew.",
+            help="What each other choice would cost, all else re-optimised.",
             rich_help_panel=options.WHAT_IF,
         ),
     ] = False,
@@ -104,7 +104,7 @@ def print_plan(
             # Its parameters, if any, were typed with this very command.
             regrets = alternatives.regrets(plan, progress, parameters=True)
     plans = alternatives.best_plans(plan, best) if best is not None else []
-    for sentence in advice.warnings(plan):
+    for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
     if as_json:
         document: dict[str, Any] = plan.document()

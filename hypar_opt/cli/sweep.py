@@ -22,7 +22,7 @@ def sweep(
         typer.Argument(
             metavar="SPEC",
             help="A sweep file: TOML, lists of networks, batches, element_bytes, levels,"
-            " arrays, costs, solvers, overlap and readings.",
+            " arrays, costs, solvers, overlap and readings (each array's default unless given).",
             show_default=False,
         ),
     ],
@@ -74,10 +74,21 @@ def sweep(
     except KeyboardInterrupt:
         output.note(f"stopped after {done} of {of} cases; run it again for the rest")
         raise typer.Exit(130) from None
+    if swept.moving_more:
+        output.warn(
+            f"run, the plans of {swept.moving_more} of {len(swept.rows)} rows move more than Data"
+            " Parallelism: executed_bytes, data_parallel_bytes"
+        )
     if as_json:
         rows = [row.model_dump() for row in swept.rows]
         output.print_json(
-            {"output": str(target), "before": swept.before, "refused": swept.refused, "rows": rows}
+            {
+                "output": str(target),
+                "before": swept.before,
+                "refused": swept.refused,
+                "moving_more": swept.moving_more,
+                "rows": rows,
+            }
         )
         return
     notes = [f"{len(swept.rows)} rows"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -115,12 +115,35 @@ class CostModel(Protocol):
         """Return what all levels together charge, if they come apart; else None."""
         return None
 
-    def by_final_shards(self, shapes: Shapes, splits: Splits) -> str | None:  # noqa: ARG002
-        """Return what of a plan is charged by the shards below its last level, ``splits``.
+    def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:  # noqa: ARG002
+        """Return what of a plan no level is charged by itself; None where that is nothing.
 
         A search level by level has chosen without knowing of it.
+
+        Parameters
+        ----------
+        splits
+            The state below the plan's last level.
         """
         return None
+
+    def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:  # noqa: ARG002
+        """Charge each layer for what its choices at several levels make together.
+
+        What `node` cannot charge, since it is no sum over levels. A search level by level does
+        not see it, and has to be refused by `beyond_levels`.
+
+        Parameters
+        ----------
+        state
+            The choices of a layer at all levels, H1 first; the same for every layer.
+
+        Returns
+        -------
+        dict
+            ``(layers,)`` charges by the level, H1 being 0, that each is counted with.
+        """
+        return {}
 
     def exchanged(self) -> CostModel | None:
         """Return the part of the cost that exchanges have; None where that is all."""

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Thresholds
+from hypar_opt.costs.base import CostModel, Splits, Thresholds
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.base import Splits
+    from collections.abc import Sequence
+
     from hypar_opt.plan import Problem
     from hypar_opt.shapes import Shapes
 
@@ -34,7 +35,7 @@ class CommunicationCost(CostModel):
     layer   choice  charged for              times
     ======  ======  =======================  ===============
     l       data    dW_l                     gradient
-    l       model   F_{l+1}                  partial_sum
+    l       model   F_{l+1}                  partial_sum, gathered_error
     l       output  E_l                      input_error
     l-1, l  dp-mp   A, forward and backward  data_model each
     l-1, l  mp-mp   A, backward              model_model
@@ -42,7 +43,7 @@ class CommunicationCost(CostModel):
     ======  ======  =======================  ===============
 
     Factors are quarters of an element. In the reading ``executed`` F_{l+1} is the output
-    before pooling, and mp-mp and mp-dp are charged on A / 2^d, with the d of layer l-1.
+    before pooling.
 
     Conversions from and to output parallelism, on A: d-o a half and o-o a half, forward;
     o-d a quarter forward and a quarter backward; m-o and o-m nothing.
@@ -91,6 +92,30 @@ class CommunicationCost(CostModel):
         """Return what one pass is charged."""
         return replace(self, phases=(phase,) if phase in self.phases else ())
 
+    def of_choice(self, shapes: Shapes, state: Sequence[int], choice: int) -> Integers:
+        """Charge each layer's reductions at all the levels of a state that take one choice.
+
+        Parameters
+        ----------
+        state
+            The choices of a layer at all levels, H1 first; the same for every layer.
+        """
+        layers = len(shapes.layers)
+        moved: Integers = np.zeros(layers, object)
+        for level, taken in enumerate(state):
+            if taken == choice:
+                above = [state[:level].count(other) for other in range(self.choices)]
+                moved = moved + self.node(shapes, Splits.uniform(layers, above))[:, choice]
+        return moved
+
+    def messages(self, choice: int) -> int:
+        """Return how often one pass's reduction crosses a level below the topmost.
+
+        An all-reduce between pairs is recursive halving and doubling, which crosses each level
+        twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
+        """
+        return 1 if choice == MODEL and self._row.gathered_error else 2
+
     @property
     def unit(self) -> str:
         return "weighted bytes" if self.level_weights else "bytes"
@@ -104,16 +129,15 @@ class CommunicationCost(CostModel):
         """Charge each layer: Table 1."""
         row = self._row
         forward, backward, gradient = self._charged
-        outputs = shapes.outputs if row.as_held else shapes.pooled
+        outputs = shapes.outputs if row.before_pool else shapes.pooled
         number, scale = self._number(shapes, splits.level)
         counts = splits.counts.astype(number)
         node: Integers = np.zeros((len(shapes.layers), self.choices), number)
         node[:, DATA] = (
             scale * row.gradient * gradient * np.array(shapes.weights, number) << counts[DATA]
         )
-        node[:, MODEL] = (
-            scale * row.partial_sum * forward * np.array(outputs, number) << counts[MODEL]
-        )
+        of_outputs = row.partial_sum * forward + row.gathered_error * backward
+        node[:, MODEL] = scale * of_outputs * np.array(outputs, number) << counts[MODEL]
         if self.choices > OUTPUT:
             errors = np.array(shapes.inputs, number) << counts[OUTPUT]
             node[:, OUTPUT] = scale * (row.input_error or 0) * backward * errors
@@ -122,54 +146,41 @@ class CommunicationCost(CostModel):
                 node[first, OUTPUT] = 0
         return node
 
-    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:  # noqa: ARG002
         """Charge each boundary: Table 2."""
         row = self._row
         forward, backward, _ = self._charged
         number, scale = self._number(shapes, target.level)
-        sources, targets = shapes.ends.T
+        targets = shapes.ends[:, 1]
         boundary = scale * np.array(shapes.boundary_sizes, number)
-        # As the later layer reads it; a run finds it as the source holds it, whole where
-        # that layer took model parallelism.
-        read = boundary
-        if self.choices > OUTPUT:
-            read = boundary << target.counts[OUTPUT, targets].astype(number)
-        held = boundary << source.counts[MODEL, sources].astype(number) if row.as_held else read
-
+        if self.choices > OUTPUT:  # the later layer reads it whole
+            boundary = boundary << target.counts[OUTPUT, targets].astype(number)
         edge: Integers = np.zeros((len(boundary), self.choices, self.choices), number)
-        edge[:, DATA, MODEL] = row.data_model * (forward + backward) * read
-        edge[:, MODEL, MODEL] = row.model_model * backward * held
-        edge[:, MODEL, DATA] = row.model_data * backward * held
+        edge[:, DATA, MODEL] = row.data_model * (forward + backward) * boundary
+        edge[:, MODEL, MODEL] = row.model_model * backward * boundary
+        edge[:, MODEL, DATA] = row.model_data * backward * boundary
         if self.choices > OUTPUT:
-            edge[:, DATA, OUTPUT] = edge[:, OUTPUT, OUTPUT] = 2 * forward * read
-            edge[:, OUTPUT, DATA] = (forward + backward) * read
+            edge[:, DATA, OUTPUT] = edge[:, OUTPUT, OUTPUT] = 2 * forward * boundary
+            edge[:, OUTPUT, DATA] = (forward + backward) * boundary
         return edge
 
     def thresholds(self, shapes: Shapes) -> Thresholds | None:
-        """Charge all levels together: for two choices and the same weight at each level.
-
-        A run's mp-mp and mp-dp are charged on what the source holds, which is twice as much
-        for each model choice it has made; that makes them a charge of the source's own.
-        """
+        """Charge all levels together: for two choices and the same weight at each level."""
         if self.choices > 2 or len(set(self.level_weights)) > 1:
             return None
         row = self._row
         forward, backward, gradient = self._charged
         weight = self.level_weights[0] if self.level_weights else 1
         scale = self.element_bytes * weight * self.per_unit // 4
-        outputs = shapes.outputs if row.as_held else shapes.pooled
+        outputs = shapes.outputs if row.before_pool else shapes.pooled
         of_weights = scale * row.gradient * gradient
-        of_outputs = scale * row.partial_sum * forward
+        of_outputs = scale * (row.partial_sum * forward + row.gathered_error * backward)
         data = [of_weights * weights for weights in shapes.weights]
         model = [of_outputs * output for output in outputs]
         to_model = scale * row.data_model * (forward + backward)
         model_model = scale * row.model_model * backward
         model_data = scale * row.model_data * backward
         ends = [(boundary.source, boundary.target) for boundary in shapes.boundaries]
-        if row.as_held:
-            for (source, _), size in zip(ends, shapes.boundary_sizes, strict=True):
-                model[source] += model_model * size
-            model_model = model_data = 0
         sizes = shapes.boundary_sizes
         factors = (0, to_model, model_data, model_model)
         dd, dm, md, mm = ([factor * size for size in sizes] for factor in factors)

@@ -14,6 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.plan import Asked
     from hypar_opt.shapes import LayerShapes, Shapes
 
 Sizes = Mapping[str, tuple[int, int]]
@@ -80,29 +81,31 @@ def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, I
     return weights << data, inputs << output, pooled << model
 
 
-def memory_load(
-    shapes: Shapes, counts: Integers, levels: int, element_bytes: int, optimizer_bytes: int
-) -> Integers:
+def memory_load(shapes: Shapes, counts: Integers, problem: Asked) -> Integers:
     """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
 
     Its shard is W / 2^(m+o) weights, as many gradients and the optimizer's state for each;
     A / 2^(d+m) of its input and F' / 2^(d+o) of its output before pooling, feature map and
-    error of both. Times 2^levels all are whole numbers, of fewer choices than levels too.
+    error of both. Inference has neither gradients, errors nor state. Times 2^levels all are
+    whole numbers, of fewer choices than levels too.
 
     Parameters
     ----------
     counts : (choices, layers)
-        Each layer's choices, at most ``levels`` together.
-    optimizer_bytes
-        Of the optimizer's state for each weight.
+        Each layer's choices, at most the problem's levels together.
+    problem
+        For its levels, its element's bytes, whether it is inference, and the optimizer.
     """
+    levels, element_bytes = problem.levels, problem.element_bytes
     data, model, output = taken(counts)
     weights, inputs, outputs = (
         np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.outputs)
     )
     shard = weights << (levels - model - output)
     maps = (inputs << (levels - data - model)) + (outputs << (levels - data - output))
-    load: Integers = (2 * element_bytes + optimizer_bytes) * shard + 2 * element_bytes * maps
+    load: Integers = element_bytes * (shard + maps)
+    if not problem.inference:
+        load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard
     return load
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, Splits
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, taken
-from hypar_opt.costs.physical import PREFIXES, array_of, finest, rounded
+from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan import Problem
     from hypar_opt.shapes import Shapes
@@ -41,7 +43,10 @@ class EnergyCost(CostModel):
     array
         For its constants, and its way of counting multiply-accumulates.
     hops
-        Links that a byte of each level's exchanges crosses, H1 first.
+        Links that a byte of each level's exchanges between pairs crosses, H1 first.
+    rings
+        Those that reductions go around, and whose links their bytes then cross: a charge of
+        a layer's state. None to reduce between pairs.
     local
         Whether to charge what is not exchanged.
     per_joule
@@ -56,6 +61,7 @@ class EnergyCost(CostModel):
     communication: CommunicationCost
     array: Array
     hops: tuple[Fraction, ...]
+    rings: Rings | None = None
     local: bool = True
     per_joule: int = 10**15
     largest: int = 2**63
@@ -71,7 +77,8 @@ class EnergyCost(CostModel):
         """
         array, placement = array_of(problem)
         hops = tuple(array.wires.split(bit).hops for bit in placement)
-        cost = cls(CommunicationCost.asked(problem, shapes), array, hops)
+        rings = Rings.of(array, placement) if array.energy.hop else None
+        cost = cls(CommunicationCost.asked(problem, shapes), array, hops, rings)
         per_joule = finest(cost._worst(shapes))
         largest = math.ceil(4 * cost._worst(shapes) * per_joule)
         return replace(cost, per_joule=per_joule, largest=largest)
@@ -87,7 +94,8 @@ class EnergyCost(CostModel):
     def node(self, shapes: Shapes, splits: Splits) -> Integers:
         """Charge each layer's exchanges and the local words that its choice adds."""
         moved = self.communication.node(shapes, splits)
-        node = rounded(moved, self._of_byte(splits.level) * self.per_joule)
+        hops = Fraction() if self.rings else self.hops[splits.level]
+        node = rounded(moved, self._of_byte(hops) * self.per_joule)
         if self.local:
             data, model, output = taken(splits.counts)
             node[:, DATA] += self._touched(np.array(shapes.weights, object) << data)
@@ -101,16 +109,30 @@ class EnergyCost(CostModel):
     def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
         """Charge each boundary's exchanges."""
         moved = self.communication.edge(shapes, source, target)
-        edge = rounded(moved, self._of_byte(target.level) * self.per_joule)
+        edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
         return edge.astype(whole_number_type(self.largest))
+
+    def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
+        """Charge each layer for the links that its rings' bytes cross."""
+        charges: dict[int, Integers] = {}
+        for choice, levels, split in self.rings.joined(state) if self.rings else ():
+            crossing = self._of_byte(split.hops) - self._of_byte(Fraction())
+            moved = self.communication.of_choice(shapes, state, choice)
+            charge = rounded(moved, crossing * self.per_joule)
+            charges[levels[0]] = charge.astype(whole_number_type(self.largest))
+        return charges
+
+    def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:  # noqa: ARG002
+        """Return what of the energy is of a layer's state: the links that its rings cross."""
+        return "a ring joins all the levels at which a layer reduces" if self.rings else None
 
     def exchanged(self) -> EnergyCost:
         return replace(self, local=False)
 
-    def _of_byte(self, level: int) -> Fraction:
-        """Return the joules of a charge of communication."""
+    def _of_byte(self, hops: Fraction) -> Fraction:
+        """Return the joules of a charge of communication whose bytes cross some links."""
         energy = self.array.energy
-        word = energy.remote + energy.hop * self.hops[level]
+        word = energy.remote + energy.hop * hops
         return word / (WORD_BYTES * self.communication.per_unit)
 
     @property
@@ -136,7 +158,8 @@ class EnergyCost(CostModel):
     def _worst(self, shapes: Shapes) -> Fraction:
         """Return joules that no plan takes, wherever its levels are placed."""
         levels = range(len(self.hops))
-        dearest = max(map(self._of_byte, levels))
+        most = self.rings.wires.most_hops if self.rings else max(self.hops)
+        dearest = self._of_byte(Fraction(most))
         moved = sum(self.communication.most(shapes, level) for level in levels) * dearest
         energy, phases = self.array.energy, len(self.communication.phases)
         macs = sum(layer_macs(shapes, self.array.accelerator))

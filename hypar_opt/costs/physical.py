@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.wires import Split, Wires
     from hypar_opt.plan import Problem
+
+
+@dataclass(frozen=True)
+class Rings:
+    """The rings around which an array reduces, under a placement.
+
+    A ring joins all the levels at which a layer makes one choice.
+    """
+
+    wires: Wires
+    placement: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Array, placement: tuple[int, ...]) -> Rings | None:
+        """Return an array's rings; None where it reduces between pairs."""
+        return cls(array.wires, placement) if array.collective == "ring" else None
+
+    def joined(self, state: Sequence[int]) -> Iterator[tuple[int, list[int], Split]]:
+        """Yield each choice of a state, the levels that its ring joins, and what that has.
+
+        Levels are numbered from 0.
+        """
+        for choice in sorted(set(state)):
+            levels = [level for level, taken in enumerate(state) if taken == choice]
+            yield choice, levels, self.wires.ring(self.placement[level] for level in levels)
+
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
 
@@ -26,11 +56,19 @@ def finest(worst: Fraction) -> int:
     return next((parts for parts in PREFIXES if 4 * worst * parts < 2**63), 1)
 
 
-def rounded(amounts: Integers, each: Fraction, once: Fraction = Fraction()) -> Integers:
-    """Return ``amounts * each``, plus ``once`` where there is any, to the nearest whole number."""
+def rounded(
+    amounts: Integers, each: Fraction, once: Fraction = Fraction(), times: Integers | int = 1
+) -> Integers:
+    """Return ``amounts * each``, plus ``times * once`` where there is any, rounded half up.
+
+    Parameters
+    ----------
+    times
+        As ``amounts``, or one number for all of them.
+    """
     bottom = each.denominator * once.denominator
     top, more = (each * bottom).numerator, (once * bottom).numerator
-    exact = amounts.astype(object) * top + (amounts > 0).astype(object) * more
+    exact = amounts.astype(object) * top + (amounts > 0).astype(object) * more * times
     whole: Integers = (2 * exact + bottom) // (2 * bottom)
     return whole
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 State = tuple[int, ...]
 Counts = tuple[int, ...]
+EdgeOf = Callable[[Counts, Counts], "Integers"]
+"""What boundaries cost at a level, by what their sources and targets have taken above."""
 
 MOST_STATES = 2**20
 MOST_ENTRIES = 2**27
@@ -91,9 +93,9 @@ def factored(
     """
     choices = cost.choices
     check_states(len(shapes.layers), choices, levels)
-    node = _nodes(cost, shapes, levels, deadline)
+    edge = _edges_of(cost, shapes, deadline)
+    node = _nodes(cost, shapes, levels, edge, deadline)
     pairs: list[Integers] = []
-    edge = _edges_of(cost, shapes)
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
         first = distinct[0]
@@ -129,9 +131,9 @@ def expanded(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = 
     check_states(len(shapes.layers), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
-    node = _nodes(cost, shapes, levels, deadline)[:, order]
+    pair = _edges_of(cost, shapes, deadline)
+    node = _nodes(cost, shapes, levels, pair, deadline)[:, order]
     edge: Integers = np.zeros((len(shapes.ends), len(states), len(states)), node.dtype)
-    pair = _edges_of(cost, shapes)
     for level in range(levels):
         # States that have split alike above share a charge of their choices here.
         alike: dict[Counts, list[int]] = {}
@@ -146,10 +148,16 @@ def expanded(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = 
     return CostTable(node, edge, shapes.ends, kinds, cost.unit, cost.per_unit)
 
 
-def _nodes(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline) -> Integers:
-    """Return what each state costs each layer by itself, in mixed-radix order."""
+def _nodes(
+    cost: CostModel, shapes: Shapes, levels: int, edge: EdgeOf, deadline: Deadline
+) -> Integers:
+    """Return what each state costs each layer by itself, in mixed-radix order.
+
+    Its type holds every sum of nodes and edges.
+    """
     choices, layers = cost.choices, len(shapes.layers)
     charges: list[Integers] = []
+    largest = 0
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
         each = []
@@ -157,15 +165,33 @@ def _nodes(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline) -> 
             deadline.check()
             each.append(cost.node(shapes, Splits.uniform(layers, counts)))
         charges.append(np.stack(each, axis=1)[:, prefixes])
-    # Boundaries' charges join the nodes, and are no larger than the layers' own sums.
-    largest = 4 * sum(sum(part.max(axis=(1, 2)).tolist()) for part in charges)
-    number = np.result_type(whole_number_type(largest), *charges)
-    node: Integers = np.zeros((layers, choices**levels), number)
+        largest += sum(charges[-1].max(axis=(1, 2)).tolist())
+        pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(distinct, repeat=2)]
+        largest += sum(np.max(pairs, axis=0).tolist())
+    together = _together(cost, shapes, levels, deadline)
+    largest += sum(together.max(axis=1).tolist())
+    number = np.result_type(whole_number_type(largest), together, *charges)
+    node: Integers = together.astype(number)
     for level, charge in enumerate(charges):
         deadline.check()
         view = node.reshape(layers, choices**level, choices, -1)
         view += charge[..., None]
     return node
+
+
+def _together(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline) -> Integers:
+    """Return what each state costs each layer beyond its levels, in mixed-radix order."""
+    states = itertools.product(range(cost.choices), repeat=levels)
+    found: Integers = np.zeros((len(shapes.layers), cost.choices**levels), np.int64)
+    for column, state in enumerate(states):
+        deadline.check()
+        charges = cost.of_state(shapes, state)
+        if not charges and column == 0:
+            break  # a sum over levels
+        total = sum(charge.astype(object) for charge in charges.values())
+        found = found.astype(np.result_type(found, *charges.values()), copy=False)
+        found[:, column] = total
+    return found
 
 
 def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.intp]]:
@@ -178,11 +204,12 @@ def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.i
     return [tuple(row) for row in (-distinct).tolist()], place.reshape(-1)
 
 
-def _edges_of(cost: CostModel, shapes: Shapes) -> Callable[[Counts, Counts], Integers]:
+def _edges_of(cost: CostModel, shapes: Shapes, deadline: Deadline) -> EdgeOf:
     layers = len(shapes.layers)
 
     @cache
     def edge(source: Counts, target: Counts) -> Integers:
+        deadline.check()
         return cost.edge(shapes, Splits.uniform(layers, source), Splits.uniform(layers, target))
 
     return edge

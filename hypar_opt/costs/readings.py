@@ -19,8 +19,10 @@ count these exchanges differently:
     What Figures 5 to 13 imply: both directions throughout, and no charge for mp-mp and
     mp-dp. Reproduces all 40 rows of Figure 5.
 ``executed``
-    What running the plan on real tensors moves, all directions added. Partial sums are
-    added before the pool, and a boundary tensor is moved as the layer before holds it.
+    What a program that runs the plan well moves, all directions added. It reduce-scatters
+    partial sums, before the pool, into the layout that the next layer reads, and all-gathers
+    the error on its way back; so mp-mp and mp-dp move nothing more. ``figures``, but for the
+    maps in front of pools.
 
 `docs/decisions/0003-readings.md` says why there are four and what each reproduces.
 """
@@ -41,9 +43,9 @@ class Phase(StrEnum):
     FORWARD = "forward"
     """Model parallelism's partial sums; the feature-map half of dp-mp."""
     BACKWARD = "backward"
-    """The error half of dp-mp; all of mp-mp and mp-dp."""
+    """The error half of dp-mp; all of mp-mp and mp-dp; the errors that a run all-gathers."""
     GRADIENT = "gradient"
-    """Data parallelism's gradient sums."""
+    """Data parallelism's all-reduce of gradients."""
 
 
 TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT)
@@ -59,7 +61,11 @@ class Reading:
     gradient
         A layer in data parallelism, per element of dW.
     partial_sum
-        A layer in model parallelism, per element of its output.
+        A layer in model parallelism, per element of its output: all-reduced forward, or
+        reduce-scattered where the error is gathered.
+    gathered_error
+        A layer in model parallelism, per element of its output: the error that is all-gathered
+        backward, the dual of the reduce-scatter.
     data_model
         A boundary from data to model parallelism, per element of A, in each of the two
         passes that exchange: feature maps forward, errors backward.
@@ -71,10 +77,8 @@ class Reading:
     first_input_error
         Whether that is charged for a network's first layer too, although nobody needs the
         error of the network's input: the convention of AccPar.
-    as_held
-        Sizes as a run has them: partial sums before pooling, and the boundary behind
-        model parallelism as the earlier layer holds it, A / 2^d with that layer's d.
-        Else partial sums after pooling, and the boundary as the later layer reads it.
+    before_pool
+        Whether a layer's output is counted before pooling, where a run reduces it, or after.
     """
 
     gradient: int
@@ -84,7 +88,8 @@ class Reading:
     model_data: int
     input_error: int | None = None
     first_input_error: bool = False
-    as_held: bool = False
+    gathered_error: int = 0
+    before_pool: bool = False
 
 
 READINGS = MappingProxyType(
@@ -94,6 +99,8 @@ READINGS = MappingProxyType(
             4, 4, data_model=1, model_model=2, model_data=2, input_error=4, first_input_error=True
         ),
         "figures": Reading(8, 8, data_model=2, model_model=0, model_data=0),
-        "executed": Reading(8, 8, data_model=2, model_model=4, model_data=4, as_held=True),
+        "executed": Reading(
+            8, 4, data_model=2, model_model=0, model_data=0, gathered_error=4, before_pool=True
+        ),
     }
 )

@@ -12,11 +12,11 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, Splits
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.physical import PREFIXES, array_of, finest, rounded
+from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, whole_number_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.hardware.wires import Split
     from hypar_opt.plan import Problem
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class TimeCost(CostModel):
     """Seconds of one training step in which nothing overlaps.
 
-    Every exchange of a level takes the latency of a message and its bytes over what the
-    topology gives that level's exchange between pairs. Each pass of a layer takes the longer
-    of its compute and its DRAM's time; it is charged with the last level, where the shards
-    are known.
+    Every exchange of a level takes the latencies of its messages and its bytes over what the
+    topology gives that level's exchange between pairs. Around rings a layer's reduction joins
+    all the levels at which it makes one choice: it is charged to the layer's state, and counted
+    with the topmost of them. Each pass of a layer takes the longer of its compute and its
+    DRAM's time; it is charged with the last level, where the shards are known.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ class TimeCost(CostModel):
         Whose bytes are charged.
     splits
         What each level has of the array, H1 first.
+    rings
+        What rings over the bits of some levels have of it; None to reduce between pairs.
     work
         None to charge exchanges only.
     per_second
@@ -51,6 +54,7 @@ class TimeCost(CostModel):
 
     communication: CommunicationCost
     splits: tuple[Split, ...]
+    rings: Rings | None
     work: Work | None
     per_second: int = 10**15
     largest: int = 2**63
@@ -66,8 +70,9 @@ class TimeCost(CostModel):
         """
         array, placement = array_of(problem)
         splits = tuple(array.wires.split(bit) for bit in placement)
+        rings = Rings.of(array, placement)
         work = Work(array.accelerator, problem.levels, problem.element_bytes)
-        cost = cls(CommunicationCost.asked(problem, shapes), splits, work)
+        cost = cls(CommunicationCost.asked(problem, shapes), splits, rings, work)
         return cost.in_parts(finest(cost.worst(shapes)), shapes)
 
     def in_parts(self, per_second: int, shapes: Shapes) -> TimeCost:
@@ -84,8 +89,15 @@ class TimeCost(CostModel):
         return self.communication.choices
 
     def node(self, shapes: Shapes, splits: Splits) -> Integers:
-        """Charge each layer's exchanges and, with the last level, its compute."""
-        node = self._timed(splits.level, lambda cost: cost.node(shapes, splits))
+        """Charge each layer's reductions between pairs and, with the last level, its compute."""
+        node: Integers = np.zeros((len(shapes.layers), self.choices), object)
+        if self.rings is None:
+            often = [self.communication.messages(choice) for choice in range(self.choices)]
+            # The topmost level at which a layer makes a choice is crossed once.
+            messages = np.where(splits.counts.T == 0, 1, np.array(often)).astype(object)
+            for phase in self.communication.phases:
+                moved = self.communication.of(phase).node(shapes, splits)
+                node = node + self._timed(moved, self.splits[splits.level], messages)
         if self.work is not None and splits.level == self.work.levels - 1:
             passes = len(self.communication.phases)
             for choice in range(self.choices):
@@ -97,33 +109,55 @@ class TimeCost(CostModel):
 
     def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
         """Charge each boundary's exchanges."""
-        edge = self._timed(target.level, lambda cost: cost.edge(shapes, source, target))
+        edge: Integers = np.zeros(1, object)
+        for phase in self.communication.phases:
+            moved = self.communication.of(phase).edge(shapes, source, target)
+            edge = edge + self._timed(moved, self.splits[target.level])
         return edge.astype(whole_number_type(self.largest))
 
-    def by_final_shards(self, shapes: Shapes, splits: Splits) -> str | None:
-        """Return the layers whose DRAM binds: their compute's time is that of their shards."""
+    def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
+        """Charge each layer's rings, over all the levels at which it makes one choice."""
+        charges: dict[int, Integers] = {}
+        number = whole_number_type(self.largest)
+        for choice, levels, split in self.rings.joined(state) if self.rings else ():
+            messages = self.communication.messages(choice) * (2 ** len(levels) - 1)
+            total: Integers = np.zeros(len(shapes.layers), object)
+            for phase in self.communication.phases:
+                moved = self.communication.of(phase).of_choice(shapes, state, choice)
+                total = total + self._timed(moved, split, messages)
+            charges[levels[0]] = total.astype(number)
+        return charges
+
+    def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:
+        """Return what of the time is of a layer's state: its rings, its DRAM where that binds."""
+        if self.rings is not None:
+            return "a ring joins all the levels at which a layer reduces"
         bound = self.work.bound_by_memory(shapes, splits.counts) if self.work else []
-        return f"the DRAM-bound compute of {', '.join(bound)}" if bound else None
+        layers = ", ".join(bound)
+        return f"the DRAM-bound compute of {layers} depends on the final shards" if bound else None
 
     def exchanged(self) -> TimeCost:
         return replace(self, work=None)
 
-    def _timed(self, level: int, charge: Callable[[CommunicationCost], Integers]) -> Integers:
-        """Time each pass's exchanges by themselves: each is a message of its own."""
-        total: Integers = np.zeros(1, object)
-        split = self.splits[level]
-        each = split.seconds_per_byte * self.per_second / self.communication.per_unit
-        for phase in self.communication.phases:
-            moved = charge(self.communication.of(phase))
-            total = total + rounded(moved, each, once=split.latency * self.per_second)
-        return total
+    def _timed(self, moved: Integers, split: Split, messages: Integers | int = 1) -> Integers:
+        """Return what exchanges take, each rounded by itself."""
+        pace = split.seconds_per_byte * self.per_second / self.communication.per_unit
+        return rounded(moved, pace, split.latency * self.per_second, messages)
 
     def worst(self, shapes: Shapes) -> Fraction:
         """Return seconds that no plan takes, wherever its levels are placed."""
-        messages = len(self.communication.phases) * (len(shapes.layers) + len(shapes.boundaries))
+        levels = len(self.splits)
         slowest = max(split.seconds_per_byte for split in self.splits)
-        worst = len(self.splits) * messages * max(split.latency for split in self.splits)
-        for level in range(len(self.splits)):
+        latency = max(split.latency for split in self.splits)
+        rounds = 2 * levels
+        if self.rings is not None:
+            # No flow has less than one of as many flows as accelerators has of any channel.
+            slowest = max(slowest, 1 / min(self.rings.wires.capacities))
+            latency = self.rings.wires.longest_latency
+            rounds = 2 * 2**levels
+        messages = len(self.communication.phases) * (len(shapes.layers) + len(shapes.boundaries))
+        worst = rounds * messages * latency
+        for level in range(levels):
             most = Fraction(self.communication.most(shapes, level), self.communication.per_unit)
             worst += most * slowest
         if self.work is not None:

@@ -13,10 +13,19 @@ from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError, RefusedError
-from hypar_opt.exploration.found import Cell, Exploration, Grid, Values, axes_of, cells_of
+from hypar_opt.exploration.found import (
+    Cell,
+    Exploration,
+    Grid,
+    Priced,
+    Values,
+    axes_of,
+    cells_of,
+)
 from hypar_opt.limits import Limits
 from hypar_opt.pipeline import problem_of, shapes_of
 from hypar_opt.simulator.closed_form import MOST_PLANS, ClosedForm
+from hypar_opt.verify import price
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +104,11 @@ def explore(
     elif isinstance(cost, EnergyCost):
         unit, parts = "joules", cost.per_joule
         values /= parts
+    at = tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes)
+    first = np.unravel_index(int(values.argmin()), values.shape)
+    best = [each[0].item() for each in states]
+    for layer, place in zip(axes, first, strict=True):
+        best[layer] = states[layer][place].item()
     return Exploration(
         plan=plan,
         free=free,
@@ -105,8 +119,26 @@ def explore(
         states=states,
         values=values,
         data=data / parts,
-        at=tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes),
+        at=at,
+        own=_when_run(problem, shapes, plan.assignments()),
+        first=_when_run(problem, shapes, _rows_of(best, base, plan.levels)),
     )
+
+
+def _when_run(problem: Problem, shapes: Shapes, rows: Sequence[Sequence[int]]) -> Priced:
+    """Price a plan by its reading, and as it is when run."""
+    cost = price(shapes, problem, rows)
+    try:
+        executed = price(shapes, problem.model_copy(update={"reading": "executed"}), rows)
+    except HyparError:  # output parallelism, of which no run is known
+        executed = None
+    return Priced(cost, executed)
+
+
+def _rows_of(states: Sequence[int], base: int, levels: int) -> list[list[int]]:
+    """Return the choices that states stand for: levels x layers."""
+    places = range(levels - 1, -1, -1)
+    return [[state // base**place % base for state in states] for place in places]
 
 
 def _priced(closed: ClosedForm, states: Sequence[NDArray[np.intp]], axes: Sequence[int]) -> Values:

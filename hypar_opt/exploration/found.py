@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.advice import moves_more, turns
 from hypar_opt.errors import HyparError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hypar_opt.parallelism import Parallelism
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan import Cost, Plan
 
 Values = NDArray[np.float64]
 Cell = tuple[int, int]
@@ -45,6 +46,22 @@ class Grid:
     values: Values
 
 
+@dataclass(frozen=True)
+class Priced:
+    """One plan's cost by the exploration's reading, and by the reading ``executed``.
+
+    The latter is None where no run of its choices is known.
+    """
+
+    cost: Cost
+    executed: Cost | None
+
+    @property
+    def executed_ratio(self) -> float | None:
+        """How many times the plan's amount Data Parallelism's is, when both are run."""
+        return None if self.executed is None else self.executed.ratios.data
+
+
 @dataclass(frozen=True, eq=False)
 class Exploration:
     """What every plan of a subspace costs, one axis a layer that has something free.
@@ -67,6 +84,8 @@ class Exploration:
         What Data Parallelism costs, whether it is among the plans or not.
     at
         Where the plan is among the values.
+    own, first
+        What the plan comes to when it is run, and the first of the best plans.
     """
 
     plan: Plan
@@ -79,6 +98,8 @@ class Exploration:
     values: Values
     data: float
     at: tuple[int, ...]
+    own: Priced
+    first: Priced
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -210,6 +231,10 @@ class Exploration:
         def of(value: float) -> dict[str, Any]:
             return {"value": _number(value), "ratio": self.ratio(value)}
 
+        def run(priced: Priced) -> dict[str, Any]:
+            moved = priced.cost.executed_bytes
+            return {"executed_bytes": moved, "executed_ratio": priced.executed_ratio}
+
         return {
             "network": plan.network.name,
             "array": self.array,
@@ -221,22 +246,43 @@ class Exploration:
             "free": self.free,
             "layers": plan.layers,
             "plans": self.values.size,
-            "best": {**of(self.best), "plans": self.ties, "parallelism": peaks},
+            "best": {
+                **of(self.best),
+                **run(self.first),
+                "plans": self.ties,
+                "parallelism": peaks,
+            },
             "plan": {
                 "solver": plan.solver.name,
                 "search": plan.solver.search,
                 **of(self.value),
+                **run(self.own),
                 "rank": self.rank,
                 "parallelism": plan.parallelism,
             },
             "worst": of(self.worst),
-            "data_parallel": of(self.data),
+            "data_parallel": {
+                **of(self.data),
+                "executed_bytes": self.own.cost.data_parallel_bytes,
+            },
             "histogram": {
                 "of": "ratio" if relative else self.unit,
                 "edges": edges.tolist(),
                 "plans": counts.tolist(),
             },
         }
+
+    def warnings(self) -> list[str]:
+        """Say where Data Parallelism moves or takes less, when run, than the plan or the best."""
+        found = []
+        for name, priced in (("this plan", self.own), ("the first of the best", self.first)):
+            cost, executed = priced.cost, priced.executed_ratio
+            found.append(moves_more(cost, name))
+            if cost.kind != "bytes":
+                found.append(turns(cost.kind, cost.reading, cost.ratios.data, executed, name))
+            if self.first == self.own:
+                break
+        return [each for each in found if each is not None]
 
     def _peak(self) -> NDArray[np.bool_]:
         peak: NDArray[np.bool_] = self.values <= self.best * (1 + TIE)

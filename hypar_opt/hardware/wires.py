@@ -60,10 +60,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Split:
-    """What one halving of the array gives the pairwise exchange across it.
-
-    Every accelerator sends to the one whose number differs in one bit, all at once, and as
-    many bytes.
+    """What the array gives an exchange in which every accelerator sends as many bytes at once.
 
     Parameters
     ----------
@@ -127,7 +124,7 @@ class Wires:
             self._channel[link.target, link.source] = channel
             channel += 1
         self._routes: dict[tuple[int, int], Route] = {}
-        self._splits: dict[int, Split] = {}
+        self._splits: dict[tuple[tuple[int, ...], bool], Split] = {}
         self._searches: dict[int, _Search] = {}
 
     @property
@@ -139,6 +136,16 @@ class Wires:
     def capacities(self) -> tuple[Fraction, ...]:
         """Bytes a second of each channel."""
         return tuple(self.links[place].bytes_per_second for place in self.channel_link)
+
+    @property
+    def most_hops(self) -> int:
+        """Links that no shortest path has more of: it visits a node once at most."""
+        return len(self.graph) - 1
+
+    @cached_property
+    def longest_latency(self) -> Fraction:
+        """Seconds that no shortest path takes more of."""
+        return self.most_hops * max(self._latencies, default=Fraction())
 
     @cached_property
     def _latencies(self) -> tuple[Fraction, ...]:
@@ -157,24 +164,56 @@ class Wires:
     def split(self, bit: int) -> Split:
         """Return what the halving by one bit of the accelerators' numbers gives an exchange.
 
+        Every accelerator exchanges with the one whose number differs in that bit.
+        """
+        return self._split((bit,), ring=False)
+
+    def ring(self, bits: Iterable[int]) -> Split:
+        """Return what a round gives rings over the accelerators that differ in some bits alone.
+
+        All groups are at work at once; every accelerator sends to the next in its ring.
+        """
+        return self._split(tuple(sorted(bits)), ring=True)
+
+    def receivers(self, bits: Iterable[int], *, ring: bool) -> list[int]:
+        """Return whom each accelerator sends to.
+
+        Parameters
+        ----------
+        bits
+            Those in which the numbers of a group's accelerators differ.
+        ring
+            To the next of the group in the order of their numbers, and the last to the first;
+            else to the one that differs in all these bits.
+        """
+        mask = sum(1 << bit for bit in bits)
+        # With all other bits set, adding one carries from bit to bit of the mask.
+        return [
+            number & ~mask | ((number | ~mask) + 1) & mask if ring else number ^ mask
+            for number in range(self.accelerators)
+        ]
+
+    def _split(self, bits: tuple[int, ...], *, ring: bool) -> Split:
+        """Return what a pattern in which each accelerator sends to one other gives an exchange.
+
         The most loaded channel decides: no flow over it gets more than its share of it until
         all are done, and every other flow gets as much or more.
         """
-        if bit not in self._splits:
+        if (bits, ring) not in self._splits:
             loads = [Fraction()] * len(self.channel_link)
-            routes = [self.route(n, n ^ 1 << bit) for n in range(self.accelerators)]
+            routes = [self.route(*pair) for pair in enumerate(self.receivers(bits, ring=ring))]
             for route in routes:
                 for channel, share in zip(route.channels, route.shares, strict=True):
                     loads[channel] += share
             slowest = max(
                 load / capacity for load, capacity in zip(loads, self.capacities, strict=True)
             )
-            self._splits[bit] = Split(
+            self._splits[bits, ring] = Split(
                 seconds_per_byte=slowest / self.accelerators,
                 latency=max(route.latency for route in routes),
                 hops=Fraction(sum(route.hops for route in routes), self.accelerators),
             )
-        return self._splits[bit]
+        return self._splits[bits, ring]
 
     @cached_property
     def _is_tree(self) -> bool:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from statistics import geometric_mean
 
+from hypar_opt.costs.compute import Work
+from hypar_opt.costs.readings import TRAINING
 from hypar_opt.evaluation import simulate
+from hypar_opt.hardware.array import find_array
 from hypar_opt.hardware.arrays import papers
 from hypar_opt.network import Network
 from hypar_opt.paper.communication import READINGS, SOLVERS
 from hypar_opt.paper.rows import Measure, Value, column, printed
 from hypar_opt.pipeline import find_network, shapes_of, solve
 from hypar_opt.simulator.result import StepResult
+from hypar_opt.simulator.step import final_counts
 
 H_TREE, TORUS = "hmc-htree-16", "hmc-torus-16"
 ALEXNET = {
@@ -190,9 +194,22 @@ def _printed_bytes(network: str) -> float:
 
 
 def _over_one(network: str, column: str, accelerators: int, reading: str) -> float:
-    """Return the gain over one accelerator, which only computes."""
+    """Return the gain over one accelerator."""
     many = step(network, column, papers(accelerators.bit_length() - 1), reading=reading)
-    return many.compute * accelerators / many.seconds
+    return _seconds_of_one(network) / many.seconds
+
+
+@cache
+def _seconds_of_one(network: str) -> float:
+    """Return a step's seconds on one accelerator, which has every tensor whole.
+
+    It exchanges nothing, and its DRAM binds less than a shard's: an array's compute times the
+    number of accelerators would be more.
+    """
+    plan = solve(network, solver="data", levels=0)
+    shapes = shapes_of(plan.network.description, plan.batch)
+    work = Work(find_array(H_TREE).accelerator, plan.levels, plan.element_bytes)
+    return float(sum(work.seconds(shapes, final_counts(plan, shapes)))) * len(TRAINING)
 
 
 def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.advice import as_executed
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.report.terminal import amount, console, ratio, rows_view
 
@@ -37,14 +38,20 @@ def exploration_view(
     alike = f"{ties:,} plans alike" if ties > 1 else "1 plan"
     own = f"{plan.solver.name} {plan.solver.search}"
     rows = [
-        [name, amount(value, found.unit), ratio(found.ratio(value)), place]
-        for name, value, place in (
-            ("best", found.best, alike),
-            (own, found.value, f"{_nth(found.rank)} of all"),
-            ("worst", found.worst, ""),
-            ("Data Parallelism", found.data, ""),
+        [name, amount(value, found.unit), ratio(found.ratio(value)), run, place]
+        for name, value, run, place in (
+            ("best", found.best, ratio(found.first.executed_ratio), alike),
+            (own, found.value, ratio(found.own.executed_ratio), f"{_nth(found.rank)} of all"),
+            ("worst", found.worst, "", ""),
+            ("Data Parallelism", found.data, "", ""),
         )
     ]
+    head = ["", found.objective, "over Data", "when run", "plans"]
+    if plan.cost.reading == "executed":
+        head, rows = _without(head, 3), [_without(row, 3) for row in rows]
+    said = [as_executed(found.own.cost)]
+    if found.first != found.own:
+        said.append(as_executed(found.first.cost, "the first of the best"))
     peaks = [
         ["".join(str(list(Parallelism).index(choice)) for choice in row) for row in peak]
         for peak in found.peaks(most)
@@ -54,13 +61,18 @@ def exploration_view(
     digits = ", ".join(f"{list(Parallelism).index(choice)} {choice}" for choice in plan.choices)
     return Group(
         Text(title),
-        rows_view(("", found.objective, "over Data", "plans"), rows, right=(1, 2)),
+        rows_view(head, rows, right=tuple(range(1, len(head) - 1))),
+        *(Text(each) for each in said if each is not None),
         Text(),
         rows_view(("from", "to", "plans", ""), _spread(found, relative), right=(0, 1, 2)),
         Text(),
         Text(f"Best plans ({shown}), a digit a layer: {digits}."),
         rows_view(levels, peaks),
     )
+
+
+def _without(row: list[str], place: int) -> list[str]:
+    return row[:place] + row[place + 1 :]
 
 
 def _spread(found: Exploration, relative: bool) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hypar_opt.advice import as_executed
 from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.alternatives import Alternative, Regret
     from hypar_opt.comparison import Row
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan import Plan, SolverRecord
     from hypar_opt.simulator.result import LayerTime, StepResult
 
 GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
@@ -72,13 +73,11 @@ def plan_view(
     ):
         against.add_row(name, amount(total, cost.unit), ratio(times))
     parts += [Text(legend, style="dim"), Text(), against]
-    if cost.executed_bytes is not None:
-        executed, data = gigabytes(cost.executed_bytes), gigabytes(cost.data_parallel_bytes)
-        parts.append(Text(f"As executed: {executed}; Data Parallelism {data}."))
+    parts += [Text(each) for each in (as_executed(cost),) if each is not None]
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
-        parts += [Text(), Text("Extra cost of each other choice, all else chosen anew:")]
+        parts += [Text(), Text("Extra cost of each other choice, all else re-optimised:")]
         parts.append(_regret_table(regrets, cost.unit))
     if best:
         parts += [Text(), Text("Best plans over all levels together:")]
@@ -170,16 +169,19 @@ def step_view(
     energy.add_row("total", scaled(step.energy.total, "J"))
     tables = [phases, layers, *([levels] if step.levels else []), energy]
     parts += [part for table in tables for part in (table, Text())]
-    parts += [Text(each) for each in (*_out_of_step(step), _busiest(step), *_memory(step))]
+    said = (*_out_of_step(step), _busiest(step), *_memory(step), as_executed(plan.cost))
+    parts += [Text(each) for each in said if each is not None]
     return Group(*parts)
 
 
 def _out_of_step(step: StepResult) -> list[str]:
     if abs(step.closed_form - step.seconds) <= 1e-9 * step.seconds:
         return []
-    return [
-        f"Added up, in step, between pairs, nothing overlapping: {scaled(step.closed_form, 's')}."
-    ]
+    total = scaled(step.closed_form, "s")
+    if step.lower_bound == step.closed_form:
+        return [f"Added up in closed form, as if in lockstep: {total}."]
+    least = scaled(step.lower_bound, "s")
+    return [f"In lockstep between {least}, the longest chain, and {total}, nothing overlapping."]
 
 
 def _place(plan: Plan) -> Callable[[LayerTime], int]:
@@ -204,38 +206,66 @@ def _memory(step: StepResult) -> list[str]:
 
 
 def comparison_view(
-    rows: Sequence[Row], means: dict[str, dict[str, float | None]], reading: str
+    rows: Sequence[Row], means: dict[str, dict[str, float | None]], notes: Sequence[str] = ()
 ) -> RenderableType:
-    """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism."""
-    head = ("network", "batch", "array", "plan")
-    amounts = ("communication", "time", "energy", "speed-up", "efficiency")
-    table = _table(*head, *amounts, right=(1, 4, 5, 6, 7, 8))
+    """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism.
+
+    Batches and arrays have a column where there are several.
+    """
+    reading = rows[0].reading
+    alike = len({row.reading for row in rows}) == 1
+    several = [len({_case(row)[place] for row in rows}) > 1 for place in range(3)]
+    shown = [True, *several[1:]]
+    amounts = ["communication", "time", "energy", "speed-up", "efficiency"]
+    executed = not alike or reading != "executed"
+    if executed:
+        amounts[1:1], amounts[5:5] = ["executed"], ["when run"]
+    head = ["network", "batch", "array"]
+    head = [*(name for name, kept in zip(head, shown, strict=True) if kept), "plan"]
+    table = _table(*head, *amounts, right=tuple(range(len(head), len(head) + len(amounts))))
     before = None
     for row in rows:
-        case = (row.network, f"{row.batch:,}", row.array)
+        case = _case(row)
+        cells = case if case != before else ("", "", "")
         table.add_row(
-            *map(Text, case if case != before else ("", "", "")),
+            *(Text(cell) for cell, kept in zip(cells, shown, strict=True) if kept),
             row.plan,
-            gigabytes(row.bytes),
-            scaled(row.seconds, "s"),
-            scaled(row.joules, "J"),
-            ratio(row.speedup),
-            ratio(row.energy_efficiency),
+            *_amounts(vars(row), executed=executed),
         )
         before = case
     table.add_section()
-    several = len({(row.network, row.batch, row.array) for row in rows}) > 1
-    for place, (plan, mean) in enumerate(means.items() if several else ()):
-        cells = ["-" if mean[key] is None else "" for key in ("bytes", "seconds", "joules")]
-        if not any(cells):
-            moved, seconds, joules = (mean[key] or 0.0 for key in ("bytes", "seconds", "joules"))
-            cells = [gigabytes(moved), scaled(seconds, "s"), scaled(joules, "J")]
-        ratios = (ratio(mean["speedup"]), ratio(mean["energy_efficiency"]))
+    for place, (plan, mean) in enumerate(means.items() if any(several) else ()):
         label = "geometric mean" if place == 0 else ""
-        table.add_row(label, "", "", plan, *cells, *ratios)
-    note = Text(f"Plans and bytes by the reading {reading}; ratios over Data Parallelism.")
-    note.stylize("dim")
-    return Group(unbroken(table), note)
+        table.add_row(label, *[""] * (len(head) - 2), plan, *_amounts(mean, executed=executed))
+    where = [f"batch {rows[0].batch:,}"] if not several[1] else []
+    where += [f"on {rows[0].array}"] if not several[2] else []
+    by = f"the reading {reading}" if alike else "each array's reading"
+    by += " (executed, when run: by the reading executed)" if executed else ""
+    said = f"Plans and amounts by {by}{''.join(f', {each}' for each in where)};"
+    lines = [Text(f"{said} ratios over Data Parallelism.", style="dim")]
+    lines += [Text(f"{each}.") for each in notes]
+    lines += [
+        Text(f"{row.plan} of {row.network}: {row.reason}") for row in rows if row.reason is not None
+    ]
+    return Group(unbroken(table), *lines)
+
+
+def _case(row: Row) -> tuple[str, str, str]:
+    return row.network, f"{row.batch:,}", row.array
+
+
+def _amounts(found: Mapping[str, Any], *, executed: bool) -> list[str]:
+    """Return a row's cells; ``-`` for what is not known."""
+    shown: dict[str, Callable[[float], str]] = {
+        "bytes": gigabytes,
+        **({"executed_bytes": gigabytes} if executed else {}),
+        "seconds": lambda seconds: scaled(seconds, "s"),
+        "joules": lambda joules: scaled(joules, "J"),
+        "speedup": ratio,
+        **({"executed_speedup": ratio} if executed else {}),
+        "energy_efficiency": ratio,
+    }
+    return ["-" if found[key] is None else text(found[key]) for key, text in shown.items()]
 
 
 def unbroken(table: Table) -> Table:
@@ -293,7 +323,7 @@ def _title(plan: Plan) -> str:
     found = {
         ("optimal", "joint"): "optimal over all levels",
         ("optimal", "level"): "each level optimal",
-    }.get((plan.solver.status, plan.solver.scope), "feasible")
+    }.get((plan.solver.status, plan.solver.scope), feasible(plan.solver))
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else accelerators(plan.levels),
@@ -303,6 +333,14 @@ def _title(plan: Plan) -> str:
         f"{plan.solver.name} {plan.solver.search} ({found})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
+
+
+def feasible(solver: SolverRecord) -> str:
+    """Say what a plan without a proof is."""
+    considered = solver.options.simulate
+    if considered is None:
+        return "feasible"
+    return f"fastest simulated of the {considered:,} best and the search's own"
 
 
 def _grid(plan: Plan, glyphs: dict[Parallelism, str]) -> Table:
@@ -370,12 +408,12 @@ def _order(cell: tuple[str, str], regrets: Sequence[Regret]) -> tuple[int, str]:
 
 def _best_table(best: Sequence[Alternative], glyphs: dict[Parallelism, str], plan: Plan) -> Table:
     order = "levels, in any order" if any(each.count > 1 for each in best) else "levels, H1 first"
-    table = _table("", _heading(plan), "plans", order, right=(0, 1, 2))
+    table = _table("", _heading(plan), "extra", "plans", order, right=(0, 1, 2, 3))
     for place, each in enumerate(best, 1):
         rows = ["".join(glyphs[choice] for choice in row) for row in each.parallelism]
-        table.add_row(
-            str(place), amount(each.total, plan.cost.unit), f"{each.count:,}", " ".join(rows)
-        )
+        # Totals that look alike to four digits may differ; what is extra tells them apart.
+        total, extra = (amount(n, plan.cost.unit) for n in (each.total, each.total - best[0].total))
+        table.add_row(f"{place}", total, extra, f"{each.count:,}", " ".join(rows))
     return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,23 +58,25 @@ def simulate(
     HyparError
         If a name is unknown, or the profile does not fit.
     """
-    programmed = partial(program, plan, shapes, array, profile=profile, input_sizes=input_sizes)
-    tasks = programmed(collective=collective, overlap=overlap)
-    in_pairs = programmed(collective="pairwise")
+    tasks = program(
+        plan,
+        shapes,
+        array,
+        collective=collective,
+        overlap=overlap,
+        profile=profile,
+        input_sizes=input_sizes,
+    )
+    lower_bound, closed_form = added_up(tasks, array.wires)
     done = run(tasks, array.wires, record=trace)
     counts, phases = final_counts(plan, shapes), phases_of(plan)
-    needed = memory_load(
-        shapes,
-        counts,
-        plan.levels,
-        plan.element_bytes,
-        plan.constraints.optimizer_bytes(plan.element_bytes),
-    )
+    needed = memory_load(shapes, counts, plan)
     weights, inputs, outputs = local_words(shapes, counts)
     words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
     return StepResult(
         seconds=done.seconds,
-        closed_form=added_up(in_pairs, array.wires),
+        closed_form=closed_form,
+        lower_bound=lower_bound,
         layers=_layers(tasks, done),
         levels=_levels(tasks, done),
         links=_links(done, array.wires),
@@ -98,21 +99,28 @@ def simulate(
     )
 
 
-def added_up(tasks: Sequence[Task], wires: Wires) -> float:
-    """Return the seconds of tasks that all accelerators begin together, one after the other.
+def added_up(tasks: Sequence[Task], wires: Wires) -> tuple[float, float]:
+    """Return seconds between which tasks end that all accelerators begin together.
 
-    An exchange between pairs then takes the latency of a message and its bytes over what the
-    topology gives its level. Rings are not known here.
+    One after the other, an exchange takes its messages' latencies and its bytes over what the
+    topology gives its pattern: the upper of the two, and both where nothing overlaps. What is
+    in the background waits only for the tasks before it and for others in the background: that
+    is the longest that has to be, the lower.
     """
-    splits = [wires.split(bit) for bit in range(wires.levels)]
-    latencies = [float(split.latency) for split in splits]
-    paces = [float(split.seconds_per_byte) for split in splits]
-    return sum(
-        task.seconds
-        if isinstance(task, Compute)
-        else latencies[task.bits[0]] + task.bytes * paces[task.bits[0]]
-        for task in tasks
-    )
+    foreground = background = total = 0.0
+    for task in tasks:
+        seconds = task.seconds if isinstance(task, Compute) else _exchanging(task, wires)
+        total += seconds
+        if isinstance(task, Exchange) and task.background:
+            background = max(foreground, background) + seconds
+        else:
+            foreground += seconds
+    return max(foreground, background), total
+
+
+def _exchanging(task: Exchange, wires: Wires) -> float:
+    split = wires.ring(task.bits) if task.ring else wires.split(task.bits[0])
+    return task.messages * float(split.latency) + task.bytes * float(split.seconds_per_byte)
 
 
 def _layers(tasks: Sequence[Task], done: Run) -> tuple[LayerTime, ...]:

@@ -148,6 +148,7 @@ class _Machine:
 
     def __init__(self, tasks: Sequence[Task], wires: Wires, *, record: bool) -> None:
         self.accelerators = wires.accelerators
+        self._wires = wires
         self.env = Environment()
         self.network = Network(self.env, wires, self._deliver, record=record)
         self.level_bytes = [0.0] * wires.levels
@@ -207,18 +208,11 @@ class _Machine:
         kind = task.ring, task.levels, task.bits
         if kind not in self._patterns:
             self._patterns[kind] = self._pattern(task)
-        rounds = 2 * (2 ** len(task.bits) - 1) if task.ring else 1
-        message = task.bytes / (self.accelerators * rounds)
-        return _Rounds(place, rounds, message, self._patterns[kind], task.background)
+        message = task.bytes / (self.accelerators * task.messages)
+        return _Rounds(place, task.messages, message, self._patterns[kind], task.background)
 
     def _pattern(self, task: Exchange) -> _Pattern:
-        mask = sum(1 << bit for bit in task.bits)
-        # With all other bits set, adding one carries from bit to bit of the mask: the next of
-        # the group in the order of numbers, and after the last the first.
-        receivers = [
-            number & ~mask | ((number | ~mask) + 1) & mask if task.ring else number ^ mask
-            for number in range(self.accelerators)
-        ]
+        receivers = self._wires.receivers(task.bits, ring=task.ring)
         levels = [
             next(
                 level

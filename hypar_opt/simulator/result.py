@@ -63,8 +63,11 @@ class StepResult:
     seconds
         From the first task to the last.
     closed_form
-        What the cost of time charges: sums between pairs, nothing overlapping, added up as if
-        all accelerators kept step. Where they do, and the run is of that kind, it is ``seconds``.
+        What the cost of time charges: all tasks added up, as if nothing overlapped and all
+        accelerators ran in lockstep. Where that is so, it is ``seconds``.
+    lower_bound
+        With overlap, the longest chain of tasks that wait for one another; else ``closed_form``.
+        In lockstep ``seconds`` is between the two.
     layers
         In the order of the step; they add up to ``seconds``.
     levels
@@ -85,6 +88,7 @@ class StepResult:
 
     seconds: float
     closed_form: float
+    lower_bound: float
     layers: tuple[LayerTime, ...]
     levels: tuple[LevelTraffic, ...]
     links: tuple[LinkTraffic, ...]
@@ -121,6 +125,7 @@ class StepResult:
         return {
             "seconds": self.seconds,
             "closed_form_seconds": self.closed_form,
+            "lower_bound_seconds": self.lower_bound,
             "compute_seconds": self.compute,
             "communication_seconds": self.communication,
             "phases": {

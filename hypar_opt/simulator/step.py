@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import Splits
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import NO_SIZES, Sizes, Work
-from hypar_opt.costs.readings import INFERENCE, TRAINING, Phase
+from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
 
@@ -80,8 +80,10 @@ class Step:
         Of each pass, what each layer's work takes on an accelerator.
     placement
         The bit of an accelerator's number that each level splits.
+    scatter
+        Reduce-scatter partial sums forward and all-gather errors backward; else all-reduce.
     ring
-        Sum around rings, not between pairs.
+        Run collectives around rings, not between pairs.
     overlap
         Run the exchanges of gradients beside the work that follows.
     """
@@ -90,15 +92,17 @@ class Step:
     moves: Mapping[Phase, Moves]
     seconds: Mapping[Phase, Sequence[float]]
     placement: tuple[int, ...]
+    scatter: bool = False
     ring: bool = False
     overlap: bool = False
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the step, forward and then backward through the layers.
 
-        Forward, a layer's input is exchanged, the layer computed, its partial sums added.
-        Backward, its gradient is computed and added up, which may go on while the error is
-        computed and handed to the layer before. Sums run from the deepest level up.
+        Forward, a layer's input is exchanged, the layer computed, its partial sums reduced.
+        Backward, the error is gathered where that was a reduce-scatter; the gradient is
+        computed and all-reduced, which may go on while the error of the layer's input is
+        computed and handed to the layer before.
 
         Source: docs/simulator.md.
         """
@@ -111,13 +115,17 @@ class Step:
     def _forward(self, layer: int) -> Iterator[Task]:
         yield from self._boundaries(layer, Phase.FORWARD)
         yield self._compute(layer, Phase.FORWARD)
-        yield from self._sums(layer, Phase.FORWARD, Kind.PARTIAL_SUMS)
+        partial_sums = _reduce_scatter if self.scatter else _all_reduce
+        yield from self._collective(partial_sums, layer, Phase.FORWARD, Kind.PARTIAL_SUMS)
 
     def _backward(self, layer: int) -> Iterator[Task]:
+        if self.scatter:
+            yield from self._collective(_all_gather, layer, Phase.BACKWARD, Kind.ERRORS)
         yield self._compute(layer, Phase.GRADIENT)
-        yield from self._sums(layer, Phase.GRADIENT, Kind.GRADIENTS)
+        yield from self._collective(_all_reduce, layer, Phase.GRADIENT, Kind.GRADIENTS)
         yield self._compute(layer, Phase.BACKWARD)
-        yield from self._sums(layer, Phase.BACKWARD, Kind.PARTIAL_SUMS)
+        if not self.scatter:
+            yield from self._collective(_all_reduce, layer, Phase.BACKWARD, Kind.PARTIAL_SUMS)
         yield from self._boundaries(layer, Phase.BACKWARD)
 
     def _compute(self, layer: int, phase: Phase) -> Compute:
@@ -140,18 +148,50 @@ class Step:
             places[boundary.target].append(place)
         return places
 
-    def _sums(self, layer: int, phase: Phase, kind: Kind) -> Iterator[Exchange]:
+    def _collective(self, steps: Steps, layer: int, phase: Phase, kind: Kind) -> Iterator[Exchange]:
+        """Yield the exchanges over the levels at which a layer's shards are reduced or gathered."""
         name, background = self.shapes.layers[layer].name, self.overlap and kind is Kind.GRADIENTS
         amounts = [moved[layer] for moved in self.moves[phase].layers]
         levels = [level for level, moved in enumerate(amounts) if moved]
-        if not levels:
-            return
-        # A ring joins all the levels at which a layer's shards are added up.
-        groups = [tuple(levels)] if self.ring else [(level,) for level in reversed(levels)]
-        for group in groups:
+        if self.ring and levels:  # a ring joins all these levels
+            crossed = [(tuple(levels), sum(amounts[level] for level in levels))]
+            messages = (2 if steps is _all_reduce else 1) * (2 ** len(levels) - 1)
+        else:
+            crossed = [((level,), share * amounts[level]) for level, share in steps(levels)]
+            messages = 1
+        for group, moved in crossed:
             bits = tuple(self.placement[level] for level in group)
-            moved = float(sum(amounts[level] for level in group))
-            yield Exchange(name, phase, kind, group, bits, moved, self.ring, background)
+            yield Exchange(
+                name, phase, kind, group, bits, float(moved), messages, self.ring, background
+            )
+
+
+Steps = Callable[[Sequence[int]], list[tuple[int, Fraction]]]
+"""A collective between pairs: the levels it crosses, one after the other, each with the share
+of the level's bytes that moves then."""
+
+
+def _reduce_scatter(levels: Sequence[int]) -> list[tuple[int, Fraction]]:
+    """Halve: each side keeps the sum of its half, from the deepest level up."""
+    return [(level, Fraction(1)) for level in reversed(levels)]
+
+
+def _all_gather(levels: Sequence[int]) -> list[tuple[int, Fraction]]:
+    """Double: each side gets the other's part, from the topmost level down."""
+    return [(level, Fraction(1)) for level in levels]
+
+
+def _all_reduce(levels: Sequence[int]) -> list[tuple[int, Fraction]]:
+    """Halve from the deepest level up, and double back down: 2k - 1 messages for k levels.
+
+    The topmost level is crossed once: what would be halved and gathered there at once, both
+    sides send whole.
+
+    Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+    operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
+    """
+    below = [(level, Fraction(1, 2)) for level in levels[1:]]
+    return [*reversed(below), *((level, Fraction(1)) for level in levels[:1]), *below]
 
 
 def program(
@@ -184,6 +224,7 @@ def program(
         moves(shapes, communication, plan.assignments()),
         _seconds(plan, shapes, array, counts, phases_of(plan), profile, input_sizes),
         _placement(plan, array),
+        scatter=READINGS[plan.cost.reading].gathered_error > 0,
         ring=collective == "ring",
         overlap=overlap == "gradient",
     )

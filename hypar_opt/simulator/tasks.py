@@ -16,6 +16,8 @@ class Kind(StrEnum):
 
     PARTIAL_SUMS = "partial sums"
     """Model parallelism's, forward; output parallelism's, backward."""
+    ERRORS = "errors"
+    """All-gathered backward, where the forward pass has reduce-scattered partial sums."""
     BOUNDARY = "boundary"
     """Feature maps or errors between two layers that are split differently."""
     GRADIENTS = "gradients"
@@ -45,10 +47,12 @@ class Exchange:
         The bit of an accelerator's number that each of these levels splits.
     bytes
         Sent by all accelerators together.
+    messages
+        That each accelerator sends, one after the other, all alike.
     ring
         Not between pairs, whose numbers differ in the one bit, but around a ring of all
         2^len(bits) accelerators whose numbers differ in these bits alone, in the order of
-        their numbers: 2 (n - 1) messages each, one after the other, to the next in the ring.
+        their numbers, to the next in the ring.
     background
         Runs beside the tasks that follow; such exchanges run one after the other.
     """
@@ -59,6 +63,7 @@ class Exchange:
     levels: tuple[int, ...]
     bits: tuple[int, ...]
     bytes: float
+    messages: int = 1
     ring: bool = False
     background: bool = False
 

@@ -30,6 +30,15 @@ class Swept:
     def refused(self) -> int:
         return sum(row.status == "refused" for row in self.rows)
 
+    @property
+    def moving_more(self) -> int:
+        """Rows whose plan moves more than Data Parallelism when it is run."""
+        return sum(
+            row.executed_bytes > row.data_parallel_bytes
+            for row in self.rows
+            if row.executed_bytes is not None and row.data_parallel_bytes is not None
+        )
+
 
 def sweep(
     spec: str | Path,

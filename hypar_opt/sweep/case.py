@@ -13,9 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.evaluation import simulate
 from hypar_opt.hardware.array import Array
 from hypar_opt.network import Network
-from hypar_opt.pipeline import shapes_of, solve
-from hypar_opt.plan import Plan
-from hypar_opt.verify import price
+from hypar_opt.pipeline import repriced, solve
 from hypar_opt.version import __version__
 
 
@@ -63,6 +61,8 @@ class Row(Document):
     """What the plan moves, by the reading."""
     executed_bytes: int | float | None = None
     """What running the plan moves."""
+    data_parallel_bytes: int | float | None = None
+    """What running Data Parallelism moves."""
     seconds: float | None = None
     compute_seconds: float | None = None
     communication_seconds: float | None = None
@@ -115,8 +115,9 @@ def run(case: Case) -> Row:
     found = {
         "search": plan.solver.search,
         "status": plan.solver.status,
-        "bytes": _bytes(plan, network),
+        "bytes": repriced(plan, cost="bytes").cost.total,
         "executed_bytes": plan.cost.executed_bytes,
+        "data_parallel_bytes": plan.cost.data_parallel_bytes,
         "seconds": step.seconds,
         "compute_seconds": step.compute,
         "communication_seconds": step.communication,
@@ -124,14 +125,6 @@ def run(case: Case) -> Row:
         "memory_bytes": step.memory,
     }
     return validate(Row, asked | found)
-
-
-def _bytes(plan: Plan, network: Network) -> int | float:
-    """Return what a plan moves by its reading, whatever it was found for."""
-    if plan.cost.kind == "bytes":
-        return plan.cost.total
-    problem = plan.problem.model_copy(update={"cost": "bytes"})
-    return price(shapes_of(network, plan.batch), problem, plan.assignments()).total
 
 
 # Cases that follow one another mostly share these.

@@ -13,12 +13,20 @@ from pydantic import BeforeValidator, Field, Strict
 from hypar_opt import models
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.documents import Document, Size, exists, parse_toml, read_text, validate
+from hypar_opt.documents import (
+    Document,
+    Size,
+    exists,
+    parse_json,
+    parse_toml,
+    read_text,
+    validate,
+)
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, find_array
 from hypar_opt.partition import SEARCHES
-from hypar_opt.pipeline import find_network
+from hypar_opt.pipeline import find_network, problem_of
 from hypar_opt.plan import ELEMENT_BYTES
 from hypar_opt.simulator.step import OVERLAPS
 from hypar_opt.solvers import SOLVERS
@@ -51,7 +59,8 @@ class Spec(Document):
     solvers: Some = ("dp",)
     """Each a name, or a name and a search: ``dp joint``."""
     overlap: Some = ("none",)
-    readings: Some = ("text",)
+    readings: Some | None = None
+    """Each array's default unless given: see `hypar_opt.pipeline.default_reading`."""
 
 
 def read_spec(path: str | Path) -> list[Case]:
@@ -92,16 +101,23 @@ def read_spec(path: str | Path) -> list[Case]:
     costs = each("costs", spec.costs, lambda text: _one_of("cost", text, COSTS))
     solvers = each("solvers", spec.solvers, _solver)
     overlaps = each("overlap", spec.overlap, lambda text: _one_of("overlap", text, OVERLAPS))
-    readings = each("readings", spec.readings, lambda text: _one_of("reading", text, READINGS))
+    listed = spec.readings or ()
+    readings = each("readings", listed, lambda text: _one_of("reading", text, READINGS))
+    by_array = {array: readings or [_default_reading(array)] for array in found}
     return [
         Case(network, array, batch, size, cost, solver, search, overlap, reading)
-        for network, batch, size, array, cost, (solver, search), overlap, reading in (
+        for network, batch, size, array, cost, (solver, search), overlap in (
             itertools.product(
                 *(networks, spec.batches, spec.element_bytes, found),
-                *(costs, solvers, overlaps, readings),
+                *(costs, solvers, overlaps),
             )
         )
+        for reading in by_array[array]
     ]
+
+
+def _default_reading(array: str) -> str:
+    return problem_of(array=validate(Array, parse_json(array, file="an array"))).reading
 
 
 def _arrays(spec: Spec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:

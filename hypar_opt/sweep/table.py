@@ -48,7 +48,8 @@ def _parquet(rows: Sequence[Row], path: str | Path) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    whole = {"batch", "element_bytes", "levels", "bytes", "executed_bytes", "memory_bytes"}
+    whole = {"batch", "element_bytes", "levels"}
+    whole |= {name for name in COLUMNS if name.endswith("bytes")}
     real = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
     kinds = dict.fromkeys(COLUMNS, pa.string())
     kinds |= dict.fromkeys(whole, pa.int64()) | dict.fromkeys(real, pa.float64())

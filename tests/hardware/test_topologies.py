@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.errors import HyparError
+from hypar_opt.hardware import arrays
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hardware.wires import Wires
@@ -144,6 +145,20 @@ def test_the_papers_torus_takes_twice_the_h_trees_time_at_every_level() -> None:
     for bit in range(4):
         assert torus.split(bit).seconds_per_byte == 2 * tree.split(bit).seconds_per_byte
         assert full.split(bit).seconds_per_byte == tree.split(bit).seconds_per_byte
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "times"),
+    [(4, [2, 2]), (8, [2] * 3), (16, [2] * 4), (32, [2, 2, 4, 4, 2]), (64, [4, 4, 2, 4, 4, 2])],
+)
+def test_a_larger_torus_takes_four_times_where_a_dimension_of_eight_is_crossed_in_many_links(
+    accelerators: int, times: list[int]
+) -> None:
+    torus, tree = (arrays.load(f"hmc-{kind}-{accelerators}") for kind in ("torus", "htree"))
+    pace = tree.wires.split(0).seconds_per_byte  # an H tree's is the same at every level
+    splits = [torus.wires.split(bit) for bit in torus.placement]
+    assert [split.seconds_per_byte / pace for split in splits] == times
+    assert all((split.hops > 1) for split, n in zip(splits, times, strict=True) if n == 4)
 
 
 def test_links_of_an_h_tree_widen_upwards() -> None:

@@ -78,7 +78,16 @@ def all_reduce(wires: Wires, bytes: float, levels: Sequence[int] = ()) -> Exchan
     """Return a ring over some levels, or all."""
     levels = tuple(levels) or tuple(range(wires.levels))
     bits = tuple(wires.levels - 1 - level for level in levels)
-    return Exchange("fc1", Phase.GRADIENT, Kind.GRADIENTS, levels, bits, bytes, ring=True)
+    return Exchange(
+        "fc1",
+        Phase.GRADIENT,
+        Kind.GRADIENTS,
+        levels,
+        bits,
+        bytes,
+        messages=2 * (2 ** len(levels) - 1),
+        ring=True,
+    )
 
 
 @st.composite
@@ -136,6 +145,7 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
         chosen,
         tuple(levels - 1 - level for level in chosen),
         draw(st.integers(1, 500)),
+        messages=draw(st.sampled_from([1, 2])) * (2 ** len(chosen) - 1) if around else 1,
         ring=around,
         background=kind is Kind.GRADIENTS,
     )

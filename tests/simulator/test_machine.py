@@ -209,8 +209,7 @@ def messages_of(task: Exchange, wires: Wires) -> Counter[tuple[int, int]]:
         groups.setdefault(number & ~sum(1 << bit for bit in task.bits), []).append(number)
     for group in groups.values():
         for place, number in enumerate(group):
-            rounds = 2 * (len(group) - 1) if task.ring else 1
-            found[number, group[(place + 1) % len(group)]] += rounds
+            found[number, group[(place + 1) % len(group)]] += task.messages
     return found
 
 

@@ -47,6 +47,13 @@ def _place(name: str) -> tuple[bool, list[tuple[str, int]]]:
     return not name.startswith("hmc-"), [(text, int(number or 0)) for text, number in pairs]
 
 
+def is_papers(array: Array) -> bool:
+    """Whether an array is one of the paper's: by its digest, not by what it is called."""
+    sizes = (name for name in names() if name.startswith("hmc-"))
+    alike = [name for name in sizes if name.endswith(f"-{2**array.levels}")]
+    return any(load(name).digest() == array.digest() for name in alike)
+
+
 def load(name: str) -> Array:
     """Return a preset by its name, in any case.
 

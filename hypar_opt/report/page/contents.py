@@ -10,8 +10,8 @@ from hypar_opt import advice, alternatives, certificate, evaluation
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
 from hypar_opt.parallelism import Parallelism
-from hypar_opt.pipeline import shapes_of, solve
-from hypar_opt.plan import Constraints, Plan
+from hypar_opt.pipeline import shapes_of
+from hypar_opt.plan import Plan
 from hypar_opt.report import terminal
 from hypar_opt.verify import level_tables
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from hypar_opt.alternatives import Regret
     from hypar_opt.certificate import Certificate
+    from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.array import Array
     from hypar_opt.partition import Progress
+    from hypar_opt.shapes import Shapes
     from hypar_opt.simulator.result import StepResult
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
@@ -50,7 +52,7 @@ class Option:
         At this level, given the levels above: the layer's own cost, and that of its edges to
         the layers beside it as the plan has them.
     extra
-        Over all levels with everything else chosen anew; None where not asked or where no
+        Over all levels with everything else re-optimised; None where not asked or where no
         plan has it.
     """
 
@@ -69,6 +71,9 @@ class Contents:
     ----------
     steps
         Of the plan under ``plan``, and of the baselines under their solvers' names.
+    executed
+        The plan's and Data Parallelism's by the reading ``executed``; None where that is the
+        plan's own, or where no run is known.
     cells
         What each choice costs: levels x layers x choices.
     regretted
@@ -82,6 +87,7 @@ class Contents:
     plan: Plan
     array: Array
     steps: dict[str, StepResult]
+    executed: evaluation.Steps | None
     cells: tuple[tuple[tuple[Option, ...], ...], ...]
     regretted: bool
     note: str
@@ -130,7 +136,9 @@ def gather(
     steps = {"plan": evaluation.simulate(plan, array, trace=recorded, **run)}
     for name in BASELINES:
         progress(len(steps), of)
-        steps[name] = evaluation.simulate(_baseline(plan, array, name), array, **run)
+        steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)
+    executed = evaluation.steps_when_run(plan, array, **run)
+    turned = evaluation.warnings_of_run(plan.cost.reading, (steps["plan"], steps["data"]), executed)
     regrets: list[Regret] = []
     if not skipped:
         try:
@@ -147,12 +155,13 @@ def gather(
         plan=plan,
         array=array,
         steps=steps,
+        executed=executed,
         cells=_cells(plan, regrets),
         regretted=not skipped,
         note=skipped,
         proof=said,
         proved=proved,
-        warnings=(*advice.warnings(plan), *_memory(steps["plan"])),
+        warnings=(*advice.warnings(plan), *turned, *_memory(steps["plan"])),
         command=command,
     )
 
@@ -176,22 +185,9 @@ def _too_many(plan: Plan) -> str:
         return ""
     return (
         f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page does not"
-        " say what each other choice costs with all else chosen anew;"
+        " say what each other choice costs with all else re-optimised;"
         " solve --regret does, in its time."
     )
-
-
-def _baseline(plan: Plan, array: Array, solver: str) -> Plan:
-    """Return a plan that needs no search, free of the constraints that the plan kept to."""
-    own = plan.array is not None and plan.array.digest == array.digest()
-    asked = dict(plan.problem) | {
-        "cost": "bytes",
-        "level_weights": (),
-        "constraints": Constraints(optimizer=plan.constraints.optimizer),
-        "array": array,
-        "placement": plan.placement if own else None,
-    }
-    return solve(plan.network.description, solver=solver, search="levelwise", **asked)
 
 
 def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, ...], ...], ...]:
@@ -199,8 +195,9 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
     cost = COSTS[plan.cost.kind].asked(plan.problem, shapes)
     extra = {(each.level, each.layer, each.choice): each.extra for each in regrets}
     found = []
-    tables = level_tables(shapes, cost, plan.assignments())
-    for level, (table, row) in enumerate(tables, 1):
+    rows = plan.assignments()
+    for level, (table, row) in enumerate(level_tables(shapes, cost, rows), 1):
+        joined = _joined(shapes, cost, rows[: level - 1])
         beside = [[0] * table.choices for _ in range(table.layers)]
         for (source, target), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
             for choice in range(table.choices):
@@ -212,7 +209,9 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
                     Option(
                         choice=name,
                         taken=choice == row[place],
-                        layer=table.in_units(int(table.node[place, choice])),
+                        layer=table.in_units(
+                            int(table.node[place, choice]) + joined[place][choice]
+                        ),
                         neighbours=table.in_units(beside[place][choice]),
                         extra=0 if choice == row[place] else extra.get((level, layer, name)),
                     )
@@ -222,6 +221,21 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
             )
         )
     return tuple(found)
+
+
+def _joined(shapes: Shapes, cost: CostModel, above: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return what a choice adds to a layer's charges for several levels together."""
+
+    def charged(state: tuple[int, ...], layer: int) -> int:
+        return sum(int(charge[layer]) for charge in cost.of_state(shapes, state).values())
+
+    found = []
+    for layer in range(len(shapes.layers)):
+        state = tuple(row[layer] for row in above)
+        before = charged(state, layer)
+        choices = range(cost.choices)
+        found.append([charged((*state, choice), layer) - before for choice in choices])
+    return found
 
 
 def _proof(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:

@@ -10,11 +10,15 @@ from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents, Option, amount
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
+from hypar_opt.report.terminal import feasible
 
 if TYPE_CHECKING:
+    from hypar_opt.evaluation import Steps
     from hypar_opt.plan import Plan
+    from hypar_opt.simulator.result import StepResult
 
 _SCOPE = {"level": "each level optimal", "joint": "optimal over all levels"}
+_HOLDS = "weights, gradients, the optimizer's state, feature maps and errors"
 _CHARGED = {"bytes": "communication", "time": "time", "energy": "energy"}
 
 
@@ -44,6 +48,7 @@ def of(contents: Contents) -> dict[str, Any]:
             "capacity": readable_bytes(step.capacity),
             "share": min(step.memory / step.capacity, 1.0),
             "percent": _percent(step.memory / step.capacity),
+            "holds": "weights and feature maps" if plan.inference else _HOLDS,
             "vaults": f"{step.vault_words:,}" if step.vault_words else "",
         },
         "warnings": [_sentence(each, contents) for each in contents.warnings],
@@ -74,7 +79,7 @@ def _found(contents: Contents) -> str:
     """How the plan was found, in a line; the page's end says all of it."""
     plan = contents.plan
     solver, cost = plan.solver, plan.cost
-    status = solver.status if solver.status == "feasible" else _SCOPE[solver.scope]
+    status = _SCOPE[solver.scope] if solver.status == "optimal" else feasible(solver)
     bound = "no bound" if solver.bound is None else f"bound {amount(solver.bound, cost.unit)}"
     return (
         f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
@@ -84,26 +89,35 @@ def _found(contents: Contents) -> str:
 
 def _figures(contents: Contents) -> list[tuple[str, str, str]]:
     """The few numbers to see first: what, how much, and how that compares."""
-    step, data = contents.steps["plan"], contents.steps["data"]
-    moved = sum(each.bytes for each in step.levels)
-    data_moved = sum(each.bytes for each in data.levels)
+    own = contents.steps["plan"]
+    by_reading = _against((own, contents.steps["data"]))
+    shown = charts.seconds_of(own.seconds), readable_bytes(_moved(own))
+    values = (*shown, charts.joules_of(own.energy.total))
+    reading, against = contents.plan.cost.reading, by_reading
+    if contents.executed is not None:
+        executed = _against(contents.executed)
+        against = [
+            f"{one} by the reading {reading}; when run, {other}"
+            for one, other in zip(by_reading, executed, strict=True)
+        ]
+    elif reading != "executed":
+        unknown = "no run of output parallelism is known"
+        against = [f"{one} by the reading {reading}; {unknown}" for one in by_reading]
+    return list(zip(("step", "exchanged", "energy"), values, against, strict=True))
+
+
+def _against(steps: Steps) -> list[str]:
+    """Compare a plan's step with Data Parallelism's: time, bytes, energy."""
+    own, data = steps
     return [
-        (
-            "step",
-            charts.seconds_of(step.seconds),
-            _times(data.seconds, step.seconds, "faster", "slower"),
-        ),
-        (
-            "exchanged",
-            readable_bytes(moved),
-            _times(data_moved, moved, "fewer bytes", "more bytes"),
-        ),
-        (
-            "energy",
-            charts.joules_of(step.energy.total),
-            _times(data.energy.total, step.energy.total, "less energy", "more energy"),
-        ),
+        _times(data.seconds, own.seconds, "faster", "slower"),
+        _times(_moved(data), _moved(own), "fewer bytes", "more bytes"),
+        _times(data.energy.total, own.energy.total, "less energy", "more energy"),
     ]
+
+
+def _moved(step: StepResult) -> float:
+    return sum(each.bytes for each in step.levels)
 
 
 def _times(data: float, own: float, better: str, worse: str) -> str:

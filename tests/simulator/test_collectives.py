@@ -1,0 +1,214 @@
+"""Reductions against the textbook's alpha-beta model: simulated, added up and charged."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.evaluation import per_second
+from hypar_opt.hardware.array import Array
+from hypar_opt.pipeline import shapes_of
+from hypar_opt.simulator.step import program
+from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
+
+ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
+"""Seconds of a message, and of a byte."""
+
+FEATURES, UNITS, BATCH = 24, 40, 8
+
+
+def switch(accelerators: int, collective: str = "pairwise") -> Array:
+    """Accelerators around one switch, which never limits: whoever sends has all of its link."""
+    link = {"bandwidth": "64 B/s", "latency": "2 ms"}
+    return Array.model_validate(
+        {
+            "name": "switch",
+            "collective": collective,
+            "accelerator": {
+                "units": 1,
+                "operations": "1e30 op/s",
+                "utilisation": 1.0,
+                "dram_bandwidth": "1e30 B/s",
+                "dram_capacity": "1 GB",
+            },
+            "topology": {
+                "kind": "graph",
+                "graph": {
+                    "nodes": [
+                        *({"id": n, "accelerator": n} for n in range(accelerators)),
+                        {"id": "switch"},
+                    ],
+                    "edges": [
+                        {"source": n, "target": "switch", **link} for n in range(accelerators)
+                    ],
+                },
+            },
+            "energy": {"mac": "0 J", "dram": "0 J", "remote": "0 J"},
+        }
+    )
+
+
+def one_layer() -> ho.Network:
+    layer = {"name": "fc", "kind": "fc", "units": UNITS}
+    description = {"name": "one", "input": {"features": FEATURES}, "layer": [layer]}
+    return ho.Network.model_validate(description)
+
+
+def plan_of_one(array: Array, solver: str, reading: str, **asked: Any) -> ho.Plan:
+    return ho.solve(
+        one_layer(),
+        solver=solver,
+        array=array,
+        batch=BATCH,
+        cost="time",
+        reading=reading,
+        **asked,
+    )
+
+
+def all_alike(plan: ho.Plan) -> float:
+    """The seconds of a step, which simulation, closed form and cost agree on."""
+    step = ho.simulate(plan)
+    assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
+    assert step.seconds == pytest.approx(plan.cost.total / per_second(plan), rel=1e-9)
+    return step.seconds
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4])
+@pytest.mark.parametrize("reading", ["text", "figures", "executed"])
+def test_gradients_between_pairs_are_recursive_halving_and_doubling(
+    levels: int, reading: str
+) -> None:
+    """2 log2 p messages, but that the topmost level's two are one; 2 (p - 1) / p n bytes."""
+    p = 2**levels
+    seconds = all_alike(plan_of_one(switch(p), "data", reading))
+    weights = 4 * FEATURES * UNITS
+    expected = (2 * levels - 1) * ALPHA + Fraction(2 * (p - 1), p) * weights * BETA
+    assert seconds == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4])
+def test_partial_sums_of_the_text_are_all_reduced_and_those_of_a_run_scattered_and_gathered(
+    levels: int,
+) -> None:
+    p, outputs = 2**levels, 4 * BATCH * UNITS
+    moved = Fraction(p - 1, p) * outputs * BETA
+    text = all_alike(plan_of_one(switch(p), "model", "text"))
+    assert text == pytest.approx(float((2 * levels - 1) * ALPHA + 2 * moved), rel=1e-9)
+    run = all_alike(plan_of_one(switch(p), "model", "executed"))
+    assert run == pytest.approx(float(2 * (levels * ALPHA + moved)), rel=1e-9)
+    forward = all_alike(plan_of_one(switch(p), "model", "executed", inference=True))
+    assert forward == pytest.approx(float(levels * ALPHA + moved), rel=1e-9)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4])
+def test_around_a_ring_an_all_reduce_is_twice_a_reduce_scatter(levels: int) -> None:
+    """2 (p - 1) messages of n / p bytes; a reduce-scatter, and an all-gather, p - 1."""
+    p = 2**levels
+    weights, outputs = 4 * FEATURES * UNITS, 4 * BATCH * UNITS
+    gradients = all_alike(plan_of_one(switch(p, "ring"), "data", "executed"))
+    assert gradients == pytest.approx(float(2 * (p - 1) * (ALPHA + weights * BETA / p)), rel=1e-9)
+    run = ho.simulate(plan_of_one(switch(p, "ring"), "model", "executed"))
+    for phase in ("forward", "backward"):
+        seconds = float((p - 1) * (ALPHA + outputs * BETA / p))
+        assert run.phases[phase][1] == pytest.approx(seconds, rel=1e-9)
+
+
+def test_output_parallelisms_errors_are_all_reduced() -> None:
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": UNITS} for n in (1, 2)]
+    network = ho.Network.model_validate(
+        {"name": "two", "input": {"features": FEATURES}, "layer": layers}
+    )
+    plan = ho.solve(
+        network,
+        array=switch(8),
+        batch=BATCH,
+        cost="time",
+        reading="text",
+        choices=tuple(ho.Parallelism),
+        constraints={"fix": ("fc1=model", "fc2=output")},
+    )
+    all_alike(plan)
+    errors = [
+        task
+        for task in tasks_of(plan)
+        if isinstance(task, Exchange) and task.phase == "backward" and task.layer == "fc2"
+    ]
+    assert [task.levels for task in errors] == [(2,), (1,), (0,), (1,), (2,)]
+    assert {task.kind for task in errors} == {Kind.PARTIAL_SUMS}
+    assert sum(task.bytes for task in errors) == 2 * 4 * BATCH * UNITS * 7
+
+
+def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
+    assert plan.array is not None
+    shapes = shapes_of(plan.network.description, plan.batch)
+    return program(plan, shapes, plan.array.description)
+
+
+def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_down() -> None:
+    """And the error is whole before the gradient needs it: docs/simulator.md."""
+    plan = ho.solve(
+        "lenet-c", array="hmc-htree-8", reading="executed", constraints={"fix": ("fc1=model",)}
+    )
+    own = [task for task in tasks_of(plan) if task.layer == "fc1"]
+    told = [
+        f"{task.phase}: compute" if isinstance(task, Compute) else f"{task.kind} {task.levels[0]}"
+        for task in own
+        if isinstance(task, Compute) or task.kind is not Kind.BOUNDARY
+    ]
+    assert told == [
+        "forward: compute",
+        *("partial sums 2", "partial sums 1", "partial sums 0"),
+        *("errors 0", "errors 1", "errors 2"),
+        "gradient: compute",
+        "backward: compute",
+    ]
+
+
+@given(st.integers(1, 4), st.data())
+def test_the_bytes_of_every_message_are_what_a_shard_has_then(
+    levels: int, data: st.DataObject
+) -> None:
+    """Halving leaves half of the shard at each level, doubling brings it back.
+
+    One layer, at each level in data or model parallelism: an exchange at a level moves
+    2^H x the local size at that moment x 1/2, 1/2 and 1 for a reduce-scatter, an exchange of
+    both halves at the topmost level and an all-gather.
+    """
+    row = [data.draw(st.sampled_from(["data", "model"])) for _ in range(levels)]
+    pins = tuple(f"fc@{level}={choice}" for level, choice in enumerate(row, 1))
+    plan = ho.solve(
+        one_layer(),
+        array=switch(2**levels),
+        batch=BATCH,
+        reading="executed",
+        constraints={"fix": pins},
+    )
+    for kind, choice, whole in (
+        (Kind.GRADIENTS, "data", 4 * FEATURES * UNITS),
+        (Kind.PARTIAL_SUMS, "model", 4 * BATCH * UNITS),
+        (Kind.ERRORS, "model", 4 * BATCH * UNITS),
+    ):
+        local = Fraction(whole, 2 ** (levels - row.count(choice)))
+        if kind is Kind.ERRORS:
+            local /= 2 ** row.count(choice)
+        crossed = [t for t in tasks_of(plan) if isinstance(t, Exchange) and t.kind is kind]
+        mine = [level for level, taken in enumerate(row) if taken == choice]
+        halving = len(mine) if kind is not Kind.ERRORS else 0
+        for place, task in enumerate(crossed):
+            merged = kind is Kind.GRADIENTS and place == halving - 1
+            if place < halving:
+                local /= 1 if merged else 2
+                assert task.bytes == 2**levels * local
+                assert task.levels == (mine[halving - 1 - place],)
+                continue
+            assert task.bytes == 2**levels * local
+            local *= 2
+        assert len(crossed) == (2 * len(mine) - 1 if kind is Kind.GRADIENTS else len(mine)) or (
+            not mine and not crossed
+        )

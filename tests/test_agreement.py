@@ -1,0 +1,124 @@
+"""2,000 random problems: exact solvers find one plan, and certificates prove just the optima."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.certificate import certify, check_certificate
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.product import canonical_states, expanded
+from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.limits import Limits
+from hypar_opt.pipeline import named, plan_of, shapes_of
+from hypar_opt.solvers import SOLVERS
+from tests.costs.plans import Asked, Rows
+from tests.problems import keeps, random_problem
+
+BATCHES, EACH = 20, 100
+EXACT = tuple(name for name in SOLVERS if SOLVERS[name].searches)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_exact_solvers_find_one_plan_and_certificates_prove_just_the_optima(batch: int) -> None:
+    rng = Random(batch)
+    for number in range(EACH):
+        network, asked = random_problem(rng, most_plans=2**12)
+        which = f"problem {number} of batch {batch}: {network.description()}, {asked}"
+        # The integer program is a process a table; level by level it has a part of the problems.
+        some = EXACT if number % 10 == 0 else tuple(name for name in EXACT if name != "ilp")
+        greedy = agreed(network, asked, "levelwise", some, which)
+        plan = agreed(network, asked, "joint", EXACT, which)
+        assert plan.cost.total <= greedy.cost.total, which
+        check_proofs(plan, which)
+        check_proofs(greedy, which)
+        worse = another(plan, rng)
+        if worse is not None and worse.cost.total > plan.cost.total:
+            assert not proved(worse), which
+
+
+def agreed(
+    network: ho.Network, asked: Asked, search: str, solvers: tuple[str, ...], which: str
+) -> ho.Plan:
+    """Return the plan of all solvers; each says that it is optimal, and the same one."""
+    plans = [ho.solve(network, solver=name, search=search, **asked) for name in solvers]
+    assert all(plan.solver.bound is not None for plan in plans), which
+    found = {(plan.cost.total, plan.parallelism, plan.solver.status) for plan in plans}
+    assert len(found) == 1, f"{which}, {search}: {found}"
+    assert plans[0].solver.status == "optimal", which
+    return plans[0]
+
+
+def check_proofs(plan: ho.Plan, which: str) -> None:
+    """Certificates are accepted where the best bound of potentials is what the plan costs."""
+    if plan.constraints.memory is None:
+        assert proved(plan), which
+    elif plan.solver.scope == "joint":
+        assert proved(plan) == (best_bound(plan) == Fraction(plan.cost.total)), which
+
+
+def proved(plan: ho.Plan) -> bool:
+    try:
+        certificate = certify(plan)
+    except ho.HyparError as error:
+        assert "no certificate" in str(error), error  # noqa: PT017
+        return False
+    check_certificate(plan, certificate)
+    return True
+
+
+def another(plan: ho.Plan, rng: Random) -> ho.Plan | None:
+    """Return a random plan of the same problem that keeps to its constraints, if one is met."""
+    shapes = shapes_of(plan.network.description, plan.batch)
+    for _ in range(20):
+        rows: Rows = tuple(
+            tuple(rng.randrange(len(plan.choices)) for _ in plan.layers) for _ in range(plan.levels)
+        )
+        if keeps(shapes, plan.problem, rows):
+            least = plan.cost.total
+            return plan_of(plan, named(rows, plan.problem), bound=least, considered=1)
+    return None
+
+
+def best_bound(plan: ho.Plan) -> Fraction:
+    """Return the most that a price of memory proves: every assignment's cost and load are known.
+
+    The cheapest assignment of cost plus price times what it takes beyond the capacity, for the
+    price at which that is the most: two assignments tie there, or the price is nothing.
+    """
+    shapes = shapes_of(plan.network.description, plan.batch)
+    cost = COSTS["bytes"].asked(plan.problem, shapes)
+    states = canonical_states(plan.levels, cost.choices)
+    plain = expanded(cost, shapes, plan.levels)
+    table = Limits(plan, shapes).states(plain, states)
+    costs, over = every_assignment(table)
+    # Of all assignments only those count that none beats in both: cheaper ones take more.
+    order = np.lexsort((over, costs))
+    kept: list[tuple[int, int]] = []
+    for place in order.tolist():
+        if not kept or over[place] < kept[-1][1]:
+            kept.append((int(costs[place]), int(over[place])))
+    prices = [Fraction(0)] + [
+        Fraction(b[0] - a[0], a[1] - b[1]) for n, a in enumerate(kept) for b in kept[n + 1 :]
+    ]
+    bounds = [min(Fraction(c) + price * o for c, o in kept) for price in prices]
+    best: Fraction = max(bounds) / cost.per_unit
+    return best
+
+
+def every_assignment(table: CostTable) -> tuple[Integers, Integers]:
+    """Return each allowed assignment's cost, and what it takes beyond the capacity."""
+    assert table.allowed is not None
+    assert table.load is not None
+    assert table.capacity is not None
+    columns = [np.flatnonzero(row) for row in table.allowed]
+    chosen = np.stack(np.meshgrid(*columns, indexing="ij")).reshape(table.layers, -1)
+    layers = np.arange(table.layers)[:, None]
+    costs = table.node[layers, chosen].sum(axis=0)
+    for (source, target), edge in zip(table.ends, table.edge, strict=True):
+        costs = costs + edge[chosen[source], chosen[target]]
+    return costs, table.load[layers, chosen].sum(axis=0) - table.capacity
