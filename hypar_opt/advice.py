@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypar_opt.costs.readings import READINGS
+from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import HyparError
 from hypar_opt.parallelism import OUTPUT
 from hypar_opt.pipeline import repriced, solve
@@ -103,7 +104,12 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
 
 
 def joint_optimum(plan: Plan) -> Plan | None:
-    """Return the cheapest plan over all levels together; None where that is too much to look up."""
+    """Return the cheapest plan over all levels together; None where that is too much to look up.
+
+    Nothing is looked up once a time limit has come.
+    """
+    if plan.solver.stopped_by == TIME_LIMIT:
+        return None
     alike = (
         plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
     )
@@ -129,7 +135,8 @@ def warnings(plan: Plan) -> list[str]:
             more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
         found.append(more)
     if plan.solver.stopped_by is not None:
-        found.append(f"the search was stopped by its {plan.solver.stopped_by}")
+        whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
+        found.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
     return [*found, *too_fine(plan)]
 
 

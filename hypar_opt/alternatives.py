@@ -22,9 +22,8 @@ from hypar_opt.level_order import neighbours_alike
 from hypar_opt.limits import Limits, Pin, levels_interchangeable
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import Progress
-from hypar_opt.pipeline import named, shapes_of, solve
+from hypar_opt.pipeline import named, options_of, shapes_of, solve
 from hypar_opt.plan import Plan, Problem, json_number
-from hypar_opt.solvers.base import SolverOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,11 +46,24 @@ class Regret:
     extra: int | float | None
 
 
-def regrets(plan: Plan, progress: Progress = lambda done, of: None) -> list[Regret]:
+def regrets(
+    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
+) -> list[Regret]:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
     Each is found by solving again with that choice pinned, by the plan's solver and search.
+
+    Parameters
+    ----------
+    parameters
+        As in `hypar_opt.pipeline.options_of`.
+
+    Raises
+    ------
+    NoAnswerError
+        If a limit leaves one of them without an optimum.
     """
+    options = options_of(plan, parameters=parameters)
     others = [
         (level, layer, choice)
         for level, row in enumerate(plan.parallelism, 1)
@@ -70,11 +82,12 @@ def regrets(plan: Plan, progress: Progress = lambda done, of: None) -> list[Regr
                 plan.network.description,
                 solver=plan.solver.name,
                 search=plan.solver.search,
-                options=SolverOptions(
-                    **plan.solver.options.model_dump(exclude={"warm_start", "simulate"})
-                ),
+                options=options,
                 **dict(plan.problem) | {"constraints": constraints},
             )
+            stopped_by = other.solver.stopped_by
+            if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
+                raise NoAnswerError(f"--regret: the {stopped_by} came before what {pin} costs")
         except (RefusedError, NoAnswerError):
             raise
         except HyparError:  # no plan keeps to the pin and to what was asked

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.network import Network
 from hypar_opt.partition import SEARCHES
 from hypar_opt.pipeline import solve
@@ -15,13 +15,17 @@ from hypar_opt.plan import Plan
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 
+MOST_NETWORKS = 100_000
+"""Random networks that one run takes: a few hours' work, and a table that memory holds."""
+
 
 @dataclass(frozen=True)
 class Row:
     """One solver on one network by one search.
 
     ``verdict``: ``agrees``; ``disagrees``, where it contradicts another solver's answer;
-    ``feasible``, a plan that contradicts none; ``refused``; or ``no answer``.
+    ``feasible``, a plan that contradicts none; ``refused``; or ``no answer``, where a limit
+    came before the solver's own plan.
     """
 
     network: str
@@ -42,7 +46,9 @@ def compare(
     Raises
     ------
     HyparError
-        If a name is unknown, or no plan at all keeps to what was asked.
+        If a name is unknown, or an option is wrong.
+    InfeasibleError
+        If no plan at all keeps to what was asked.
     """
     for solver in solvers:
         SOLVERS[solver]  # an unknown name is no refusal
@@ -55,13 +61,20 @@ def compare(
             if time_limit is not None and "time_limit" in SOLVERS[solver].heeds:
                 options = SolverOptions(time_limit=time_limit)
             try:
-                plans[solver] = solve(
-                    network, solver=solver, search=search, options=options, **asked
-                )
+                plan = solve(network, solver=solver, search=search, options=options, **asked)
             except RefusedError as error:
                 silent[solver] = f"refused: {error}"
             except NoAnswerError:
                 silent[solver] = "no answer"
+            except InfeasibleError as error:
+                if SOLVERS[solver].searches:
+                    raise
+                silent[solver] = f"refused: {error}"  # its one plan is none
+            else:
+                if plan.solver.found_by is None:
+                    plans[solver] = plan
+                else:  # somebody else's plan says nothing of this solver
+                    silent[solver] = "no answer"
         for solver in solvers:
             if solver in plans:
                 rows.append(_row(solver, search, plans))
@@ -107,8 +120,8 @@ def _contradict(plan: Plan, other: Plan) -> bool:
 
 def random_networks(count: int, seed: int) -> Iterator[Network]:
     """Yield random chains of random sizes: the same for the same seed."""
-    if count < 1:
-        raise HyparError(f"--random should be 1 or more, got {count}")
+    if not 1 <= count <= MOST_NETWORKS:
+        raise HyparError(f"--random should be from 1 to {MOST_NETWORKS:,}, got {count}")
     dice = random.Random(seed)
     for number in range(count):
         sides = [dice.randint(1, 64)]

@@ -6,8 +6,9 @@ from __future__ import annotations
 class HyparError(Exception):
     """Something the caller asked for cannot be done; the message says what would be right.
 
-    ``exit_status`` is what the command line ends with: 2 where the input or the
-    call is wrong, 1 where a check that a command exists to make failed.
+    ``exit_status`` is what the command line ends with: 1 where a check that a command exists
+    to make failed, 2 where the input or the call is wrong, 3 where limits leave no answer, 4
+    where it is proven that there is none.
     """
 
     exit_status = 2
@@ -57,9 +58,25 @@ class WrongClaimError(HyparError):
 
 
 class NoAnswerError(HyparError):
-    """No answer within the limits that were given."""
+    """No answer within the limits that were given.
+
+    Parameters
+    ----------
+    stopped_by
+        The limit that came first: ``time limit``, ``solver option``, ...
+    """
 
     exit_status = 3
+
+    def __init__(self, message: str, stopped_by: str = "limits") -> None:
+        super().__init__(message)
+        self.stopped_by = stopped_by
+
+
+class InfeasibleError(HyparError):
+    """It is proven that no plan keeps to the constraints."""
+
+    exit_status = 4
 
 
 class CheckFailedError(HyparError):

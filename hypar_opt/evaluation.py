@@ -173,11 +173,13 @@ def fastest(found: list[Contender]) -> Contender:
     return min(found, key=lambda each: each.seconds)
 
 
-def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
+def solve_again(
+    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
+) -> Plan:
     """Solve a plan's own problem again, as it was solved, and simulate again if it was."""
     considered = plan.solver.options.simulate
     if considered is None:
-        return pipeline.solve_again(plan, progress)
+        return pipeline.solve_again(plan, progress, parameters=parameters)
     return fastest(contenders(plan, considered, progress=progress)).plan
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
 from hypar_opt.limits import levels_interchangeable
 
@@ -29,12 +30,13 @@ MOST_ORDERS = 50_000
 """Orders that are compared; of more, those are that swapping two levels at a time leads to."""
 
 
-def fastest_order(problem: Problem, shapes: Shapes, rows: Rows) -> Rows:
+def fastest_order(problem: Problem, shapes: Shapes, rows: Rows, deadline: Deadline = NEVER) -> Rows:
     """Return a plan's rows, levels x layers, in the order that takes the least time.
 
     Where permuting the levels changes no bytes and an array's levels differ, its time in
     closed form decides, by the problem's own reading. The rows stay as they are where no
-    order takes less, or where the cost of time does not charge the problem.
+    order takes less, where the cost of time does not charge the problem, or once the deadline
+    comes.
     """
     if problem.array is None or problem.placement is None or not levels_interchangeable(problem):
         return rows
@@ -45,13 +47,13 @@ def fastest_order(problem: Problem, shapes: Shapes, rows: Rows) -> Rows:
     own = tuple(map(kinds.index, rows))
     try:
         cost = COSTS["time"].asked(problem.model_copy(update={"cost": "time"}), shapes)
-        times = _times_of(cost, shapes, np.array(kinds, np.intp), problem.levels)
-    except HyparError:  # too many states, or none of the cost's problems
+        times = _times_of(cost, shapes, np.array(kinds, np.intp), problem.levels, deadline)
+        orders = list(islice(_orders(Counter(own), alike), MOST_ORDERS + 1))
+        best = _first_fastest([own, *orders], times)
+        if len(orders) > MOST_ORDERS:
+            best = _swapped(own, times)
+    except HyparError:  # too many states, none of the cost's problems, or no time
         return rows
-    orders = list(islice(_orders(Counter(own), alike), MOST_ORDERS + 1))
-    best = _first_fastest([own, *orders], times)
-    if len(orders) > MOST_ORDERS:
-        best = _swapped(own, times)
     return [kinds[kind] for kind in best]
 
 
@@ -95,14 +97,14 @@ def _orders(left: Counter[int], alike: Sequence[bool], before: Order = ()) -> It
 
 
 def _times_of(
-    cost: CostModel, shapes: Shapes, kinds: NDArray[np.intp], levels: int
+    cost: CostModel, shapes: Shapes, kinds: NDArray[np.intp], levels: int, deadline: Deadline
 ) -> Callable[[NDArray[np.intp]], Integers]:
     """Return what prices many orders, ``(orders, levels)``, of rows ``(kinds, layers)`` at once."""
     weights = 2 ** np.arange(levels - 1, -1, -1)
-    table = factored(cost, shapes, levels)
+    table = factored(cost, shapes, levels, deadline)
     if table is None:
-        plain = expanded(cost, shapes, levels)
-        places = np.argsort(in_mixed_radix(canonical_states(levels, 2), 2))
+        plain = expanded(cost, shapes, levels, deadline)
+        places = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), 2))
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.
@@ -116,8 +118,10 @@ def _times_of(
                 total = total + edge[states[source], states[target]]
             return total
         for layer, state in enumerate(states):
+            deadline.check()
             total = total + table.node[layer, state]
         for place, (source, target) in enumerate(table.ends.tolist()):
+            deadline.check()
             for level, pairs in enumerate(table.pairs):
                 above = states[target] >> levels - level if pairs.shape[1] > 1 else 0
                 ends = (states[layer] >> levels - 1 - level & 1 for layer in (source, target))

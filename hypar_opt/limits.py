@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, whole_number_type
-from hypar_opt.errors import HyparError
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 
 if TYPE_CHECKING:
@@ -90,8 +92,10 @@ class Limits:
     Raises
     ------
     HyparError
-        If no plan at all keeps to them: naming the pins that conflict, the layer and level
-        that no choice fits, or the smallest memory that would do.
+        If pins conflict, or name what is not there.
+    InfeasibleError
+        If no plan at all keeps to them: naming the layer and level that no choice fits, or the
+        smallest memory that would do.
     """
 
     def __init__(
@@ -132,15 +136,21 @@ class Limits:
         allowed = least < self._impossible
         return self._limited(table, allowed.astype(bool), least)
 
-    def states(self, table: CostTable, states: Sequence[tuple[int, ...]]) -> CostTable:
+    def states(
+        self, table: CostTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> CostTable:
         """Limit a table of all levels at once, whose columns are ``states``."""
         if not self._constraints.any:
             return table
-        allowed, loads = self._of_states(states)
+        allowed, loads = self._of_states(states, deadline)
         return self._limited(table, allowed, loads)
 
     def factored(
-        self, table: FactoredTable, states: Sequence[tuple[int, ...]], columns: NDArray[np.intp]
+        self,
+        table: FactoredTable,
+        states: Sequence[tuple[int, ...]],
+        columns: NDArray[np.intp],
+        deadline: Deadline = NEVER,
     ) -> tuple[FactoredTable, int]:
         """Price out what is not allowed, and return that price; see `CostTable.priced_out`."""
         price = 1 + int(table.node.max(axis=1).sum())
@@ -148,22 +158,27 @@ class Limits:
         if not self._constraints.any:
             return table, price
         allowed = np.ones(table.node.shape, bool)
-        allowed[:, columns] = self._of_states(states)[0]
+        allowed[:, columns] = self._of_states(states, deadline)[0]
         number = np.result_type(table.node, whole_number_type(price * (len(table.node) + 1)))
         node = table.node.astype(number) + price * (~allowed).astype(number)
         return replace(table, node=node), price
 
-    def _of_states(self, states: Sequence[tuple[int, ...]]) -> tuple[NDArray[np.bool_], Integers]:
-        """Return whether each layer may take each state, and what it then loads."""
+    def _of_states(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline
+    ) -> tuple[NDArray[np.bool_], Integers]:
+        """Return whether each layer may take each state, and what it then loads, if that counts."""
         shape = len(self._shapes.layers), len(states)
-        loads: Integers = np.zeros(shape, object)
+        loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
+        may, load = cache(self._may), cache(self.load)  # many states, few counts
         for column, state in enumerate(states):
+            deadline.check()
             counts: Counts = (0,) * len(self._choices)
             for level, choice in enumerate(state):
-                allowed[:, column] &= self._may(level, counts, choice)
+                allowed[:, column] &= may(level, counts, choice)
                 counts = _one_more(counts, choice)
-            loads[:, column] = self.load(counts)
+            if self.couple_layers:
+                loads[:, column] = load(counts)
         return allowed, loads
 
     def check(self, rows: Sequence[Sequence[int]]) -> None:
@@ -188,6 +203,14 @@ class Limits:
         if memory is not None and load > memory << self._levels:
             needed = -(-load >> self._levels)
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
+
+    def allow(self, rows: Sequence[Sequence[int]]) -> bool:
+        """Return whether a plan, levels x layers, keeps to what was asked."""
+        try:
+            self.check(rows)
+        except HyparError:
+            return False
+        return True
 
     def load(self, counts: Counts) -> Integers:
         """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
@@ -277,7 +300,7 @@ class Limits:
                     [*(["--even"] if self._constraints.even else [])]
                     + (["--fix"] if self._constraints.fix else [])
                 )
-                raise HyparError(
+                raise InfeasibleError(
                     f"{asked}: no choice fits layer {layer.name!r} at H{level}; its batch is"
                     f" {self._shapes.batch}, its channels {layer.input_channels} in and"
                     f" {layer.output_channels} out"
@@ -285,7 +308,7 @@ class Limits:
         memory = self._constraints.memory
         if memory is not None and sum(least.tolist()) > memory << self._levels:
             needed = -(-sum(least.tolist()) >> self._levels)
-            raise HyparError(
+            raise InfeasibleError(
                 f"--memory: no plan fits {memory:,} bytes an accelerator; the smallest memory"
                 f" that would do is {needed:,} bytes"
             )

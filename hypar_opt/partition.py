@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -20,9 +19,17 @@ from hypar_opt.costs.product import (
     in_mixed_radix,
 )
 from hypar_opt.costs.table import CostTable, Integers, side_by_side, whole_number_type
-from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, WrongClaimError
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import (
+    InfeasibleError,
+    NoAnswerError,
+    RefusedError,
+    WrongClaimError,
+)
 from hypar_opt.limits import Limits
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, flags
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, flags, too_large
+from hypar_opt.solvers.fixed import BASELINES
+from hypar_opt.solvers.zero_one import hopeless
 from hypar_opt.verify import price_levels, price_table
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ class Search:
         A plan to start from, levels x layers, for solvers that take one.
     progress
         Called with the number of tables solved, and of tables.
+    deadline
+        When to end; the time limit among the options counts from the call, and this from none.
     """
 
     shapes: Shapes
@@ -53,6 +62,7 @@ class Search:
     options: SolverOptions = field(default_factory=SolverOptions)
     start: Assignments | None = None
     progress: Progress = lambda done, of: None
+    deadline: Deadline = NEVER
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,9 @@ class Partition:
         ``joint`` no plan costs less.
     stopped_by
         What ended a table's search before a proof.
+    found_by
+        Whose plan it is, if a limit came and the search's own was no better: a baseline's, as
+        ``Data Parallelism``; level by level perhaps only ``Data Parallelism from H3``.
     statistics
         Of each model built, in order.
     versions
@@ -83,6 +96,7 @@ class Partition:
     scope: str
     bound: Fraction | None
     stopped_by: str | None = None
+    found_by: str | None = None
     statistics: tuple[Mapping[str, float], ...] = ()
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -106,20 +120,23 @@ def levelwise(search: Search) -> Partition:
     """
     if search.limits.couple_layers and search.cost.exchanged() is not None:
         raise RefusedError("--memory depends on the final shards: it needs --search joint")
-    clock = _Tables(search, search.levels)
+    tables = _Tables(search, search.levels)
     splits = Splits.none(len(search.shapes.layers), search.cost.choices)
-    results: list[SolveResult] = []
-    for level in range(search.levels):
-        table = level_table(search.cost, search.shapes, splits)
-        table = search.limits.level(table, splits)
-        start = search.start[level] if search.start else None
-        result = clock.solve(table, start, f"-H{level + 1}")
-        results.append(result)
-        splits = splits.after(_assigned(result))
+    rows: list[tuple[int, ...]] = []
+    try:
+        for level in range(search.levels):
+            search.deadline.check()
+            table = level_table(search.cost, search.shapes, splits)
+            table = search.limits.level(table, splits)
+            start = search.start[level] if search.start else None
+            rows.append(_assigned(tables.solve(table, start, f"-H{level + 1}")))
+            splits = splits.after(rows[-1])
+    except NoAnswerError as error:
+        return _partition(search, "level", rows, tables, error.stopped_by)
     charged = search.cost.beyond_levels(search.shapes, splits)
     if charged is not None and search.solver.searches:
         raise RefusedError(f"{charged}: it needs --search joint")
-    return _partition(search, "level", [_assigned(r) for r in results], results)
+    return _partition(search, "level", rows, tables)
 
 
 def joint(search: Search) -> Partition:
@@ -140,10 +157,17 @@ def joint(search: Search) -> Partition:
     """
     if search.levels == 0 or not search.solver.searches:
         return replace(levelwise(search), scope="joint")
+    tables = _Tables(search, 1)
     thresholds = search.cost.thresholds(search.shapes)
-    if thresholds is not None and not search.limits.any:
-        return _thresholds(search, thresholds)
-    return _product_states(search)
+    try:
+        search.deadline.check()
+        if thresholds is not None and not search.limits.any:
+            rows = _thresholds(search, thresholds, tables)
+        else:
+            rows = _product_states(search, tables)
+    except NoAnswerError as error:
+        return _partition(search, "joint", [], tables, error.stopped_by)
+    return _partition(search, "joint", rows, tables)
 
 
 def threshold_tables(thresholds: Thresholds, levels: int, cost: CostModel) -> list[CostTable]:
@@ -167,9 +191,8 @@ def threshold_tables(thresholds: Thresholds, levels: int, cost: CostModel) -> li
     return tables
 
 
-def _thresholds(search: Search, thresholds: Thresholds) -> Partition:
+def _thresholds(search: Search, thresholds: Thresholds, tables: _Tables) -> list[tuple[int, ...]]:
     levels = search.levels
-    tables = _Tables(search, 1)
     if hasattr(search.solver, "solve_thresholds"):
         result = tables.checked(
             search.solver.solve_thresholds(thresholds, levels, tables.options())
@@ -185,42 +208,58 @@ def _thresholds(search: Search, thresholds: Thresholds) -> Partition:
     # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
     # in which it does not, the number of levels is still a plan, and priced as such.
     answers = np.reshape(_assigned(result), (levels, -1))
-    rows = [tuple(int(level < count) for count in answers.sum(axis=0)) for level in range(levels)]
-    return _partition(search, "joint", rows, [result])
+    return [tuple(int(level < count) for count in answers.sum(axis=0)) for level in range(levels)]
 
 
-def _product_states(search: Search) -> Partition:
-    choices, levels = search.cost.choices, search.levels
-    check_states(len(search.shapes.layers), choices, levels)
-    states = canonical_states(levels, choices)
-    clock = _Tables(search, 1)
+def _product_states(search: Search, tables: _Tables) -> list[tuple[int, ...]]:
+    choices, levels, deadline = search.cost.choices, search.levels, search.deadline
+    layers, edges = len(search.shapes.layers), len(search.shapes.ends)
+    check_states(layers, choices, levels)
+    most = getattr(search.solver, "most_columns", None)  # a third party's may not say
+    refusal = too_large(most, layers, edges, choices**levels)
+    if refusal:
+        raise RefusedError(refusal)
+    states = canonical_states(levels, choices, deadline)
     result = None
     if hasattr(search.solver, "solve_factored") and not search.limits.couple_layers:
-        table = factored(search.cost, search.shapes, levels)
+        table = factored(search.cost, search.shapes, levels, deadline)
         if table is not None:
+            tables.least = least_cost(table.node, *table.pairs)
             columns = in_mixed_radix(states, choices)
-            table, price = search.limits.factored(table, states, columns)
-            answer = search.solver.solve_factored(table, columns, price, clock.options())
-            result = clock.checked(answer)
+            table, price = search.limits.factored(table, states, columns, deadline)
+            answer = search.solver.solve_factored(table, columns, price, tables.options())
+            result = tables.checked(answer)
     if result is None:
-        plain = expanded(search.cost, search.shapes, levels)
+        plain = expanded(search.cost, search.shapes, levels, deadline)
         start = None
         if search.start:
             start = tuple(map(states.index, zip(*search.start, strict=True)))
-        result = clock.solve(search.limits.states(plain, states), start)
-    rows = list(zip(*(states[column] for column in _assigned(result)), strict=True))
-    return _partition(search, "joint", rows, [result])
+        result = tables.solve(search.limits.states(plain, states, deadline), start)
+    return list(zip(*(states[column] for column in _assigned(result)), strict=True))
+
+
+def least_cost(node: Integers, *pairs: Integers) -> int:
+    """Return what no assignment costs less than: each layer and each pair at its cheapest."""
+    parts = [part.reshape(len(part), -1) for part in (node, *pairs) if part.size]
+    return max(0, sum(int(part.min(axis=1).sum()) for part in parts))
 
 
 class _Tables:
-    """Solves a search's tables one after the other, within one time limit."""
+    """Solves a search's tables one after the other.
+
+    Attributes
+    ----------
+    results
+        The answers, in order.
+    least
+        A bound of the table at work, without its solver; None where none is known.
+    """
 
     def __init__(self, search: Search, count: int) -> None:
         self._search = search
         self._count = count
-        self._done = 0
-        limit = search.options.time_limit
-        self._end = None if limit is None else time.monotonic() + limit
+        self.results: list[SolveResult] = []
+        self.least: int | None = None
         refused = search.options.given() - search.solver.heeds
         if search.start is not None and "warm_start" not in search.solver.heeds:
             refused.add("warm_start")
@@ -230,8 +269,7 @@ class _Tables:
 
     def options(self, start: tuple[int, ...] | None = None, suffix: str = "") -> SolverOptions:
         options = self._search.options
-        if self._end is not None:
-            options = replace(options, time_limit=max(self._end - time.monotonic(), 0.0))
+        options = replace(options, time_limit=self._search.deadline.left())
         if options.export is not None and self._count > 1:
             export = options.export.with_stem(options.export.stem + suffix)
             options = replace(options, export=export)
@@ -240,21 +278,31 @@ class _Tables:
     def solve(
         self, table: CostTable, start: tuple[int, ...] | None = None, suffix: str = ""
     ) -> SolveResult:
-        refusal = self._search.solver.accepts(table)
+        solver, deadline = self._search.solver, self._search.deadline
+        refusal = solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
-        result = self._search.solver.solve(table, self.options(start, suffix))
+        self.least = least_cost(table.node, table.edge)
+        deadline.check()
+        result = solver.solve(table, self.options(start, suffix))
         if result.assignment is not None:
             check_claim(table, result)
+        elif result.status is Status.INFEASIBLE and solver.searches and not hopeless(table):
+            raise WrongClaimError("claims that there is no assignment, and there is one")
+        if result.bound is None and result.stopped_by is not None:
+            result = replace(result, bound=self.least)
         return self.checked(result)
 
     def checked(self, result: SolveResult) -> SolveResult:
         if result.status is Status.INFEASIBLE:
-            raise HyparError("no assignment keeps to what is allowed")
+            which = "no assignment keeps" if self._search.solver.searches else "it does not keep"
+            raise InfeasibleError(f"{which} to the constraints")
         if result.assignment is None:
-            raise NoAnswerError(f"no answer within the {result.stopped_by or 'limits'}")
-        self._done += 1
-        self._search.progress(self._done, self._count)
+            stopped_by = result.stopped_by or "limits"
+            raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
+        self.results.append(result)
+        self.least = None
+        self._search.progress(len(self.results), self._count)
         return result
 
 
@@ -296,25 +344,87 @@ def _assigned(result: SolveResult) -> tuple[int, ...]:
 
 
 def _partition(
-    search: Search, scope: str, rows: Sequence[tuple[int, ...]], results: Sequence[SolveResult]
+    search: Search,
+    scope: str,
+    rows: Sequence[tuple[int, ...]],
+    tables: _Tables,
+    stopped_by: str | None = None,
 ) -> Partition:
-    bounds = [result.bound for result in results]
-    bound = None
-    if None not in bounds:
-        bound = Fraction(sum(b for b in bounds if b is not None), search.cost.per_unit)
-    total = sum(price_levels(search.shapes, search.cost, rows), Fraction())
+    """Say what the levels that were solved come to; those that a limit left are a baseline's."""
+    results = tables.results
+    stopped_by = stopped_by or next((r.stopped_by for r in results if r.stopped_by), None)
+    solved = all(result.status is Status.OPTIMAL for result in results)
+    found_by, plan = None, tuple(rows)
+    if len(rows) < search.levels or not (solved or stopped_by in (None, "gap")):
+        found_by, plan = _best_known(search, rows, stopped_by or "limits")
+    bound = _bound(search, scope, tables, plan, found_by)
+    total = _total(search, plan)
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
-    optimal = all(result.status is Status.OPTIMAL for result in results) and bound == total
+    optimal = solved and found_by is None and bound == total
     return Partition(
-        assignments=tuple(rows),
+        assignments=plan,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         scope=scope,
         bound=bound,
-        stopped_by=next((r.stopped_by for r in results if r.stopped_by), None),
+        stopped_by=stopped_by,
+        found_by=found_by,
         statistics=tuple(result.statistics for result in results if result.statistics),
         versions=MappingProxyType({k: v for r in results for k, v in r.versions.items()}),
     )
+
+
+def _best_known(
+    search: Search, rows: Sequence[tuple[int, ...]], stopped_by: str
+) -> tuple[str | None, Assignments]:
+    """Return the cheapest plan at hand once a limit has come, and whose it is.
+
+    Of equals the search's own; else the one to start from; else the levels that were solved with
+    a baseline below; else a baseline.
+
+    Raises
+    ------
+    NoAnswerError
+        If none of them keeps to the constraints.
+    """
+    solved, levels = len(rows), search.levels
+    known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
+    if search.start:
+        known["the plan to start from"] = search.start
+    kinds = [layer.kind for layer in search.shapes.layers]
+    for first in sorted({solved % levels, 0}, reverse=True):
+        for name, baseline in BASELINES.items():
+            row = baseline.assignment(kinds)
+            if row is not None:
+                whose = f"{name} from H{first + 1}" if first else name
+                known[whose] = (*rows[:first], *[row] * (levels - first))
+    keeping = {whose: plan for whose, plan in known.items() if search.limits.allow(plan)}
+    if not keeping:
+        raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
+    return min(keeping.items(), key=lambda item: _total(search, item[1]))
+
+
+def _bound(
+    search: Search, scope: str, tables: _Tables, plan: Assignments, found_by: str | None
+) -> Fraction | None:
+    """Add up the bounds of the tables that a plan rests on; None where one is not known.
+
+    Once a limit has come what is not known adds nothing, since no charge is negative, and what
+    a level's table says counts only as far as the plan is the search's own above it.
+    """
+    bounds = [result.bound for result in tables.results]
+    if found_by is not None:
+        rows = [] if scope == "joint" else [result.assignment for result in tables.results]
+        parted = next((n for n, row in enumerate(rows) if row != plan[n]), None)
+        bounds = [*bounds, tables.least] if parted is None else bounds[: parted + 1]
+        bounds = [bound for bound in bounds if bound is not None] or [None]
+    if None in bounds:
+        return None
+    return Fraction(sum(bound for bound in bounds if bound is not None), search.cost.per_unit)
+
+
+def _total(search: Search, plan: Assignments) -> Fraction:
+    return sum(price_levels(search.shapes, search.cost, plan), Fraction())
 
 
 SEARCHES = MappingProxyType({"levelwise": levelwise, "joint": joint})

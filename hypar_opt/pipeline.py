@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt import models
 from hypar_opt.costs import COSTS
+from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.documents import find, read_text, validate
-from hypar_opt.errors import HyparError, InputError, RefusedError, UnknownNameError, WrongClaimError
+from hypar_opt.errors import (
+    HyparError,
+    InfeasibleError,
+    InputError,
+    RefusedError,
+    UnknownNameError,
+    WrongClaimError,
+)
 from hypar_opt.graph import layer_graph
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import find_array
@@ -81,7 +89,8 @@ def solve(
         ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together. None
         for the paper's with bytes, and joint with what an array decides.
     options
-        Limits and settings of the solver.
+        Limits and settings of the solver. A time limit counts from this call; the answer is
+        then the best plan known, if only Data Parallelism, Model Parallelism or the Trick.
     start
         A plan of the same problem for the solver to start from.
     place
@@ -105,6 +114,10 @@ def solve(
     ------
     HyparError
         If the input is wrong or the solver refuses it; the message says what would do.
+    InfeasibleError
+        If no plan keeps to the constraints.
+    NoAnswerError
+        If the limits leave no plan that does.
 
     Examples
     --------
@@ -112,6 +125,9 @@ def solve(
     >>> [[choice.value for choice in row] for row in plan.parallelism]
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
+    options = options or SolverOptions()
+    settings = _settings(options, start)
+    deadline = Deadline.after(options.time_limit)
     problem = problem_of(**asked)
     if search is None:
         search = "levelwise" if problem.cost == "bytes" else "joint"
@@ -119,15 +135,18 @@ def solve(
         raise UnknownNameError("search", search, list(SEARCHES))
     described = find_network(network)
     solved = partial(
-        _solve, described, solver, search, options or SolverOptions(), start, progress=progress
+        _solve, described, solver, search, options, settings, start, deadline, progress=progress
     )
-    return _placed(problem, solved, progress) if place else solved(problem)
+    return _placed(problem, solved, progress, deadline) if place else solved(problem)
 
 
-def _placed(problem: Problem, solved: Callable[..., Plan], progress: Progress) -> Plan:
+def _placed(
+    problem: Problem, solved: Callable[..., Plan], progress: Progress, deadline: Deadline
+) -> Plan:
     """Solve for every order of the array's splits; of equals keep the first, the default.
 
-    Splits that give an exchange the same are one and the same to a plan.
+    Splits that give an exchange the same are one and the same to a plan. When the deadline
+    comes, the best of the orders that were solved is the answer, and no bound is known.
     """
     if problem.array is None or problem.cost == "bytes":
         raise HyparError("--place goes with --array and --cost time or energy")
@@ -136,6 +155,8 @@ def _placed(problem: Problem, solved: Callable[..., Plan], progress: Progress) -
     for count, order in enumerate(array.orders()):
         if count >= MOST_ORDERS:
             raise RefusedError(f"--place: {array.name} allows {MOST_ORDERS} orders or more")
+        if orders and deadline.passed():
+            break
         orders.setdefault(tuple(map(array.wires.split, order)), order)
     best: Plan | None = None
     for done, order in enumerate(orders.values()):
@@ -143,9 +164,14 @@ def _placed(problem: Problem, solved: Callable[..., Plan], progress: Progress) -
         plan = solved(problem.model_copy(update={"placement": order}), progress=_silent)
         if best is None or plan.cost.total < best.cost.total:
             best = plan
+        if deadline.passed():
+            break
     progress(len(orders), len(orders))
     assert best is not None
-    return best
+    if not deadline.passed():
+        return best
+    stopped = {"status": "feasible", "bound": None, "gap": None, "stopped_by": TIME_LIMIT}
+    return best.model_copy(update={"solver": best.solver.model_copy(update=stopped)})
 
 
 def _silent(done: int, of: int) -> None:
@@ -157,25 +183,29 @@ def _solve(
     solver: str,
     search: str,
     options: SolverOptions,
+    settings: SolverSettings,
     start: Plan | None,
+    deadline: Deadline,
     problem: Problem,
     *,
     progress: Progress,
 ) -> Plan:
+    started = time.perf_counter()
     method = SOLVERS[solver]()
     shapes = shapes_of(described, problem.batch)
     cost: CostModel = COSTS[problem.cost].asked(problem, shapes)
     limits = Limits(problem, shapes)
-    started = time.perf_counter()
     try:
         begin = None if start is None else _rows_to_start_from(start, described, problem)
-        request = Search(shapes, cost, problem.levels, limits, method, options, begin, progress)
+        request = Search(
+            shapes, cost, problem.levels, limits, method, options, begin, progress, deadline
+        )
         partition = SEARCHES[search](request)
-    except (RefusedError, WrongClaimError) as error:
+    except (RefusedError, WrongClaimError, InfeasibleError) as error:
         raise type(error)(f"solver {solver!r} on {described.name}: {error}") from None
     rows = partition.assignments
     if search == "joint":
-        rows = tuple(fastest_order(problem, shapes, rows))
+        rows = tuple(fastest_order(problem, shapes, rows, deadline))
     seconds = time.perf_counter() - started
     bound = None if partition.bound is None else json_number(partition.bound)
     return _priced(
@@ -188,8 +218,9 @@ def _solve(
         status=partition.status.value,
         scope=partition.scope,
         stopped_by=partition.stopped_by,
+        found_by=partition.found_by,
         seconds=seconds,
-        options=_settings(options, start),
+        options=settings,
         statistics=tuple(dict(each) for each in partition.statistics),
         versions={"hypar-opt": __version__, **partition.versions},
     )
@@ -325,16 +356,48 @@ def repriced(plan: Plan, *, reading: str | None = None, cost: str | None = None)
     return plan.model_copy(update={"cost": priced, "solver": solver})
 
 
-def solve_again(plan: Plan, progress: Progress = lambda done, of: None) -> Plan:
-    """Solve a plan's own problem with its own solver, search and options."""
+def solve_again(
+    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
+) -> Plan:
+    """Solve a plan's own problem with its own solver, search and options.
+
+    Parameters
+    ----------
+    parameters
+        As in `options_of`.
+    """
     return solve(
         plan.network.description,
         solver=plan.solver.name,
         search=plan.solver.search,
-        options=SolverOptions(**plan.solver.options.model_dump(exclude={"warm_start", "simulate"})),
+        options=options_of(plan, parameters=parameters),
         progress=progress,
         **dict(plan.problem),
     )
+
+
+def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
+    """Return the options that a plan was solved with.
+
+    Parameters
+    ----------
+    parameters
+        Hand over the solver's parameters that the plan's file says, too. Who wrote the file
+        chose them, so that they are refused unless the caller knows them.
+
+    Raises
+    ------
+    RefusedError
+        Naming the parameters.
+    """
+    settings = plan.solver.options
+    if settings.parameters and not parameters:
+        named = " ".join(f"{key}={value}" for key, value in settings.parameters.items())
+        raise RefusedError(
+            f"the plan was solved with --solver-option {named}, and solving again with what a"
+            " file says is not done unasked: show --rerun --plan-options does it"
+        )
+    return SolverOptions(**settings.model_dump(exclude={"warm_start", "simulate"}))
 
 
 def named(rows: Sequence[Sequence[int]], problem: Problem) -> tuple[tuple[Any, ...], ...]:
@@ -396,10 +459,9 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
 
 def _settings(options: SolverOptions, start: Plan | None) -> SolverSettings:
     names = SolverSettings.model_fields.keys() - {"warm_start", "simulate"}
-    return SolverSettings(
-        warm_start=start is not None,
-        **{name: getattr(options, name) for name in names},
-    )
+    given = {name: getattr(options, name) for name in names}
+    given["parameters"] = dict(options.parameters)
+    return validate(SolverSettings, {**given, "warm_start": start is not None})
 
 
 def _rows_to_start_from(

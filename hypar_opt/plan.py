@@ -290,6 +290,8 @@ class SolverRecord(Document):
     """(total - bound) / total."""
     stopped_by: str | None
     """What ended the search before a proof."""
+    found_by: str | None = None
+    """Whose plan this is, where a limit came and the search's own was no better: a baseline's."""
     seconds: Ratio
     options: SolverSettings
     statistics: tuple[dict[str, int | float], ...]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.app import run
 from hypar_opt.limits import Pin
 
 
@@ -132,3 +133,31 @@ def test_tight_memory_costs_communication() -> None:
     tight = solve("vgg-a", "joint", batch=8, levels=3, memory=250_093_568)
     assert tight.parallelism != free.parallelism
     assert tight.cost.total / free.cost.total == pytest.approx(1.130, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--memory", "10"], "the smallest memory that would do is"),
+        (["--even", "--batch", "3", "--fix", "fc1=data"], "--even, --fix: no choice fits layer"),
+        (["--solver", "data", "--memory", "400MB"], "it does not keep to the constraints"),
+    ],
+)
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+def test_what_is_proven_infeasible_ends_with_4(
+    options: list[str], says: str, search: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["solve", "sfc", "--search", search, *options]) == 4
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    "pins", [["fc1=data", "fc1=model"], ["fc9=data"], ["fc1@H9=data"], ["fc1=output"]]
+)
+def test_pins_that_conflict_or_name_what_is_not_there_are_wrong_input(
+    pins: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["solve", "sfc", *(word for pin in pins for word in ("--fix", pin))]) == 2
+    assert capsys.readouterr().err.startswith("hypar-opt: --fix ")

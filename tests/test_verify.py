@@ -73,6 +73,57 @@ def test_if_all_refuse_there_is_no_answer(
     assert err == "hypar-opt: all solvers refuse\n"
 
 
+def test_where_nobody_answers_in_time_nothing_is_verified(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    args = ["verify", "lenet-c", "--solvers", "dp,cpsat", "--time-limit", "1e-9"]
+    assert run([*args, "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert {row["verdict"] for row in json.loads(out)} == {"no answer"}
+    assert err == "hypar-opt: no solver has an answer within the time limit\n"
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "-1", "0"])
+def test_a_time_limit_that_is_none_is_refused(
+    limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", "lenet-c", "--solvers", "data", "--time-limit", limit]) == 2
+    assert capsys.readouterr().err.startswith("hypar-opt: time_limit: should be")
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "1000000000"])
+def test_more_random_networks_than_memory_holds_are_refused_at_once(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", "--random", number, "--solvers", "dp"]) == 2
+    assert "--random should be from 1 to 100,000" in capsys.readouterr().err
+
+
+def test_random_networks_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand are asked for; the first solver to fail ends it, and one was made."""
+    made: list[str] = []
+
+    def compare(network: ho.Network, *_: object) -> list[Any]:
+        made.append(network.name)
+        raise ho.HyparError("enough")
+
+    monkeypatch.setattr("hypar_opt.crosscheck.compare", compare)
+    assert run(["verify", "--random", "1000", "--solvers", "dp"]) == 2
+    assert made == ["random-0-1"]
+
+
+def test_a_baseline_that_does_not_fit_is_refused_and_the_others_agree(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["verify", "sfc", "--solvers", "dp,data", "--memory", "400MB", "--json"]) == 0
+    verdicts = {row["solver"]: row["verdict"] for row in rows(capsys)}
+    assert verdicts == {"dp": "agrees", "data": "refused"}
+
+
+def test_what_no_plan_keeps_to_is_infeasible_for_verify_too() -> None:
+    assert run(["verify", "sfc", "--solvers", "dp,data", "--memory", "10"]) == 4
+
+
 def test_baselines_are_feasible_and_contradict_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "vgg-a", "--solvers", "dp,data,trick", "--json"]) == 0
     verdicts = {row["solver"]: row["verdict"] for row in rows(capsys)}

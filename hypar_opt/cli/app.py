@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +24,12 @@ from hypar_opt.cli import (
 )
 from hypar_opt.errors import HyparError
 from hypar_opt.version import __version__
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+INTERRUPTED = 130
+"""The exit status of a shell's command that Ctrl-C ended."""
 
 # Whatever a command needs is imported inside it, so that `--help` answers in a blink.
 app = typer.Typer(
@@ -96,4 +103,24 @@ def main() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(_until_interrupted(sys.argv[1:]))
+
+
+def _until_interrupted(args: list[str]) -> int:
+    """Run one command line; whatever a Ctrl-C turns into on its way, the status says it."""
+    interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        status = run(args)
+    except BaseException:  # an extension that is being imported makes an ImportError of it
+        if not interrupted:
+            raise
+        status = INTERRUPTED
+    return INTERRUPTED if interrupted else status

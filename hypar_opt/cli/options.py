@@ -232,7 +232,7 @@ SOLVER_OPTION = Annotated[
     list[str] | None,
     typer.Option(
         metavar="K=V",
-        help="Handed to the backend as it is. Repeatable.",
+        help="A parameter that tunes the backend's search. Repeatable.",
         rich_help_panel=SOLVING,
         show_default=False,
     ),
@@ -241,7 +241,7 @@ TIME_LIMIT = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="For the whole search.",
+        help="From the call; then the best plan known is the answer.",
         rich_help_panel=SOLVING,
         show_default=False,
     ),

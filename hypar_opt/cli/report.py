@@ -63,7 +63,8 @@ def report(
     request.check_output(page_file, what, certificate, array)
     proof = None if certificate is None else read_certificate(certificate)
     command = _command(context)
-    if is_plan(what):
+    from_file = is_plan(what)
+    if from_file:
         plan = request.read_plan(context, what)
     else:
         default = default_array(levels) if array is None else None
@@ -80,6 +81,7 @@ def report(
             proof=proof,
             command=command,
             other_array=other_array,
+            parameters=not from_file,
             progress=progress,
             collective=collective,
             overlap=overlap,

@@ -38,6 +38,13 @@ def show(
             "--rerun", help="Solve the plan's problem again and compare; 1 if they differ."
         ),
     ] = False,
+    plan_options: Annotated[
+        bool,
+        typer.Option(
+            "--plan-options",
+            help="With --rerun: also hand the solver the parameters that the plan's file says.",
+        ),
+    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of a network file.")
     ] = False,
@@ -49,10 +56,13 @@ def show(
     if schema:
         from hypar_opt.network import json_schema
 
-        if what is not None or batch is not None or reading is not None or rerun:
+        given = (what, batch, reading)
+        if any(each is not None for each in given) or rerun or plan_options:
             raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
         output.print_json(json_schema())
         return
+    if plan_options and not rerun:
+        raise HyparError("--plan-options goes with --rerun")
     if what is None:
         raise HyparError("show takes a NETWORK or a PLAN, or --schema")
     if is_plan(what):
@@ -61,7 +71,10 @@ def show(
             raise HyparError("--batch is fixed by the plan; leave it out")
         if rerun and reading is not None:
             raise HyparError("--rerun solves by the plan's own reading; leave --reading out")
-        plan = _rerun(plan, what) if rerun else pipeline.repriced(plan, reading=reading)
+        if rerun:
+            plan = _rerun(plan, what, plan_options=plan_options)
+        else:
+            plan = pipeline.repriced(plan, reading=reading)
         print_plan(plan, as_json=as_json)
         return
     network = pipeline.find_network(what)
@@ -91,11 +104,11 @@ def is_plan(name: str) -> bool:
     return path.is_file() and read_text(path).lstrip().startswith("{")
 
 
-def _rerun(plan: Plan, file: str) -> Plan:
+def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     from hypar_opt import advice, evaluation
 
     with output.progress_bar("levels") as progress:
-        again = evaluation.solve_again(plan, progress)
+        again = evaluation.solve_again(plan, progress, parameters=plan_options)
     key = advice.difference(plan, again)
     if key is not None:
         raise CheckFailedError(f"{file}: {key} is not what solving again gives")

@@ -101,7 +101,8 @@ def print_plan(
     regrets: list[alternatives.Regret] = []
     if regret:
         with output.progress_bar("choices") as progress:
-            regrets = alternatives.regrets(plan, progress)
+            # Its parameters, if any, were typed with this very command.
+            regrets = alternatives.regrets(plan, progress, parameters=True)
     plans = alternatives.best_plans(plan, best) if best is not None else []
     for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
         output.warn(sentence)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hypar_opt.cli import options, output, request, shared
 from hypar_opt.cli.show import is_plan
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hypar_opt.network import Network
 
 EPILOG = (
     "Examples: [bold]hypar-opt verify vgg-a --solvers dp,ilp,cpsat[/bold];"
@@ -98,18 +103,23 @@ def _verify_solvers(
     as_json: bool,
 ) -> None:
     from hypar_opt import crosscheck
+    from hypar_opt.documents import validate
     from hypar_opt.pipeline import find_network
+    from hypar_opt.plan import SolverSettings
 
     if (what is None) == (random is None):
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
+    validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
+    networks: Iterable[Network]
     if what is not None:
-        networks = [find_network(what)]
+        networks, count = [find_network(what)], 1
     else:
-        networks = list(crosscheck.random_networks(random or 0, seed or 0))
+        count = random or 0
+        networks = crosscheck.random_networks(count, seed or 0)
     rows: list[crosscheck.Row] = []
-    with output.progress_bar("solvers") as progress:
+    with output.progress_bar("networks") as progress:
         for done, network in enumerate(networks):
-            progress(done, len(networks))
+            progress(done, count)
             rows += crosscheck.compare(network, solvers, asked, time_limit)
     output.print_rows([vars(row) for row in rows], as_json=as_json)
     wrong = [row for row in rows if row.verdict == "disagrees"]
@@ -121,3 +131,5 @@ def _verify_solvers(
         )
     if all(row.verdict == "refused" for row in rows):
         raise NoAnswerError("all solvers refuse")
+    if not any(row.verdict in {"agrees", "feasible"} for row in rows):
+        raise NoAnswerError("no solver has an answer within the time limit")

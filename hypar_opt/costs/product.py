@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel, Splits
 from hypar_opt.costs.table import CostTable, Integers, whole_number_type
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ MOST_ENTRIES = 2**27
 """Numbers that one table may hold: 1 GiB of int64."""
 
 
-def canonical_states(levels: int, choices: int) -> list[State]:
+def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> list[State]:
     """Return all states in canonical order."""
-    return sorted(
-        itertools.product(range(choices), repeat=levels),
-        key=lambda s: (levels - s.count(0), s.count(2), tuple(-choice for choice in s)),
-    )
+
+    def place(state: State) -> tuple[int, int, State]:
+        deadline.check()
+        return levels - state.count(0), state.count(2), tuple(-choice for choice in state)
+
+    return sorted(itertools.product(range(choices), repeat=levels), key=place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,9 @@ class FactoredTable:
         return int(self.pairs[0].shape[-1])
 
 
-def factored(cost: CostModel, shapes: Shapes, levels: int) -> FactoredTable | None:
+def factored(
+    cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = NEVER
+) -> FactoredTable | None:
     """Price all levels at once, if each level's boundary charge comes apart.
 
     It does where it is a charge of the source's state, whatever the target takes, plus one
@@ -83,11 +88,13 @@ def factored(cost: CostModel, shapes: Shapes, levels: int) -> FactoredTable | No
     ------
     RefusedError
         If there are more states than memory allows.
+    NoAnswerError
+        If the deadline passes; so for all that builds tables.
     """
     choices = cost.choices
     check_states(len(shapes.layers), choices, levels)
-    edge = _edges_of(cost, shapes)
-    node = _nodes(cost, shapes, levels, edge)
+    edge = _edges_of(cost, shapes, deadline)
+    node = _nodes(cost, shapes, levels, edge, deadline)
     pairs: list[Integers] = []
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
@@ -95,9 +102,11 @@ def factored(cost: CostModel, shapes: Shapes, levels: int) -> FactoredTable | No
         behind = [edge(c, first)[:, :, 0] - edge(first, first)[:, :, 0] for c in distinct]
         for source, charge in zip(distinct, behind, strict=True):
             for target in distinct:
+                deadline.check()
                 if (edge(source, target) != charge[:, :, None] + edge(first, target)).any():
                     return None
         for boundary, source_layer in enumerate(shapes.ends[:, 0]):
+            deadline.check()
             extra = np.stack([charge[boundary] for charge in behind])[prefixes]
             view = node[source_layer].reshape(len(prefixes), choices, -1)
             view += extra[:, :, None]
@@ -108,7 +117,7 @@ def factored(cost: CostModel, shapes: Shapes, levels: int) -> FactoredTable | No
     return FactoredTable(node, tuple(pairs), shapes.ends, kinds, cost.unit, cost.per_unit)
 
 
-def expanded(cost: CostModel, shapes: Shapes, levels: int) -> CostTable:
+def expanded(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = NEVER) -> CostTable:
     """Price all levels at once as a plain table with a choice for each state.
 
     Columns are in canonical order, so that every solver settles ties alike.
@@ -120,10 +129,10 @@ def expanded(cost: CostModel, shapes: Shapes, levels: int) -> CostTable:
     """
     choices = cost.choices
     check_states(len(shapes.layers), choices**2, levels)
-    states = canonical_states(levels, choices)
+    states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
-    pair = _edges_of(cost, shapes)
-    node = _nodes(cost, shapes, levels, pair)[:, order]
+    pair = _edges_of(cost, shapes, deadline)
+    node = _nodes(cost, shapes, levels, pair, deadline)[:, order]
     edge: Integers = np.zeros((len(shapes.ends), len(states), len(states)), node.dtype)
     for level in range(levels):
         # States that have split alike above share a charge of their choices here.
@@ -132,13 +141,16 @@ def expanded(cost: CostModel, shapes: Shapes, levels: int) -> CostTable:
             alike.setdefault(_counts(state[:level], choices), []).append(column)
         taken = np.array([state[level] for state in states])
         for source, target in itertools.product(alike, repeat=2):
+            deadline.check()
             rows, columns = np.ix_(alike[source], alike[target])
             edge[:, rows, columns] += pair(source, target)[:, taken[rows], taken[columns]]
     kinds = tuple(layer.kind for layer in shapes.layers)
     return CostTable(node, edge, shapes.ends, kinds, cost.unit, cost.per_unit)
 
 
-def _nodes(cost: CostModel, shapes: Shapes, levels: int, edge: EdgeOf) -> Integers:
+def _nodes(
+    cost: CostModel, shapes: Shapes, levels: int, edge: EdgeOf, deadline: Deadline
+) -> Integers:
     """Return what each state costs each layer by itself, in mixed-radix order.
 
     Its type holds every sum of nodes and edges.
@@ -148,26 +160,31 @@ def _nodes(cost: CostModel, shapes: Shapes, levels: int, edge: EdgeOf) -> Intege
     largest = 0
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
-        each = [cost.node(shapes, Splits.uniform(layers, counts)) for counts in distinct]
+        each = []
+        for counts in distinct:
+            deadline.check()
+            each.append(cost.node(shapes, Splits.uniform(layers, counts)))
         charges.append(np.stack(each, axis=1)[:, prefixes])
         largest += sum(charges[-1].max(axis=(1, 2)).tolist())
         pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(distinct, repeat=2)]
         largest += sum(np.max(pairs, axis=0).tolist())
-    together = _together(cost, shapes, levels)
+    together = _together(cost, shapes, levels, deadline)
     largest += sum(together.max(axis=1).tolist())
     number = np.result_type(whole_number_type(largest), together, *charges)
     node: Integers = together.astype(number)
     for level, charge in enumerate(charges):
+        deadline.check()
         view = node.reshape(layers, choices**level, choices, -1)
         view += charge[..., None]
     return node
 
 
-def _together(cost: CostModel, shapes: Shapes, levels: int) -> Integers:
+def _together(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline) -> Integers:
     """Return what each state costs each layer beyond its levels, in mixed-radix order."""
     states = itertools.product(range(cost.choices), repeat=levels)
     found: Integers = np.zeros((len(shapes.layers), cost.choices**levels), np.int64)
     for column, state in enumerate(states):
+        deadline.check()
         charges = cost.of_state(shapes, state)
         if not charges and column == 0:
             break  # a sum over levels
@@ -187,11 +204,12 @@ def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.i
     return [tuple(row) for row in (-distinct).tolist()], place.reshape(-1)
 
 
-def _edges_of(cost: CostModel, shapes: Shapes) -> EdgeOf:
+def _edges_of(cost: CostModel, shapes: Shapes, deadline: Deadline) -> EdgeOf:
     layers = len(shapes.layers)
 
     @cache
     def edge(source: Counts, target: Counts) -> Integers:
+        deadline.check()
         return cost.edge(shapes, Splits.uniform(layers, source), Splits.uniform(layers, target))
 
     return edge

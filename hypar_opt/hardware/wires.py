@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 
@@ -125,7 +125,7 @@ class Wires:
             channel += 1
         self._routes: dict[tuple[int, int], Route] = {}
         self._splits: dict[tuple[tuple[int, ...], bool], Split] = {}
-        self._ways: dict[int, tuple[dict[Any, int], dict[Any, list[Any]]]] = {}
+        self._searches: dict[int, _Search] = {}
 
     @property
     def levels(self) -> int:
@@ -253,7 +253,7 @@ class Wires:
         Of the traffic that passes a node, each predecessor has carried as much as there are
         paths through it.
         """
-        paths, before = self._ways_from(source)
+        paths, before = self._ways_from(source, target)
         shares: dict[int, Fraction] = {}
         passing, slowest = {target: Fraction(1)}, {target: Fraction()}
         hops = 0
@@ -272,27 +272,42 @@ class Wires:
             passing, slowest = nearer, slower
         return Route(tuple(shares), tuple(shares.values()), slowest[source], hops)
 
-    def _ways_from(self, source: int) -> tuple[dict[Any, int], dict[Any, list[Any]]]:
-        """Search from one source, breadth first.
+    @cached_property
+    def _neighbours(self) -> dict[Any, list[Any]]:
+        return {node: list(beside) for node, beside in self.graph.adjacency()}
+
+    def _ways_from(self, source: int, target: int) -> tuple[dict[Any, int], dict[Any, list[Any]]]:
+        """Search from one source, breadth first, and no farther than the target.
 
         Returns
         -------
         The number of shortest paths to each node, and the nodes before it on them.
         """
-        if source not in self._ways:
-            distance = {source: 0}
-            paths = {source: 1}
-            before: dict[Any, list[Any]] = {source: []}
-            queue: deque[Any] = deque([source])
-            while queue:
-                node = queue.popleft()
-                for neighbour in self.graph[node]:
-                    if neighbour not in distance:
-                        distance[neighbour] = distance[node] + 1
-                        paths[neighbour], before[neighbour] = 0, []
-                        queue.append(neighbour)
-                    if distance[neighbour] == distance[node] + 1:
-                        paths[neighbour] += paths[node]
-                        before[neighbour].append(node)
-            self._ways[source] = paths, before
-        return self._ways[source]
+        if source not in self._searches:
+            self._searches[source] = _Search(
+                {source: 0}, {source: 1}, {source: []}, deque([source])
+            )
+        distance, paths, before, queue = self._searches[source]
+        neighbours = self._neighbours
+        # All paths to the target are counted once every node nearer than it has been left.
+        while target not in distance or (queue and distance[queue[0]] < distance[target]):
+            node = queue.popleft()
+            farther = distance[node] + 1
+            for neighbour in neighbours[node]:
+                if neighbour not in distance:
+                    distance[neighbour] = farther
+                    paths[neighbour], before[neighbour] = 0, []
+                    queue.append(neighbour)
+                if distance[neighbour] == farther:
+                    paths[neighbour] += paths[node]
+                    before[neighbour].append(node)
+        return paths, before
+
+
+class _Search(NamedTuple):
+    """A breadth-first search that goes on when a farther target is asked for."""
+
+    distance: dict[Any, int]
+    paths: dict[Any, int]
+    before: dict[Any, list[Any]]
+    queue: deque[Any]

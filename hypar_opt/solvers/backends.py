@@ -8,16 +8,17 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.child import Workplace
+from hypar_opt.solvers.parameters import check_parameters
 
-GRACE = 1.0
+GRACE = 0.3
 """Seconds past its time limit after which a backend is killed."""
 
 EVERY = frozenset(
@@ -145,10 +146,11 @@ def find(options: SolverOptions) -> Backend:
     UnknownNameError
         If PuLP knows no such solver.
     RefusedError
-        If it is not installed, or does not take an option.
+        If it is not installed, or does not take an option or a parameter.
     """
     asked = (options.backend or "cbc").lower()
     if asked == "cbc":
+        check_parameters("cbc", options.parameters)
         return Backend("cbc", "", frozenset(), EVERY)
     every = _backends()
     names = [name for name in every if asked in {name.lower(), _stem(name)}]
@@ -162,6 +164,7 @@ def find(options: SolverOptions) -> Backend:
     if refused:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(refused))
         raise RefusedError(f"with the backend {found.name} takes no {named}")
+    check_parameters(found.name, options.parameters)
     return found
 
 
@@ -229,29 +232,36 @@ def call(
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
+    deadline: Deadline,
 ) -> Answer:
     """Have a backend minimise a problem of PuLP's.
 
     Parameters
     ----------
-    options
-        With the time limit for this call.
     start
         Values of some columns to start from.
+    deadline
+        Which counts, and not the time limit among the options.
 
     Raises
     ------
     RefusedError
         If the backend refuses a parameter.
     HyparError
-        If it fails.
+        If it fails, or finds no room for its files.
     """
     for column in problem.variables():
         if column.name in start:
             column.setInitialValue(start[column.name], check=False)
-    if backend.name == "cbc":
-        return _ask_cbc(place, problem, options, start)
-    return _ask_pulp(backend, place, problem, options, start)
+    try:
+        if backend.name == "cbc":
+            return _ask_cbc(place, problem, options, start, deadline)
+        return _ask_pulp(backend, place, problem, options, start, deadline)
+    except OSError as error:
+        raise HyparError(
+            f"{place.directory}: {error.strerror}; a backend's files are written there: set TMPDIR"
+            " to a directory with room"
+        ) from None
 
 
 def _cbc_program() -> str | None:
@@ -264,6 +274,7 @@ def _ask_cbc(
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
+    deadline: Deadline,
 ) -> Answer:
     """Run CBC on the files that PuLP writes and reads."""
     pulp = load_pulp()
@@ -277,12 +288,13 @@ def _ask_cbc(
     if start:
         caller.writesol(first, problem, columns, {x: names[x] for x in start}, rows)
         command += ["-mips", str(first)]
+    limit = deadline.left()
     settings = {
         # Under a capacity, in one table of thousands, either of them cuts off the optimum.
         "preprocess": "off",
         "gomory": "off",
         "timeMode": "elapsed",
-        "sec": options.time_limit,
+        "sec": limit,
         "ratio": options.gap,
         "threads": options.threads,
         "randomSeed": options.seed,
@@ -294,9 +306,8 @@ def _ask_cbc(
     # The relaxation first, for its optimum in more digits than a search would tell.
     command += ["-initialSolve", "-solve", "-solution", str(solution)]
     solution.unlink(missing_ok=True)
-    started = time.monotonic()
-    status = place.run(command, _patience(options))
-    in_time = options.time_limit is None or time.monotonic() - started < options.time_limit / 2
+    status = place.run(command, _patience(limit))
+    in_time = limit is None or (deadline.left() or 0.0) > limit / 2
     log = place.log.read_text(encoding="utf-8", errors="replace")
     refused = _told(
         r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)", log
@@ -304,27 +315,36 @@ def _ask_cbc(
     if refused:
         raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")
     if status is None:
-        return Answer(None, stopped_by="time limit")
+        return Answer(None, stopped_by=TIME_LIMIT)
     if status != 0 or not solution.exists():
         raise HyparError(f"cbc ended with status {status}: {log.strip().splitlines()[-1:]}")
-    _, values, *_, state = caller.readsol_MPS(solution, problem, columns, names, rows)
-    with solution.open() as lines:
-        first_line = next(lines)  # Stopped on time - objective value 42.00000000
+    try:
+        _, values, *_, state = caller.readsol_MPS(solution, problem, columns, names, rows)
+        with solution.open() as lines:
+            first_line = next(lines)  # Stopped on time - objective value 42.00000000
+        last_word = first_line.split()[-1]
+    except (IndexError, StopIteration, ValueError):  # its last lines are missing
+        raise HyparError(
+            f"{place.directory}: cbc could not write its solution there; set TMPDIR to a directory"
+            " with room"
+        ) from None
     # PuLP's status has "Optimal" for a solution that a time limit left.
     optimal = state == pulp.LpSolutionOptimal and not options.gap
     found = optimal or state in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}
     stopped = _told(r"^Stopped on (\w+)", first_line)
     # As its time runs out CBC may call "proven infeasible" what it had no time to look at.
     infeasible = "nfeasible" in first_line and in_time
-    if not found and not infeasible:
+    if not found and not infeasible and stopped is None:
+        if limit is None:
+            raise HyparError(f"cbc leaves no answer: {first_line.strip()}")
         stopped = "time"
     return Answer(
         values=values if found else None,
-        objective=float(first_line.split()[-1]) if found else None,
+        objective=float(last_word) if found else None,
         proven=optimal or infeasible,
         bound=_number(_told(r"^Lower bound: +(\S+)", log)),
         root=_number(_told(r"^Optimal objective (\S+) - ", log)),
-        stopped_by="time limit" if stopped == "time" else stopped,
+        stopped_by=TIME_LIMIT if stopped == "time" else stopped,
         version=_told(r"^Version: (\S+)", log) or "",
     )
 
@@ -335,24 +355,26 @@ def _ask_pulp(
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
+    deadline: Deadline,
 ) -> Answer:
     """Have PuLP call a solver, in a process of its own."""
     model = place.directory / "model.mps"
     problem.writeMPS(model)
+    limit = deadline.left()
     question = {
         "solver": backend.name,
         "model": str(model),
-        "arguments": _arguments(backend, options),
+        "arguments": _arguments(backend, options, limit),
         "parameters": dict(options.parameters),
         "start": start,
     }
-    answer = place.ask_pulp(question, _patience(options))
+    answer = place.ask_pulp(question, _patience(limit))
     if answer is None:
-        return Answer(None, stopped_by="time limit")
+        return Answer(None, stopped_by=TIME_LIMIT)
     if "error" in answer:
         raise HyparError(f"the backend {backend.name} fails: {answer['error']}")
     values = answer["values"]
-    late = options.time_limit is not None and answer["seconds"] >= options.time_limit
+    late = limit is not None and answer["seconds"] >= limit
     # Some report an optimum when a limit stops them, so a late one is not believed.
     believed = backend.name in WAYS and not late
     optimal = answer["solution"] == "Optimal Solution Found" and not options.gap
@@ -364,12 +386,12 @@ def _ask_pulp(
         objective=objective,
         proven=believed and (optimal or answer["status"] == "Infeasible"),
         bound=answer["bound"],
-        stopped_by="time limit" if late else None,
+        stopped_by=TIME_LIMIT if late else None,
         version=backend.version,
     )
 
 
-def _arguments(backend: Backend, options: SolverOptions) -> dict[str, Any]:
+def _arguments(backend: Backend, options: SolverOptions, limit: float | None) -> dict[str, Any]:
     """Return the arguments for PuLP's constructor of a solver."""
     way = WAYS.get(backend.name, Way(""))
     threads = options.threads or 1
@@ -382,7 +404,7 @@ def _arguments(backend: Backend, options: SolverOptions) -> dict[str, Any]:
         parameters[way.gap] = 0
     arguments: dict[str, Any] = {
         "msg": True,
-        "timeLimit": options.time_limit,
+        "timeLimit": limit,
         "gapRel": options.gap,
         "threads": threads,
         "warmStart": options.warm_start is not None,
@@ -399,8 +421,8 @@ def _arguments(backend: Backend, options: SolverOptions) -> dict[str, Any]:
     return arguments
 
 
-def _patience(options: SolverOptions) -> float | None:
-    return None if options.time_limit is None else options.time_limit + GRACE
+def _patience(limit: float | None) -> float | None:
+    return None if limit is None else limit + GRACE
 
 
 def _told(pattern: str, log: str) -> str | None:

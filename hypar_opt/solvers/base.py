@@ -41,7 +41,7 @@ class SolverOptions:
     parameters
         Handed to the backend as they are.
     time_limit
-        Seconds for one search, all its tables together.
+        Seconds: of `hypar_opt.solve` from the call, of a solver what is left of them.
     gap
         Stop once (objective - bound) / objective is no more: 0 asks for an optimum.
     threads, seed
@@ -109,6 +109,22 @@ class SolveResult:
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
+def columns(layers: int, edges: int, choices: int) -> int:
+    """Return how many columns a 0-1 program of a table has at the most.
+
+    One for each layer and choice, and one for each edge and pair of choices.
+    """
+    return choices * (layers + choices * edges)
+
+
+def too_large(most: int | None, layers: int, edges: int, choices: int) -> str | None:
+    """Return why a table of this size is refused, if at the most so many columns are taken."""
+    needed = columns(layers, edges, choices)
+    if most is None or needed <= most:
+        return None
+    return f"takes at most {most:,} columns, this may need {needed:,}; try dp"
+
+
 class Solver(Protocol):
     """One way to assign a choice to each layer of a cost table.
 
@@ -125,6 +141,10 @@ class Solver(Protocol):
 
     heeds: ClassVar[frozenset[str]]
     """The names of the `SolverOptions` that it takes."""
+
+    most_columns: ClassVar[int | None]
+    """Columns that its program may have, as `columns` counts them; None, or left out, for any
+    number. It is asked before a table is made that it would not take."""
 
     def accepts(self, table: CostTable) -> str | None:
         """Return why this table is refused, or None."""

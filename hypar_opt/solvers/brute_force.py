@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class BruteForce:
     summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a table"
     searches: ClassVar[bool] = True
     heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
+    most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers
@@ -30,16 +32,10 @@ class BruteForce:
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
-        end = None if options.time_limit is None else time.monotonic() + options.time_limit
-        free, price = table.priced_out()
-        totals = self._sums(table, free.node)
-        for (source, target), edge in zip(free.ends, free.edge, strict=True):
-            if end is not None and time.monotonic() > end:
-                return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
-            # The source comes before the target, so the target's axis is the earlier one.
-            totals += edge.T.reshape(self._shape(table, source, target))
-        if table.load is not None:
-            totals[self._sums(table, table.load) > table.capacity] = price
+        try:
+            totals, price = self._totals(table, Deadline.after(options.time_limit))
+        except NoAnswerError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         first = int(totals.argmin())
         objective = int(totals.flat[first])
         if objective >= price:
@@ -47,13 +43,26 @@ class BruteForce:
         assignment = np.unravel_index(first, totals.shape)[::-1]
         return SolveResult(tuple(map(int, assignment)), objective, Status.OPTIMAL, bound=objective)
 
-    def _sums(self, table: CostTable, entries: Integers) -> Integers:
+    def _totals(self, table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
+        """Return what each assignment costs, and the price of what is not allowed."""
+        free, price = table.priced_out()
+        totals = self._sums(table, free.node, deadline)
+        for (source, target), edge in zip(free.ends, free.edge, strict=True):
+            deadline.check()
+            # The source comes before the target, so the target's axis is the earlier one.
+            totals += edge.T.reshape(self._shape(table, source, target))
+        if table.load is not None:
+            totals[self._sums(table, table.load, deadline) > table.capacity] = price
+        return totals, price
+
+    def _sums(self, table: CostTable, entries: Integers, deadline: Deadline) -> Integers:
         """Return each assignment's sum over layers, the last layer's axis first.
 
         So the first of equal minima in memory order is the canonical one.
         """
         sums: Integers = np.zeros((table.choices,) * table.layers, entries.dtype)
         for layer, row in enumerate(entries):
+            deadline.check()
             sums += row.reshape(self._shape(table, layer))
         return sums
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.deadline import TIME_LIMIT
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.solvers.base import SolveResult
 
-Minimise = Callable[["CostTable", float | None], SolveResult]
-"""Solve a table within seconds (None: no limit); its answer may be any optimum."""
+Minimise = Callable[["CostTable"], "SolveResult"]
+"""Solve a table; the answer may be any optimum."""
 
 
-def canonical(table: CostTable, minimise: Minimise, time_limit: float | None) -> SolveResult:
-    """Return the optimum that every exact solver returns.
+def canonical(
+    table: CostTable, found: SolveResult, minimise: Minimise, deadline: Deadline
+) -> SolveResult:
+    """Return, for an optimum, the one of its ties that every exact solver returns.
 
     Each question is put to the solver itself: with the layers behind as they are, can this
     layer take an earlier choice at the same cost? So a tie is settled by the same model that
@@ -29,23 +32,19 @@ def canonical(table: CostTable, minimise: Minimise, time_limit: float | None) ->
     A limit that comes while ties are settled leaves an optimum that may not be the canonical
     one: the result says ``time limit``.
     """
-    end = None if time_limit is None else time.monotonic() + time_limit
-    found = minimise(table, time_limit)
-    if found.status is not Status.OPTIMAL or found.assignment is None:
-        return found
+    assert found.assignment is not None
     assignment = list(found.assignment)
     may = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed.copy()
     for layer in range(table.layers - 1, -1, -1):
         earlier = may[layer].copy()
         earlier[assignment[layer] :] = False
         while earlier.any():
-            remaining = None if end is None else end - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                return replace(found, assignment=tuple(assignment), stopped_by="time limit")
+            if deadline.passed():
+                return replace(found, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
             may[layer] = earlier
-            again = minimise(replace(table, allowed=may), remaining)
-            if again.stopped_by == "time limit":
-                return replace(found, assignment=tuple(assignment), stopped_by="time limit")
+            again = minimise(replace(table, allowed=may))
+            if again.stopped_by == TIME_LIMIT:
+                return replace(found, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
             if again.assignment is None or again.objective != found.objective:
                 break
             assignment = list(again.assignment)

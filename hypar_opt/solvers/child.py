@@ -28,7 +28,12 @@ class Workplace:
     def __init__(self) -> None:
         import tempfile
 
-        self.directory = Path(tempfile.mkdtemp(prefix="hypar-opt-"))
+        from hypar_opt.errors import HyparError  # which the keeper does not find, nor needs
+
+        try:
+            self.directory = Path(tempfile.mkdtemp(prefix="hypar-opt-"))
+        except OSError as error:
+            raise HyparError(f"no temporary directory: {error.strerror}; set TMPDIR") from None
         self.log = self.directory / "log"
         """What the last program wrote to its standard output and error."""
         # Without site packages it is there in a few hundredths of a second; we go on meanwhile.
@@ -52,12 +57,24 @@ class Workplace:
             The program and its arguments.
         seconds
             When to kill it.
+
+        Raises
+        ------
+        HyparError
+            If the keeper itself was killed.
         """
+        from hypar_opt.errors import HyparError
+
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
-        self._keeper.stdin.write(json.dumps([command, str(self.log), seconds]) + "\n")
-        self._keeper.stdin.flush()
-        status: int | None = json.loads(self._keeper.stdout.readline())
+        answer = ""
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.write(json.dumps([command, str(self.log), seconds]) + "\n")
+            self._keeper.stdin.flush()
+            answer = self._keeper.stdout.readline()
+        if not answer:
+            raise HyparError("the process that keeps the solver's program was killed; run it again")
+        status: int | None = json.loads(answer)
         return status
 
     def ask_pulp(
@@ -127,7 +144,7 @@ def _keep(directory: str) -> None:
                 )
             except OSError as error:
                 output.write(f"{command[0]}: {error.strerror}\n".encode())
-                print(127, flush=True)
+                _tell(127)
                 continue
         # A thread waits for it: we have to see the end of the pipe meanwhile.
         threading.Thread(target=_report, args=(program, seconds), daemon=True).start()
@@ -138,12 +155,19 @@ def _keep(directory: str) -> None:
 
 def _report(program: subprocess.Popen[bytes], seconds: float | None) -> None:
     try:
-        status = json.dumps(program.wait(seconds))
+        status: int | None = program.wait(seconds)
     except subprocess.TimeoutExpired:
         _kill(program)
-        status = "null"
+        status = None
+    _tell(status)
+
+
+def _tell(status: int | None) -> None:
+    """Answer, if anybody is left to read it; nothing stays buffered for the interpreter's end."""
+    import os
+
     with contextlib.suppress(OSError):
-        print(status, flush=True)
+        os.write(1, f"{json.dumps(status)}\n".encode())
 
 
 def _kill(program: subprocess.Popen[bytes]) -> None:
@@ -190,10 +214,13 @@ def _solved(
     Returns
     -------
     dict
-        PuLP's word on it, the seconds it took, the columns' values and the bound, if known.
+        PuLP's word on it, the seconds it took, reading included, the columns' values and the
+        bound, if known.
     """
     import os
     import time
+
+    began = time.monotonic()
 
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
@@ -204,8 +231,9 @@ def _solved(
     os.chdir(Path(model).parent)  # for what solvers leave behind
     for column, first in start.items():
         columns[column].setInitialValue(first, check=False)
+    if arguments.get("timeLimit") is not None:
+        arguments["timeLimit"] = max(arguments["timeLimit"] - (time.monotonic() - began), 0.01)
     caller = pulp.getSolver(solver, **arguments)
-    began = time.monotonic()
     status = problem.solve(caller)
     seconds = time.monotonic() - began
     values = {column: variable.varValue for column, variable in columns.items()}

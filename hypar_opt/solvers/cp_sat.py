@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import check_writable, write_whole
-from hypar_opt.errors import HyparError, InputError, RefusedError
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ CP-SAT takes up to 2^62, but its presolve moves costs from literal to literal, a
 make of such a model one that it then finds invalid.
 """
 
-MOST_LITERALS = 250_000
+MOST_COLUMNS = 250_000
 """More take long just to build, whatever the time limit."""
 
 _RESERVED = {
@@ -46,6 +46,9 @@ _RESERVED = {
     "presolve_inclusion_work_limit": "0: with more, it proves wrong optima (or-tools issue 5293)",
     "fix_variables_to_their_hinted_value": "false: a hint is no constraint",
     "catch_sigint_signal": "false: Python has the signal",
+    "log_search_progress": "the option solver-log",
+    "log_to_stdout": "false: --solver-log FILE has the log",
+    "log_to_response": "false: --solver-log FILE has the log",
 }
 """CP-SAT's parameters that are not to be set by name."""
 
@@ -59,11 +62,12 @@ class ConstraintProgram:
         {"time_limit", "gap", "threads", "seed", "parameters"}
         | {"warm_start", "hint", "log", "export"}
     )
+    most_columns: ClassVar[int | None] = MOST_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
-        literals = table.choices * (table.layers + table.choices * len(table.ends))
-        if literals > MOST_LITERALS:
-            return f"takes at most {MOST_LITERALS:,} literals, this may need {literals:,}; try dp"
+        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        if refusal:
+            return refusal
         program = Program(table)
         # With room for one layer's ties beneath the costs.
         if (sum(map(abs, program.weights)) + table.choices) * table.choices > LARGEST_SUM:
@@ -75,7 +79,10 @@ class ConstraintProgram:
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         import ortools
 
-        search = _Search(table, options)
+        try:
+            search = _Search(table, options)
+        except NoAnswerError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         log: list[str] = []
         if options.log is not None:
             check_writable(options.log)
@@ -108,7 +115,8 @@ class Program:
         Sets of literals of which at least, or exactly, one is true.
     """
 
-    def __init__(self, table: CostTable) -> None:
+    def __init__(self, table: CostTable, deadline: Deadline = NEVER) -> None:
+        self._deadline = deadline
         self.weights: list[int] = []
         self.constant = self.room = 0
         self.choice: list[list[int | None]] = []
@@ -144,6 +152,7 @@ class Program:
             x = self._variable(second - first)
             self.choice.append([~x, x])
         for (u, v), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
+            self._deadline.check()
             (dd, dm), (md, mm) = edge
             q = dd + mm - dm - md
             self.constant += dd
@@ -182,6 +191,7 @@ class Program:
             self.one_of.append([x for x in self.choice[-1] if x is not None])
         taken = list(self.one_of)
         for u, v, rest in interactions:
+            self._deadline.check()
             leaving = [[self._variable(cost) for cost in row] for row in rest]
             for end, transitions in ((u, leaving), (v, zip(*leaving, strict=True))):
                 pairs = zip(taken[end], transitions, strict=True)
@@ -244,10 +254,10 @@ class _Search:
 
     def __init__(self, table: CostTable, options: SolverOptions) -> None:
         self._table, self._options = table, options
-        limit = options.time_limit
-        self._end = None if limit is None else time.monotonic() + limit
+        self._deadline = Deadline.after(options.time_limit)
         self.solver = configured(options)
-        self.program = Program(table)
+        self.program = Program(table, self._deadline)
+        self._deadline.check()
         self.model = self.program.model()
         if options.export is not None:
             _export(self.model, options.export)
@@ -268,12 +278,9 @@ class _Search:
             return start
         if self._options.hint and dp.accepts(self._table) is None:
             with suppress(RefusedError):  # too many partial plans: no hint
-                found = dp.solve(self._table, SolverOptions(time_limit=self._seconds_left()))
+                found = dp.solve(self._table, SolverOptions(time_limit=self._deadline.left()))
                 return found.assignment or ()
         return ()
-
-    def _seconds_left(self) -> float | None:
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def _hint(self, variables: Sequence[int], values: Sequence[int]) -> None:
         self.model.clear_hints()
@@ -284,7 +291,7 @@ class _Search:
         """Minimise the cost; what is claimed is counted in whole numbers."""
         from ortools.sat.python import cp_model
 
-        response = self._run() if self._seconds_left() != 0 else None
+        response = None if self._deadline.passed() else self._run()
         if response is None or response.status == cp_model.UNKNOWN:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=self._stopped_by())
         if response.status == cp_model.INFEASIBLE:
@@ -344,7 +351,7 @@ class _Search:
         """
         from ortools.sat.python import cp_model
 
-        left = self._seconds_left()
+        left = self._deadline.left()
         if left is not None:
             self.solver.parameters.max_time_in_seconds = left
         thread = Thread(target=self.solver.solve, args=(self.model,), daemon=True)
@@ -381,11 +388,11 @@ class _Search:
 
     def _stopped_by(self) -> str | None:
         """Name the limit that came before a proof: of time, or one among the parameters."""
-        left, limit = self._seconds_left(), self._options.time_limit
+        left, limit = self._deadline.left(), self._options.time_limit
         # CP-SAT stops a little early rather than late.
         if self._options.parameters and (left is None or limit is None or left > 0.05 * limit):
             return "solver option"
-        return None if left is None else "time limit"
+        return None if left is None else TIME_LIMIT
 
 
 def configured(options: SolverOptions) -> CpSolver:
@@ -420,8 +427,9 @@ def _set(parameters: Any, name: str, text: str) -> None:
     words: dict[str, Any] = dict(getattr(kind, "__members__", {}))
     if kind is bool:
         words = {"true": True, "false": False}
-    read: dict[type, Any] = {int: int, float: float, str: str}
-    if not words and kind not in read:
+    # Text could name what is read or written, and debug_ parameters can end the process.
+    read: dict[type, Any] = {int: int, float: float}
+    if name.startswith("debug_") or (not words and kind not in read):
         near = get_close_matches(name, dir(parameters), n=1)
         hint = f": did you mean {near[0]}?" if near else ""
         raise HyparError(f"CP-SAT has no parameter {name!r} that takes one value{hint}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from itertools import repeat
 from operator import lshift
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.product_states import cheapest_states
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
+
+_LARGEST_SORT = 2**20
+"""Ways that are sorted at once: about a fifth of a second, between two looks at the clock."""
 
 MOST_LABELS = 20_000_000
 """Partial plans kept under a capacity, over all layers."""
@@ -40,6 +43,7 @@ class DynamicProgramming:
     summary: ClassVar[str] = "layer-wise dynamic programming; exact on a chain, linear in layers"
     searches: ClassVar[bool] = True
     heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
+    most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
         if not table.is_chain:
@@ -47,20 +51,20 @@ class DynamicProgramming:
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
-        clock = _Clock(options.time_limit)
+        deadline = Deadline.after(options.time_limit)
         free, price = table.priced_out()
         try:
             if table.capacity is not None:
-                objective, assignment = _within_capacity(table, clock)
+                objective, assignment = _within_capacity(table, deadline)
             elif table.choices == 2:
                 ways = _Ways()
-                ways.extend(_rows(free, clock))
+                ways.extend(_rows(free, deadline))
                 objective, answers = ways.best()
                 assignment = tuple(answers)
             else:
-                objective, assignment = _any_choices(free, clock)
-        except TimeoutError:
-            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+                objective, assignment = _any_choices(free, deadline)
+        except NoAnswerError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         if objective is None or objective >= price:
             return SolveResult(None, None, Status.INFEASIBLE)
         return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
@@ -74,7 +78,7 @@ class DynamicProgramming:
         """
         if any(target != source + 1 for source, target in thresholds.ends):
             raise RefusedError("takes chains of layers, and this graph is none")
-        clock = _Clock(options.time_limit)
+        deadline = Deadline.after(options.time_limit)
         pairs: Sequence[Sequence[int]] = thresholds.pairs
         if len(thresholds.ends) < len(thresholds.data) - 1:  # several chains
             pairs = _with_gaps(thresholds)
@@ -82,14 +86,14 @@ class DynamicProgramming:
         ways = [_Ways() for _ in range(levels)]
         try:
             for start in range(0, len(thresholds.data), _BLOCK):
-                clock.check()
+                deadline.check()
                 data, model, *charges = (column[start : start + _BLOCK] for column in columns)
                 for t, way in enumerate(ways, 1):
                     halved = map(lshift, data, repeat(levels - t))
                     doubled = map(lshift, model, repeat(t - 1))
                     way.extend(zip(halved, doubled, *charges, strict=True))
-        except TimeoutError:
-            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+        except NoAnswerError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         objective, assignment = 0, bytearray()
         for way in ways:
             cost, answers = way.best()
@@ -116,12 +120,12 @@ class DynamicProgramming:
         price
             What costs as much takes a forbidden state.
         """
-        clock = _Clock(options.time_limit)
+        deadline = Deadline.after(options.time_limit)
         rank = np.argsort(columns)
         try:
-            objective, states = cheapest_states(table, rank, clock.check)
-        except TimeoutError:
-            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
+            objective, states = cheapest_states(table, rank, deadline)
+        except NoAnswerError:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         if objective >= price:
             return SolveResult(None, None, Status.INFEASIBLE)
         assignment = tuple(int(rank[state]) for state in states)
@@ -180,23 +184,22 @@ class _Ways:
         return objective, bytes(assignment)
 
 
-def _rows(table: CostTable, clock: _Clock) -> Iterator[Row]:
+def _rows(table: CostTable, deadline: Deadline) -> Iterator[Row]:
     edges = table.chain_edges()
     yield (*table.node[0].tolist(), 0, 0, 0, 0)
     for start in range(1, table.layers, _BLOCK):
-        clock.check()
+        deadline.check()
         stop = min(start + _BLOCK, table.layers)
         edge = edges[start - 1 : stop - 1].reshape(-1, 4)
         columns = np.concatenate([table.node[start:stop], edge], axis=1).T
         yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _any_choices(table: CostTable, clock: _Clock) -> tuple[int, tuple[int, ...]]:
+def _any_choices(table: CostTable, deadline: Deadline) -> tuple[int, tuple[int, ...]]:
     cheapest, edges = table.node[0], table.chain_edges()
     came_from = np.zeros((table.layers - 1, table.choices), np.intp)
     for layer in range(1, table.layers):
-        if layer % _BLOCK == 0:
-            clock.check()
+        deadline.check()
         ways = cheapest[:, None] + edges[layer - 1]
         came_from[layer - 1] = ways.argmin(axis=0)  # the first of equals
         cheapest = ways.min(axis=0) + table.node[layer]
@@ -208,7 +211,7 @@ def _any_choices(table: CostTable, clock: _Clock) -> tuple[int, tuple[int, ...]]
     return int(cheapest.min()), tuple(reversed(assignment))
 
 
-def _within_capacity(table: CostTable, clock: _Clock) -> tuple[int | None, tuple[int, ...]]:
+def _within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, tuple[int, ...]]:
     """Carry along, for each choice, all ways to it that no other beats in cost and load.
 
     ``ways[l][c]`` is (costs, loads), loads rising and costs falling.
@@ -235,7 +238,7 @@ def _within_capacity(table: CostTable, clock: _Clock) -> tuple[int | None, tuple
     for layer in range(table.layers):
         here: list[tuple[Integers, Integers]] = []
         for choice in range(table.choices):
-            clock.check()
+            deadline.check()
             costs = loads = nothing
             if allowed[layer, choice]:
                 if layer == 0:
@@ -243,10 +246,10 @@ def _within_capacity(table: CostTable, clock: _Clock) -> tuple[int | None, tuple
                 else:
                     before = ways[-1]
                     steps = edge[layer - 1, :, choice]
-                    costs = np.concatenate(
-                        [c + step for (c, _), step in zip(before, steps, strict=True)]
+                    costs, loads = _together(
+                        [(c + step, w) for (c, w), step in zip(before, steps, strict=True)],
+                        deadline,
                     )
-                    loads = np.concatenate([w for _, w in before])
                 costs, loads = costs + node[layer, choice], loads + load[layer, choice]
                 fits = loads <= table.capacity - behind[layer]
                 costs, loads = _unbeaten(costs[fits], loads[fits])
@@ -275,6 +278,23 @@ def _within_capacity(table: CostTable, clock: _Clock) -> tuple[int | None, tuple
     return objective, tuple(reversed(assignment))
 
 
+def _together(
+    ways: list[tuple[Integers, Integers]], deadline: Deadline
+) -> tuple[Integers, Integers]:
+    """Return several sets of ways as one; large ones with those dropped that another beats."""
+    while len(ways) > 1 and sum(len(costs) for costs, _ in ways) > _LARGEST_SORT:
+        merged = []
+        for start in range(0, len(ways), 2):
+            deadline.check()
+            costs, loads = (
+                np.concatenate(part) for part in zip(*ways[start : start + 2], strict=True)
+            )
+            merged.append(_unbeaten(costs, loads))
+        ways = merged
+    costs, loads = (np.concatenate(part) for part in zip(*ways, strict=True))
+    return costs, loads
+
+
 def _unbeaten(costs: Integers, loads: Integers) -> tuple[Integers, Integers]:
     """Drop each way that another matches in load and in cost, keeping one of equals."""
     if len(costs) == 0:
@@ -285,12 +305,3 @@ def _unbeaten(costs: Integers, loads: Integers) -> tuple[Integers, Integers]:
     keep = np.ones(len(costs), bool)
     keep[1:] = costs[1:] < least[:-1]
     return costs[keep], loads[keep]
-
-
-class _Clock:
-    def __init__(self, limit: float | None) -> None:
-        self._end = None if limit is None else time.monotonic() + limit
-
-    def check(self) -> None:
-        if self._end is not None and time.monotonic() > self._end:
-            raise TimeoutError

@@ -8,6 +8,8 @@ from hypar_opt.parallelism import DATA, MODEL
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hypar_opt.costs.table import CostTable
 
 
@@ -17,6 +19,7 @@ class DataParallelism:
     summary: ClassVar[str] = "data parallelism for every layer; no search"
     searches: ClassVar[bool] = False
     heeds: ClassVar[frozenset[str]] = frozenset()
+    most_columns: ClassVar[int | None] = None
     _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": DATA}
 
     def accepts(self, table: CostTable) -> str | None:
@@ -25,8 +28,17 @@ class DataParallelism:
             return f"goes by each layer's kind, {' or '.join(self._of_kind)}"
         return None
 
+    @classmethod
+    def assignment(cls, kinds: Iterable[str]) -> tuple[int, ...] | None:
+        """Return each layer's choice, at every level; None if a kind has none."""
+        found = [cls._of_kind.get(kind) for kind in kinds]
+        return (
+            tuple(choice for choice in found if choice is not None) if None not in found else None
+        )
+
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:  # noqa: ARG002
-        assignment = tuple(self._of_kind[kind] for kind in table.kinds)
+        assignment = self.assignment(table.kinds)
+        assert assignment is not None
         layers = range(table.layers)
         if table.allowed is not None and not table.allowed[layers, assignment].all():
             return SolveResult(None, None, Status.INFEASIBLE)
@@ -51,3 +63,11 @@ class OneWeirdTrick(DataParallelism):
 
     summary: ClassVar[str] = "data parallelism for conv, model parallelism for fc; no search"
     _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": MODEL}
+
+
+BASELINES = {
+    "Data Parallelism": DataParallelism,
+    "Model Parallelism": ModelParallelism,
+    "the Trick": OneWeirdTrick,
+}
+"""Plans that are always known."""

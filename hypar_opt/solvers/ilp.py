@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import write_whole
-from hypar_opt.errors import RefusedError, WrongClaimError
+from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError
 from hypar_opt.solvers.backends import EVERY, Answer, Backend, call, find, load_pulp
 from hypar_opt.solvers.backends import backends as backends
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.canonical import canonical
 from hypar_opt.solvers.child import Workplace
 from hypar_opt.solvers.zero_one import (
@@ -37,14 +38,25 @@ LARGEST = 10**12
 LARGEST_UNIT = 10**6
 """Digits that are left off end here: the more, the more assignments cost alike without them."""
 
+MOST_COLUMNS = 500_000
+"""PuLP takes some 2 kB for each, a gigabyte in all, and 30 microseconds to make and write it."""
 
-def _problem(program: Program, factor: int, constant: int) -> Any:
+_WRITING = 1.5
+"""PuLP writes a program in so many times the time it takes to make it, and cannot be stopped."""
+
+_EACH = 1000
+"""Columns or rows that are made between two looks at the clock."""
+
+
+def _problem(program: Program, factor: int, constant: int, deadline: Deadline = NEVER) -> Any:
     """Return PuLP's problem, with its costs divided by a factor and a constant added to them."""
     pulp = load_pulp()
     problem = pulp.LpProblem("hypar_opt", pulp.LpMinimize)
     binary = {column for layer in program.takes for column, _ in layer}
     columns, costs = {}, {}
-    for name, cost in program.costs.items():
+    for done, (name, cost) in enumerate(program.costs.items()):
+        if done % _EACH == 0:
+            deadline.check()
         whole = name in binary or name.startswith("carry")
         low, high = 0, 1 if name in binary else len(program.takes) if whole else None
         if name in program.fixed:
@@ -58,13 +70,15 @@ def _problem(program: Program, factor: int, constant: int) -> Any:
         costs[problem.add_variable(f"constant_{place}", 1, 1)] = digits * 10**place
     problem.setObjective(pulp.LpAffineExpression(costs))
     senses = {"<=": pulp.LpConstraintLE, "=": pulp.LpConstraintEQ, ">=": pulp.LpConstraintGE}
-    for row in program.rows:
+    for done, row in enumerate(program.rows):
+        if done % _EACH == 0:
+            deadline.check()
         terms = pulp.LpAffineExpression({columns[x]: term for x, term in row.terms.items()})
         problem.addConstraint(pulp.LpConstraint(terms, senses[row.sense], row.name, row.bound))
     return problem
 
 
-def export(table: CostTable, path: Path, directory: Path) -> None:
+def export(table: CostTable, path: Path, directory: Path, deadline: Deadline = NEVER) -> None:
     """Write a table's program with its constant; its optimum is the table's.
 
     Raises
@@ -74,10 +88,13 @@ def export(table: CostTable, path: Path, directory: Path) -> None:
     """
     if path.suffix not in {".lp", ".mps"}:
         raise RefusedError(f"exports a model as .lp or .mps, not as {path.suffix or path.name!r}")
-    program = formulate(table)
+    program = formulate(table, deadline)
     if program.largest_cost >= LARGEST:
         raise RefusedError(f"exports costs of at most 12 digits, not {program.largest_cost:,}")
-    problem, written = _problem(program, 1, program.constant), directory / f"model{path.suffix}"
+    problem, written = (
+        _problem(program, 1, program.constant, deadline),
+        directory / f"model{path.suffix}",
+    )
     (problem.writeLP if path.suffix == ".lp" else problem.writeMPS)(str(written))
     write_whole(path, written.read_text(encoding="utf-8"))
 
@@ -93,8 +110,12 @@ class IntegerProgram:
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
     searches: ClassVar[bool] = True
     heeds: ClassVar[frozenset[str]] = EVERY
+    most_columns: ClassVar[int | None] = MOST_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
+        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        if refusal:
+            return refusal
         _, unit = _coarser(table)
         if unit > LARGEST_UNIT:
             return (
@@ -104,32 +125,21 @@ class IntegerProgram:
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
-        clock = _Clock(options.time_limit)
+        deadline = Deadline.after(options.time_limit)
         backend = find(options)
         logs: list[str] = []
         with Workplace() as place:
+            task = _Task(backend, place, options, logs, deadline)
             try:
                 if options.export is not None and not hopeless(table):
-                    export(table, options.export, place.directory)
+                    export(table, options.export, place.directory, deadline)
                 coarse, unit = _coarser(table)
                 if unit > 1:
-                    task = _Task(backend, place, options, logs)
-                    return _by_parts(task, table, coarse, unit, clock)
-                found = _minimise(_Task(backend, place, options, logs), table, clock.left())
-                # What settles ties is asked for an optimum, and starts from nowhere.
-                options = replace(options, gap=0.0, warm_start=None)
-                return _settled(_Task(backend, place, options, logs), table, found, clock)
+                    return _by_parts(task, table, coarse, unit)
+                return _settled(task, table, _minimise(task, table))
             finally:
                 if options.log is not None:
                     write_whole(options.log, "".join(logs))
-
-
-class _Clock:
-    def __init__(self, seconds: float | None) -> None:
-        self._end = None if seconds is None else time.monotonic() + seconds
-
-    def left(self) -> float | None:
-        return None if self._end is None else self._end - time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -140,11 +150,18 @@ class _Task:
     place: Workplace
     options: SolverOptions
     logs: list[str]
+    deadline: Deadline
+
+    def asking(self, **options: Any) -> _Task:
+        """Return the task with other options."""
+        return replace(self, options=replace(self.options, **options))
 
 
 def _coarser(table: CostTable) -> tuple[CostTable, int]:
     """Return the table in units that leave its costs 12 digits, rounded down, and the unit."""
     unit, coarse = 1, table
+    if 2 * table.largest < LARGEST:  # no coefficient is larger, whichever form the program takes
+        return coarse, unit
     while True:
         program = formulate(replace(coarse, allowed=None, load=None, capacity=None))
         if program.largest_cost // program.factor < LARGEST:
@@ -153,9 +170,7 @@ def _coarser(table: CostTable) -> tuple[CostTable, int]:
         coarse = replace(table, node=table.node // unit, edge=table.edge // unit)
 
 
-def _by_parts(
-    task: _Task, table: CostTable, coarse: CostTable, unit: int, clock: _Clock
-) -> SolveResult:
+def _by_parts(task: _Task, table: CostTable, coarse: CostTable, unit: int) -> SolveResult:
     """Return the canonical optimum of a table whose costs have too many digits.
 
     Rounded down, the costs bound an assignment's from below. So assignments are asked for in
@@ -166,9 +181,9 @@ def _by_parts(
     seen: list[tuple[int, ...]] = []
     first: SolveResult | None = None
     while True:
-        found = _minimise(task, coarse, clock.left(), seen=seen)
+        found = _minimise(task, coarse, seen=seen)
         first = first or found
-        task = replace(task, options=replace(task.options, warm_start=None))
+        task = task.asking(warm_start=None)
         if found.assignment is not None:
             seen.append(found.assignment)
             # From the last layer back, so that the least is the canonical one.
@@ -193,7 +208,6 @@ def _by_parts(
 def _minimise(
     task: _Task,
     table: CostTable,
-    seconds: float | None,
     one_of: Sequence[Pick] = (),
     seen: Sequence[tuple[int, ...]] = (),
 ) -> SolveResult:
@@ -201,20 +215,25 @@ def _minimise(
 
     With at least one of some choices taken, if there are any.
     """
-    clock = _Clock(seconds)
     if hopeless(table):
         return SolveResult(None, None, Status.INFEASIBLE)
-    program = formulate(table)
+    try:
+        return _asked(task, table, one_of, seen)
+    except NoAnswerError:
+        return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
+
+
+def _asked(
+    task: _Task, table: CostTable, one_of: Sequence[Pick], seen: Sequence[tuple[int, ...]]
+) -> SolveResult:
+    program = formulate(table, task.deadline)
     if one_of:
         program = program.with_row("one_of", dict.fromkeys(one_of, 1), ">=", 1)
     for place, known in enumerate(seen):
         picks = dict.fromkeys(enumerate(known), 1)
         program = program.with_row(f"seen_{place}", picks, "<=", table.layers - 1)
     while True:
-        left = clock.left()
-        if left is not None and left <= 0:
-            return SolveResult(None, None, Status.NO_ANSWER, stopped_by="time limit")
-        answer = _answer(task, program, left)
+        answer = _answer(task, program)
         if answer.values is None:
             if answer.proven and not one_of and not seen:
                 raise WrongClaimError(f"{task.backend.name} finds no assignment, but there is one")
@@ -228,9 +247,9 @@ def _minimise(
         program = program.with_row(f"cover_{len(program.rows)}", heavy[0], "<=", heavy[1])
 
 
-def _answer(task: _Task, program: Program, seconds: float | None) -> Answer:
+def _answer(task: _Task, program: Program) -> Answer:
     """Call the backend, and take from its numbers what was added to them."""
-    options = replace(task.options, time_limit=seconds)
+    options = task.options
     # A gap is relative to all of the cost. Without one, numbers are kept small.
     added = program.constant // program.factor if options.gap else 0
     start: dict[str, int] = {}
@@ -238,8 +257,10 @@ def _answer(task: _Task, program: Program, seconds: float | None) -> Answer:
         start |= dict.fromkeys((x for x, _ in program.takes[layer]), 0)
         start |= dict([program.takes[layer][choice]])
     try:
-        problem = _problem(program, program.factor, added)
-        answer = call(task.backend, task.place, problem, options, start)
+        started = time.monotonic()
+        problem = _problem(program, program.factor, added, task.deadline)
+        task.deadline.check(_WRITING * (time.monotonic() - started))
+        answer = call(task.backend, task.place, problem, options, start, task.deadline)
     finally:
         if options.log is not None and task.place.log.exists():
             task.logs.append(task.place.log.read_text(encoding="utf-8", errors="replace"))
@@ -291,7 +312,7 @@ def _cost(table: CostTable, assignment: tuple[int, ...]) -> int:
     return nodes + int(table.edge[range(len(u)), at[u], at[v]].sum())
 
 
-def _settled(task: _Task, table: CostTable, found: SolveResult, clock: _Clock) -> SolveResult:
+def _settled(task: _Task, table: CostTable, found: SolveResult) -> SolveResult:
     """Return the canonical optimum, if an optimum was found.
 
     One question settles most tables: what costs an assignment at the least that takes an
@@ -299,15 +320,14 @@ def _settled(task: _Task, table: CostTable, found: SolveResult, clock: _Clock) -
     """
     if found.status is not Status.OPTIMAL or found.assignment is None:
         return found
+    # What settles ties is asked for an optimum, and starts from nowhere.
+    task = task.asking(gap=0.0, warm_start=None)
     may = allowed_choices(table)
     earlier = [(at, c) for at, taken in enumerate(found.assignment) for c in range(taken)]
     earlier = [pick for pick in earlier if may[pick]]
     if not earlier:
         return found
-    other = _minimise(task, table, clock.left(), earlier)
+    other = _minimise(task, table, earlier)
     if other.status is Status.INFEASIBLE or (other.bound or 0) > (found.objective or 0):
         return found
-    known = iter([found])
-    return canonical(
-        table, lambda t, seconds: next(known, None) or _minimise(task, t, seconds), clock.left()
-    )
+    return canonical(table, found, lambda asked: _minimise(task, asked), task.deadline)

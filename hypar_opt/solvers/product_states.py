@@ -10,12 +10,12 @@ Source: docs/decisions/0005-joint-optimum.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.table import chain_ends
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def cheapest_states(
-    table: FactoredTable, rank: NDArray[np.intp], check: Callable[[], None] = lambda: None
+    table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline = NEVER
 ) -> tuple[int, list[int]]:
     """Return the least cost and the canonical states that have it, one a layer.
 
@@ -36,10 +36,10 @@ def cheapest_states(
         A chain, its forbidden states priced out.
     rank : (states,)
         Each state's place in canonical order.
-    check
-        Called once a layer; may raise to end the search.
+    deadline
+        Looked at once a layer.
     """
-    costs = costs_to_come(table, check)
+    costs = costs_to_come(table, deadline)
     least = costs[-1].min()
     states = [_first(costs[-1] == least, rank)]
     for layer in range(len(costs) - 1, 0, -1):
@@ -50,7 +50,7 @@ def cheapest_states(
     return int(least), states[::-1]
 
 
-def costs_to_come(table: FactoredTable, check: Callable[[], None] = lambda: None) -> list[Integers]:
+def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:
     """Return, for each layer, the least cost of all layers up to it by its state.
 
     Raises
@@ -62,7 +62,7 @@ def costs_to_come(table: FactoredTable, check: Callable[[], None] = lambda: None
         raise RefusedError("takes chains of layers, and this graph is none")
     costs: list[Integers] = [table.node[0]]
     for layer in range(1, len(table.node)):
-        check()
+        deadline.check()
         costs.append(transition(table, layer - 1, costs[-1]) + table.node[layer])
     return costs
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.deadline import NEVER, Deadline
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -88,7 +90,7 @@ class Program:
         return tuple(layer.index(max(layer)) for layer in near)
 
 
-def formulate(table: CostTable) -> Program:
+def formulate(table: CostTable, deadline: Deadline = NEVER) -> Program:
     """Return the tightest program there is for a table that is not `hopeless`.
 
     On two choices, wherever all edges can be made to charge equal choices less than unequal
@@ -96,7 +98,7 @@ def formulate(table: CostTable) -> Program:
     whose relaxation is integral on a chain.
     """
     means = _meanings(table)
-    program = _paths(table) if means is None else _thresholds(table, means)
+    program = _paths(table, deadline) if means is None else _thresholds(table, means)
     if table.allowed is not None:
         forbidden = zip(*(~table.allowed).nonzero(), strict=True)
         literals = [program.takes[layer][choice] for layer, choice in forbidden]
@@ -176,7 +178,7 @@ def _thresholds(table: CostTable, means: list[int]) -> Program:
     return Program(takes, costs, constant, tuple(rows))
 
 
-def _paths(table: CostTable) -> Program:
+def _paths(table: CostTable, deadline: Deadline) -> Program:
     """Return a binary a choice, a flow a pair of choices, and rows by which they match."""
     choices = range(table.choices)
     takes = [[(f"x_{at}_{c}", 1) for c in choices] for at in range(table.layers)]
@@ -190,6 +192,7 @@ def _paths(table: CostTable) -> Program:
         rows.append(Row(f"one_{at}", {f"x_{at}_{c}": 1 for c in choices}, "=", 1))
     edges = zip(table.ends.tolist(), table.edge.tolist(), strict=True)
     for place, ((u, v), charges) in enumerate(edges):
+        deadline.check()
         least = min(map(min, charges))
         constant += least
         y = [[f"y_{place}_{c}_{d}" for d in choices] for c in choices]

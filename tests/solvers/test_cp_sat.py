@@ -311,7 +311,7 @@ def test_what_could_pass_64_bits_is_refused_with_what_would_do() -> None:
     load = np.array([[0, LARGEST_SUM], [0, LARGEST_SUM]])
     heavy = replace(table, node=table.node // 8, load=load, capacity=LARGEST_SUM)
     assert "these loads" in (solver.accepts(heavy) or "")
-    assert "literals" in (solver.accepts(random_table(20, 200, 1)) or "")
+    assert "columns" in (solver.accepts(random_table(20, 200, 1)) or "")
 
 
 PROCESS = """

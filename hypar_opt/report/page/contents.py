@@ -104,6 +104,7 @@ def gather(
     proof: Certificate | None = None,
     command: str = "",
     other_array: bool = False,
+    parameters: bool = False,
     progress: Progress = lambda done, of: None,
     **run: Any,
 ) -> Contents:
@@ -113,6 +114,8 @@ def gather(
     ----------
     proof
         A certificate of the plan, which is checked.
+    parameters
+        As in `hypar_opt.pipeline.options_of`, to ask what each choice costs.
     **run
         As `hypar_opt.simulator.simulate`.
 
@@ -140,7 +143,9 @@ def gather(
     if not skipped:
         try:
             regrets = alternatives.regrets(
-                plan, lambda done, _: progress(len(BASELINES) + 1 + done, of)
+                plan,
+                lambda done, _: progress(len(BASELINES) + 1 + done, of),
+                parameters=parameters,
             )
         except HyparError as error:
             skipped = f"What each other choice costs over all levels is not known: {error}."

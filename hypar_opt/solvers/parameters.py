@@ -1,0 +1,98 @@
+"""What a user may set of a backend by name: what tunes a search, and nothing else.
+
+A backend's other parameters change what is asked (a direction, a scale, a tolerance, a
+cutoff), so that an optimum it then claims is another question's; or they read and write files,
+which only options of ours may choose. Lists of what is allowed cannot overlook one of either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from hypar_opt.errors import RefusedError
+
+_CBC = """
+cliqueCuts combine2Solutions combineSolutions costStrategy crash crossover cutDepth cutLength
+depthMiniBab DivingCoefficient DivingFractional DivingGuided DivingLineSearch DivingPseudoCost
+DivingSome DivingVectorLength factorization feasibilityPump flowCoverCuts greedyHeuristic
+heuristicsOnOff hotStartMaxIts idiotCrash knapsackCuts maxNodes maxSolutions
+mixedIntegerRoundingCuts nodeStrategy passCuts passFeasibilityPump passTreeCuts perturbation
+pivotAndComplement pivotAndFix presolve probingCuts randomizedRounding reduce2AndSplitCuts
+reduceAndSplitCuts Rens residualCapacityCuts Rins roundingHeuristic scaling slowcutpasses
+sprintCrash strongBranching trustPseudoCosts twoMirCuts VndVariableNeighborhoodSearch zeroHalfCuts
+"""
+_HIGHS = """
+mip_allow_cut_separation_at_nodes mip_allow_restart mip_detect_symmetry mip_heuristic_effort
+mip_heuristic_run_rens mip_heuristic_run_rins mip_heuristic_run_root_reduced_cost
+mip_heuristic_run_shifting mip_heuristic_run_zi_round mip_lifting_for_probing mip_lp_age_limit
+mip_min_cliquetable_entries_for_parallelism mip_pool_age_limit mip_pool_soft_limit
+mip_pscost_minreliable mip_root_presolve_only parallel presolve simplex_crash_strategy
+simplex_dual_edge_weight_strategy simplex_price_strategy simplex_primal_edge_weight_strategy
+simplex_scale_strategy simplex_strategy solver
+"""
+_GUROBI = """
+Aggregate BranchDir CliqueCuts CoverCuts Crossover Cuts FlowCoverCuts Heuristics MIPFocus MIRCuts
+Method NodeMethod PrePasses Presolve PumpPasses RINS Symmetry VarBranch ZeroHalfCuts
+"""
+_CPLEX = (
+    *("emphasis mip", "lpmethod", "mip cuts cliques", "mip cuts covers", "mip cuts mircut"),
+    *("mip strategy backtrack", "mip strategy branch", "mip strategy heuristicfreq"),
+    *("mip strategy nodeselect", "mip strategy probe", "mip strategy rinsheur"),
+    *("mip strategy startalgorithm", "mip strategy variableselect", "preprocessing presolve"),
+)
+_SCIP = """
+branching/preferbinary lp/pricing misc/usesymmetry nodeselection/childsel presolving/maxrounds
+propagating/maxrounds separating/maxrounds separating/maxroundsroot
+"""
+_XPRESS = "BACKTRACK CUTSTRATEGY HEUREMPHASIS NODESELECTION PRESOLVE VARSELECTION"
+_COPT = """
+CutLevel DivingHeurLevel HeurLevel LpMethod Presolve RootCutLevel RoundingHeurLevel StrongBranching
+SubMipHeurLevel TreeCutLevel
+"""
+_MOSEK = """
+MSK_IPAR_MIO_CUT_CLIQUE MSK_IPAR_MIO_HEURISTIC_LEVEL MSK_IPAR_MIO_NODE_SELECTION
+MSK_IPAR_MIO_PROBING_LEVEL MSK_IPAR_MIO_SYMMETRY_LEVEL MSK_IPAR_PRESOLVE_USE
+"""
+
+TUNING: Mapping[str, tuple[str, ...]] = {
+    "cbc": tuple(_CBC.split()),
+    "COIN_CMD": tuple(_CBC.split()),
+    "HiGHS": tuple(_HIGHS.split()),
+    "HiGHS_CMD": tuple(_HIGHS.split()),
+    "GUROBI": tuple(_GUROBI.split()),
+    "GUROBI_CMD": tuple(_GUROBI.split()),
+    "CPLEX_CMD": _CPLEX,
+    "SCIP_PY": tuple(_SCIP.split()),
+    "SCIP_CMD": tuple(_SCIP.split()),
+    "XPRESS_PY": tuple(_XPRESS.split()),
+    "XPRESS_CMD": tuple(_XPRESS.split()),
+    "COPT": tuple(_COPT.split()),
+    "MOSEK": tuple(_MOSEK.split()),
+}
+"""The parameters that each backend takes; CBC's in full, where it would take the beginning."""
+
+
+def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
+    """Refuse a parameter that does more than tune a search.
+
+    Raises
+    ------
+    RefusedError
+        Naming it, and what would be right.
+    """
+    known = {name.lower(): name for name in TUNING.get(backend, ())}
+    for name, value in parameters.items():
+        if name.lower() not in known:
+            near = get_close_matches(name.lower(), known, n=1, cutoff=0.8)
+            hint = f"; did you mean {known[near[0]]}?" if near else ""
+            raise RefusedError(
+                f"with the backend {backend} takes no --solver-option {name!r}: only what tunes"
+                f" the search, as {', '.join(list(known.values())[:3])}{hint}"
+            )
+        if not re.fullmatch(r"[-+]?\w[\w.+-]{0,39}", value, re.ASCII):
+            raise RefusedError(
+                f"with the backend {backend}: --solver-option {name} should be a number or a"
+                f" word, got {value!r}"
+            )

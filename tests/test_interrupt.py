@@ -1,0 +1,167 @@
+"""Ctrl-C, killed processes and full disks end a run in a line or without a word."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli import app
+from hypar_opt.errors import HyparError
+from hypar_opt.solvers import backends, child
+from hypar_opt.solvers.child import Workplace
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def interrupting(module: str, solver: str = "cpsat") -> str:
+    """A program that is interrupted as it imports a module, and is the command line."""
+    return f"""
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv[1:] = ["solve", "sfc", "--levels", "1", "--solver", {solver!r}]
+from hypar_opt.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "status"),
+    [("typer", -signal.SIGINT), ("numpy", 130), ("ortools", 130)],
+)
+def test_ctrl_c_ends_the_command_without_a_word_also_while_it_is_loaded(
+    module: str, status: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", interrupting(module)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+def test_what_an_import_makes_of_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(args: list[str]) -> NoReturn:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("an extension cannot be initialised") from None
+        raise AssertionError
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        monkeypatch.setattr(app, "run", interrupted)
+        assert app._until_interrupted([]) == 130
+        monkeypatch.setattr(app, "run", lambda args: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            app._until_interrupted([])
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_ignored_ctrl_c_stays_ignored() -> None:
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        + interrupting("numpy", "dp")  # as behind nohup
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_keeper_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", child.__file__, "keep", str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert keeper.stdin
+    assert keeper.stdout
+    assert keeper.stderr
+    for job in ([["true"], str(place / "log"), None], [SLEEP, str(place / "log"), None]):
+        keeper.stdin.write(json.dumps(job).encode() + b"\n")
+        keeper.stdin.flush()
+        if job[0] == ["true"]:
+            assert keeper.stdout.readline() == b"0\n"
+    keeper.stdout.close()
+    keeper.stdin.close()
+    assert keeper.stderr.read() == b""
+    keeper.stderr.close()
+    assert keeper.wait() == 0
+    assert not place.exists()
+
+
+def test_a_keeper_that_is_killed_is_told_in_a_line() -> None:
+    with Workplace() as place:
+        place._keeper.kill()
+        place._keeper.wait()
+        with pytest.raises(HyparError, match="keeps the solver's program was killed; run it again"):
+            place.run(["true"])
+    place.directory.rmdir()  # which it can no longer do
+
+
+def no_room(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("backend", ["cbc", "highs"])
+def test_a_temporary_directory_without_room_is_named(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "highs" and find_spec("highspy") is None:
+        pytest.skip("needs highspy, which this process must not load")
+    monkeypatch.setattr(backends.load_pulp().LpProblem, "writeMPS", no_room)
+    options = ho.SolverOptions(backend=backend)
+    with pytest.raises(HyparError, match=r"hypar-opt-\w+: No space left on device; .* set TMPDIR"):
+        ho.solve("sfc", solver="ilp", options=options)
+
+
+@pytest.mark.parametrize("left", ["", "Optimal - objective value 3\n      0 x", "\n"])
+def test_a_solution_that_cbc_could_not_write_whole_is_no_answer(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "cbc"
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\nprintf "{left}" > "$last"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(backends, "_cbc_program", lambda: str(program))
+    with pytest.raises(HyparError, match="cbc could not write its solution there; set TMPDIR"):
+        ho.solve("sfc", solver="ilp")
+
+
+def test_without_a_time_limit_none_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "cbc"
+    said = "Stopped on difficulties - objective value 0"
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "{said}" > "$last"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(backends, "_cbc_program", lambda: str(program))
+    plan = ho.solve("sfc", solver="ilp")
+    assert plan.solver.stopped_by == "difficulties"
+    assert plan.solver.found_by is not None
+
+
+def test_no_temporary_directory_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(**_: Any) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/x']")
+
+    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
+    with pytest.raises(HyparError, match=r"no temporary directory: .*; set TMPDIR"):
+        ho.solve("sfc", solver="ilp")

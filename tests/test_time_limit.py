@@ -1,0 +1,287 @@
+"""A time limit counts from the call, and what is known when it comes is the answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt import deadline, partition
+from hypar_opt.cli.app import run
+from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
+from hypar_opt.hardware.wires import Wires
+from hypar_opt.plan import parse_plan
+from hypar_opt.solvers import SOLVERS, dynamic_programming
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.solvers.ilp import IntegerProgram
+from tests.strategies import networks
+
+BASELINES = ("data", "model", "trick")
+LIMITED = [name for name in SOLVERS if "time_limit" in SOLVERS[name].heeds]
+
+
+def fully_connected(layers: int) -> ho.Network:
+    each = [{"name": f"l{n + 1}", "kind": "fc", "units": 100} for n in range(layers)]
+    return ho.Network.model_validate({"name": "fc", "input": {"features": 100}, "layer": each})
+
+
+def ticking(patch: pytest.MonkeyPatch) -> None:
+    """Have the clock go on by a second each time that it is looked at."""
+    ticks = itertools.count()
+    patch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+
+
+def test_a_deadline_counts_down_to_nothing() -> None:
+    assert Deadline().left() is None
+    assert not Deadline().passed()
+    ahead, behind = Deadline.after(1000.0), Deadline.after(-1.0)
+    assert 0 < (ahead.left() or 0) <= 1000
+    assert not ahead.passed()
+    assert ahead.passed(needed=2000)
+    assert behind.left() == 0
+    with pytest.raises(NoAnswerError, match="no answer within the time limit"):
+        behind.check()
+
+
+@st.composite
+def problems(draw: st.DrawFn, levels: int) -> dict[str, Any]:
+    weighted = draw(st.booleans())
+    return {
+        "batch": draw(st.integers(1, 9)),
+        "levels": levels,
+        "reading": draw(st.sampled_from(["text", "executed"])),
+        "level_weights": tuple(range(levels, 0, -1)) if weighted else (),
+        "constraints": ho.Constraints(
+            fix=tuple(draw(st.sampled_from([[], [], ["*@H1=data"]]))),
+            memory=draw(st.sampled_from([None, None, 1_000, 10_000])),
+        ),
+    }
+
+
+@settings(max_examples=150)
+@given(
+    networks(longest=4),
+    st.integers(1, 3).flatmap(problems),
+    st.sampled_from(["levelwise", "joint"]),
+    st.sampled_from(["dp", "brute"]),
+    st.integers(1, 60),
+)
+def test_whenever_a_limit_comes_the_best_plan_known_is_the_answer_and_its_bound_holds(
+    network: ho.Network, asked: dict[str, Any], search: str, solver: str, ticks: int
+) -> None:
+    """The clock goes on with each look at it, so that a search ends at every place it can."""
+    try:
+        least = ho.solve(network, search=search, **asked)
+    except InfeasibleError:
+        return
+    known = []
+    for baseline in BASELINES:
+        try:
+            known.append(ho.solve(network, solver=baseline, search=search, **asked).cost.total)
+        except InfeasibleError:
+            continue
+    options = SolverOptions(time_limit=float(ticks))
+    with pytest.MonkeyPatch.context() as patch:
+        ticking(patch)
+        try:
+            plan = ho.solve(network, solver=solver, search=search, options=options, **asked)
+        except NoAnswerError:
+            assert not known
+            return
+    record = plan.solver
+    if record.stopped_by is None:
+        assert (plan.cost.total, record.status) == (least.cost.total, "optimal")
+        return
+    assert record.stopped_by == "time limit"
+    assert plan.cost.total <= min(known, default=plan.cost.total)
+    if search == "joint":
+        assert plan.cost.total >= least.cost.total
+        assert record.bound is None or record.bound <= least.cost.total
+    if record.found_by is not None:
+        assert record.status == "feasible"
+    if record.bound is not None:
+        assert record.bound <= plan.cost.total
+        gap = Fraction(plan.cost.total - record.bound) / Fraction(plan.cost.total or 1)
+        assert record.gap == pytest.approx(float(gap))
+
+
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+@pytest.mark.parametrize("solver", LIMITED)
+def test_a_limit_that_comes_at_once_leaves_the_best_baseline(solver: str, search: str) -> None:
+    options = SolverOptions(time_limit=1e-9)
+    plan = ho.solve("alexnet", solver=solver, search=search, options=options)
+    known = {name: ho.solve("alexnet", solver=name, search=search) for name in BASELINES}
+    best = min(known.values(), key=lambda each: each.cost.total)
+    assert (plan.parallelism, plan.cost) == (best.parallelism, best.cost)
+    assert (plan.solver.name, plan.solver.found_by) == (solver, "the Trick")
+    assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "time limit")
+
+
+def test_level_by_level_the_levels_that_were_solved_stay_and_a_baseline_is_below() -> None:
+    whole = ho.solve("alexnet", levels=6)
+    stopped = []
+    for ticks in range(1, 40):
+        with pytest.MonkeyPatch.context() as patch:
+            ticking(patch)
+            options = SolverOptions(time_limit=float(ticks))
+            stopped.append(ho.solve("alexnet", levels=6, options=options))
+    below = [plan for plan in stopped if " from H" in (plan.solver.found_by or "")]
+    assert below
+    for plan in below:
+        name, _, level = (plan.solver.found_by or "").partition(" from H")
+        assert name in {"Data Parallelism", "Model Parallelism", "the Trick"}
+        solved = int(level) - 1
+        assert plan.parallelism[:solved] == whole.parallelism[:solved]
+        bound = sum(whole.cost.per_level[:solved])
+        assert bound <= (plan.solver.bound or 0) <= plan.cost.total
+    assert stopped[-1].solver.status == "optimal"
+
+
+def test_only_what_keeps_to_the_constraints_is_an_answer() -> None:
+    options = SolverOptions(time_limit=1e-9)
+    pinned = ho.Constraints(fix=("conv1=model",))
+    plan = ho.solve("alexnet", search="joint", options=options, constraints=pinned)
+    assert plan.solver.found_by == "Model Parallelism"
+    neither = ho.Constraints(fix=("conv1=model", "conv2=data"))
+    with pytest.raises(NoAnswerError, match="no answer within the time limit"):
+        ho.solve("alexnet", search="joint", options=options, constraints=neither)
+
+
+def test_a_plan_file_says_whose_plan_it_is_and_an_older_one_need_not() -> None:
+    plan = ho.solve("sfc", options=SolverOptions(time_limit=1e-9))
+    read = parse_plan(plan.to_json(), file="plan.json")
+    assert read.solver.found_by == plan.solver.found_by is not None
+    older = plan.document()
+    del older["solver"]["found_by"]
+    assert ho.Plan.model_validate(older).solver.found_by is None
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_refused_before_the_work(limit: float) -> None:
+    with pytest.raises(ho.HyparError, match="time_limit: should be"):
+        ho.solve("sfc", options=SolverOptions(time_limit=limit))
+
+
+@pytest.mark.parametrize("solver", ["ilp", "cpsat"])
+def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """512 states a layer and 60 layers are 15 million columns, and took 100 s and 3 GB."""
+
+    def made(*_: object) -> None:
+        raise AssertionError("the table was made")
+
+    monkeypatch.setattr(partition, "expanded", made)
+    monkeypatch.setattr(partition, "canonical_states", made)
+    constraints = ho.Constraints(fix=("l1=data",))
+    with pytest.raises(ho.HyparError, match="columns, this may need 15,497,216; try dp"):
+        ho.solve(
+            fully_connected(60), solver=solver, search="joint", levels=9, constraints=constraints
+        )
+
+
+def test_columns_are_those_of_the_program_that_is_made() -> None:
+    rng = np.random.default_rng(3)
+    table = CostTable(rng.integers(0, 9, (4, 3)), rng.integers(0, 9, (3, 3, 3)), chain_ends(4))
+    result = IntegerProgram().solve(table, SolverOptions())
+    assert result.statistics["columns"] == columns(4, 3, 3)
+
+
+@pytest.mark.parametrize("solver", ["dp", "ilp", "cpsat"])
+def test_a_search_that_takes_longer_ends_in_time_whatever_it_is_doing(solver: str) -> None:
+    """Building alone takes ilp and cpsat seconds here, and a memory limit takes dp minutes."""
+    levels, limit = {"dp": 9, "ilp": 6, "cpsat": 5}[solver], 0.5
+    constraints = ho.Constraints(memory=10**7)
+    options = SolverOptions(time_limit=limit)
+    started = time.monotonic()
+    plan = ho.solve(
+        fully_connected(60),
+        solver=solver,
+        search="joint",
+        levels=levels,
+        options=options,
+        constraints=constraints,
+    )
+    assert time.monotonic() - started < limit + 4  # of which 3 are for a loaded machine
+    assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "time limit")
+
+
+def test_of_the_orders_of_splits_the_best_that_was_solved_is_the_answer() -> None:
+    asked: dict[str, Any] = {"array": "a100-4x8", "cost": "time", "place": True}
+    whole = ho.solve("alexnet", **asked)
+    with pytest.MonkeyPatch.context() as patch:
+        ticking(patch)
+        plan = ho.solve("alexnet", options=SolverOptions(time_limit=60.0), **asked)
+    assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "time limit")
+    assert plan.solver.bound is None
+    assert plan.cost.total >= whole.cost.total
+
+
+def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
+    import networkx as nx
+
+    ring: nx.Graph[int] = nx.Graph()
+    link = {"bytes_per_second": Fraction(1), "latency": Fraction(1), "full_duplex": True}
+    for n in range(4096):
+        ring.add_edge(n, (n + 1) % 4096, **link)
+    wires = Wires(ring)
+    left: list[int] = []
+    neighbours = {n: [(n - 1) % 4096, (n + 1) % 4096] for n in range(4096)}
+
+    class Counted(dict[int, list[int]]):
+        def __getitem__(self, node: int) -> list[int]:
+            left.append(node)
+            return super().__getitem__(node)
+
+    wires.__dict__["_neighbours"] = Counted(neighbours)
+    hops = [wires.route(7, 7 + far).hops for far in (4, 1, 2, 8)]
+    assert hops == [4, 1, 2, 8]
+    assert len(left) <= 2 * 8
+
+
+@pytest.mark.parametrize("largest", [1, 3, 1000])
+def test_a_capacity_is_solved_the_same_however_much_is_sorted_at_once(largest: int) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        table = CostTable(
+            rng.integers(0, 50, (6, 3)),
+            rng.integers(0, 50, (5, 3, 3)),
+            chain_ends(6),
+            load=rng.integers(0, 9, (6, 3)),
+            capacity=20,
+        )
+        whole = DynamicProgramming().solve(table, SolverOptions())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dynamic_programming, "_LARGEST_SORT", largest)
+            assert DynamicProgramming().solve(table, SolverOptions()) == whole
+
+
+def test_a_solver_that_calls_a_problem_infeasible_is_held_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = SolveResult(None, None, Status.INFEASIBLE)
+    monkeypatch.setattr(DynamicProgramming, "solve", lambda self, table, options: said)
+    with pytest.raises(WrongClaimError, match="claims that there is no assignment"):
+        ho.solve("sfc")
+
+
+def test_the_command_ends_with_0_and_says_whose_plan_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["solve", "vgg-e", "--time-limit", "1e-9", "--json"]) == 0
+    out, err = capsys.readouterr()
+    solver = json.loads(out)["solver"]
+    assert (solver["status"], solver["stopped_by"]) == ("feasible", "time limit")
+    assert f"stopped by its time limit; the plan is {solver['found_by']}" in err
