@@ -15,7 +15,7 @@ import hypar_opt as ho
 from hypar_opt.alternatives import Regret
 from hypar_opt.cli.app import run
 from hypar_opt.evaluation import contenders
-from hypar_opt.limits import levels_interchangeable
+from hypar_opt.limits import levels_permute
 from hypar_opt.pipeline import plan_of, problem_of, shapes_of
 from tests.costs.plans import Asked, Rows, asked_of_arrays
 from tests.problems import keeps, orders, priced_plans, random_problem
@@ -78,7 +78,7 @@ def test_the_best_plans_are_the_cheapest_of_all_in_order(seed: int, number: int)
     network, asked = random_problem(Random(seed), 3, most_plans=2**8)
     asked["constraints"].pop("memory", None)
     plan = ho.solve(network, search="joint", **asked)
-    every = expected(network, asked, alike=levels_interchangeable(plan.problem))
+    every = expected(network, asked, alike=levels_permute(plan.problem))
     assert best(plan, number) == every[:number]
     assert best(plan, 10_000) == every  # more than there are
     assert every[0][0] == plan.cost.total
@@ -100,7 +100,7 @@ def test_on_an_array_they_are_too(
     plan = ho.solve(network, cost=cost, search="joint", **asked)
     wires = asked["array"].wires
     same = len({wires.split(bit) for bit in plan.placement or ()}) == 1
-    alike = levels_interchangeable(plan.problem) and same
+    alike = levels_permute(plan.problem) and same
     every = expected(network, asked | {"cost": cost, "levels": plan.levels}, alike=alike)
     assert best(plan, number) == every[:number]
     for each in contenders(plan, number):
@@ -112,7 +112,7 @@ def test_on_an_array_they_are_too(
 def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: int) -> None:
     network, asked = random_problem(Random(seed), 3, most_plans=2**8)
     problem = problem_of(**asked)
-    if not levels_interchangeable(problem):
+    if not levels_permute(problem):
         return
     shapes = shapes_of(network, problem.batch)
     costs = {rows: total for total, rows in priced_plans(network, asked)}
@@ -136,7 +136,7 @@ def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: i
 def test_levels_are_interchangeable_where_nothing_tells_them_apart(
     asked: Asked, alike: bool
 ) -> None:
-    assert levels_interchangeable(problem_of(**{"levels": 2} | asked)) is alike
+    assert levels_permute(problem_of(**{"levels": 2} | asked)) is alike
 
 
 @settings(max_examples=40)
