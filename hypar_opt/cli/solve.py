@@ -134,7 +134,8 @@ def _fastest(plan: Plan, number: int) -> Plan:
     if fastest is preferred:
         sentence += f"it is the first by {kind}"
     else:
-        which = f"number {place} by {kind}" if place <= number else "the search's own"
+        own = fastest.plan.parallelism == plan.parallelism
+        which = "the search's own" if own else f"number {place} by {kind}"
         others = terminal.scaled(preferred.seconds, "s")
         more = preferred.seconds / fastest.seconds - 1
         sentence += f"it is {which}; the first by {kind} takes {others}, {more:.2%} more"
