@@ -128,6 +128,8 @@ def warnings(plan: Plan) -> list[str]:
         if better is not None:
             reading, moved = better
             more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
+        elif plan.cost.reading != "executed":
+            more += "; --reading executed plans for that"
         found.append(more)
     if plan.cost.kind == "time" and plan.array is not None:
         found += of_rings(plan.array.description)
