@@ -133,6 +133,8 @@ def warnings(plan: Plan) -> list[str]:
         if better is not None:
             reading, moved = better
             more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
+        elif plan.cost.reading != "executed":
+            more += "; --reading executed plans for that"
         found.append(more)
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""

@@ -125,9 +125,9 @@ def compare(
         document = {"rows": [vars(row) for row in rows], "gmean": means, "notes": notes}
         output.print_json(document)
         return
-    from hypar_opt.report import terminal
+    from hypar_opt.report.comparison import comparison_view
 
-    output.print_view(terminal.comparison_view(rows, means, notes))
+    output.print_view(comparison_view(rows, means, notes))
 
 
 def _draw(rows: list[Row], picture: Path) -> None:
@@ -144,11 +144,12 @@ def _draw(rows: list[Row], picture: Path) -> None:
         groups["\n".join(parts)] = None
         if row.plan != "data":
             series.setdefault(PLANS[row.plan], []).append(row.speedup)
+    reading = " and ".join(dict.fromkeys(row.reading for row in rows))
     drawn = pictures.bars(
         list(groups),
         series,
         ylabel="times Data Parallelism",
-        title="performance over Data Parallelism",
+        title=f"performance over Data Parallelism, reading {reading}",
         baseline=1.0,
     )
     pictures.save(drawn, picture)

@@ -133,6 +133,7 @@ def _draw(found: Exploration, picture: Path) -> None:
         xlabel=columns,
         ylabel=rows,
         name="times Data Parallelism",
-        title=f"{found.plan.network.name}, every choice at {rows} and {columns}",
+        title=f"{found.plan.network.name}, every choice at {rows} and {columns}, reading"
+        f" {found.plan.cost.reading}",
     )
     pictures.save(drawn, picture)

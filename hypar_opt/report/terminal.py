@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from hypar_opt.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.alternatives import Alternative, Regret
-    from hypar_opt.comparison import Row
     from hypar_opt.plan import Plan, SolverRecord
     from hypar_opt.simulator.result import LayerTime, StepResult
 
@@ -203,69 +202,6 @@ def _memory(step: StepResult) -> list[str]:
     needed = f"Memory: {gigabytes(step.memory)} of {gigabytes(step.capacity)} an accelerator."
     between = f"From other vaults' memory: {step.vault_words:,} words."
     return [needed, between] if step.vault_words else [needed]
-
-
-def comparison_view(
-    rows: Sequence[Row], means: dict[str, dict[str, float | None]], notes: Sequence[str] = ()
-) -> RenderableType:
-    """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism.
-
-    Batches and arrays have a column where there are several.
-    """
-    reading = rows[0].reading
-    alike = len({row.reading for row in rows}) == 1
-    several = [len({_case(row)[place] for row in rows}) > 1 for place in range(3)]
-    shown = [True, *several[1:]]
-    amounts = ["communication", "time", "energy", "speed-up", "efficiency"]
-    executed = not alike or reading != "executed"
-    if executed:
-        amounts[1:1], amounts[5:5] = ["executed"], ["when run"]
-    head = ["network", "batch", "array"]
-    head = [*(name for name, kept in zip(head, shown, strict=True) if kept), "plan"]
-    table = _table(*head, *amounts, right=tuple(range(len(head), len(head) + len(amounts))))
-    before = None
-    for row in rows:
-        case = _case(row)
-        cells = case if case != before else ("", "", "")
-        table.add_row(
-            *(Text(cell) for cell, kept in zip(cells, shown, strict=True) if kept),
-            row.plan,
-            *_amounts(vars(row), executed=executed),
-        )
-        before = case
-    table.add_section()
-    for place, (plan, mean) in enumerate(means.items() if any(several) else ()):
-        label = "geometric mean" if place == 0 else ""
-        table.add_row(label, *[""] * (len(head) - 2), plan, *_amounts(mean, executed=executed))
-    where = [f"batch {rows[0].batch:,}"] if not several[1] else []
-    where += [f"on {rows[0].array}"] if not several[2] else []
-    by = f"the reading {reading}" if alike else "each array's reading"
-    by += " (executed, when run: by the reading executed)" if executed else ""
-    said = f"Plans and amounts by {by}{''.join(f', {each}' for each in where)};"
-    lines = [Text(f"{said} ratios over Data Parallelism.", style="dim")]
-    lines += [Text(f"{each}.") for each in notes]
-    lines += [
-        Text(f"{row.plan} of {row.network}: {row.reason}") for row in rows if row.reason is not None
-    ]
-    return Group(unbroken(table), *lines)
-
-
-def _case(row: Row) -> tuple[str, str, str]:
-    return row.network, f"{row.batch:,}", row.array
-
-
-def _amounts(found: Mapping[str, Any], *, executed: bool) -> list[str]:
-    """Return a row's cells; ``-`` for what is not known."""
-    shown: dict[str, Callable[[float], str]] = {
-        "bytes": gigabytes,
-        **({"executed_bytes": gigabytes} if executed else {}),
-        "seconds": lambda seconds: scaled(seconds, "s"),
-        "joules": lambda joules: scaled(joules, "J"),
-        "speedup": ratio,
-        **({"executed_speedup": ratio} if executed else {}),
-        "energy_efficiency": ratio,
-    }
-    return ["-" if found[key] is None else text(found[key]) for key, text in shown.items()]
 
 
 def unbroken(table: Table) -> Table:
