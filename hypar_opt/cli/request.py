@@ -124,9 +124,7 @@ def array_named(array: str | None) -> Array | None:
     return None if array is None else find_array(array)
 
 
-def check_outputs(
-    read: Iterable[str], *outputs: Path | None, picture: Path | None = None
-) -> None:
+def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | None = None) -> None:
     """Refuse, before the work, what could not be written or drawn, or is read or written."""
     from hypar_opt.files import check_outputs
 
