@@ -129,7 +129,8 @@ def _fastest(plan: Plan, number: int) -> Plan:
         found = evaluation.contenders(plan, number, progress=progress)
     fastest, preferred = evaluation.fastest(found), found[0]
     takes = terminal.scaled(fastest.seconds, "s")
-    sentence = f"of {len(found)} plans simulated, the fastest takes {takes}; "
+    within = plan.constraints.within
+    sentence = f"of {len(found)} plans{within} simulated, the fastest takes {takes}; "
     place, kind = found.index(fastest) + 1, plan.cost.kind
     if fastest is preferred:
         sentence += f"it is the first by {kind}"

@@ -78,10 +78,12 @@ def plan_view(
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
-        parts += [Text(), Text("Extra cost of each other choice, all else chosen anew:")]
+        what = "Extra cost of each other choice, all else chosen anew"
+        parts += [Text(), Text(f"{what}{plan.constraints.within}:")]
         parts.append(_regret_table(regrets, cost.unit))
     if best:
-        parts += [Text(), Text("Best plans over all levels together:")]
+        what = "Best plans over all levels together"
+        parts += [Text(), Text(f"{what}{plan.constraints.within}:")]
         parts.append(_best_table(best, glyphs, plan))
     return Group(*parts)
 
@@ -293,7 +295,8 @@ def _title(plan: Plan) -> str:
     found = {
         ("optimal", "joint"): "optimal over all levels",
         ("optimal", "level"): "each level optimal",
-    }.get((plan.solver.status, plan.solver.scope), "feasible")
+    }.get((plan.solver.status, plan.solver.scope))
+    found = "feasible" if found is None else found + plan.constraints.within
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else accelerators(plan.levels),
@@ -339,10 +342,11 @@ def _heading(plan: Plan) -> str:
 def _saving(plan: Plan, joint: Plan) -> str:
     total, best = plan.cost.total, joint.cost.total
     if best == total:
-        return "No plan over all levels together costs less."
+        return f"No plan{plan.constraints.within} over all levels together costs less."
     saved = (total - best) / total
     cheaper = amount(best, plan.cost.unit)
-    return f"Jointly over all levels: {cheaper}, {saved:.2%} less (--search joint)."
+    jointly = f"Jointly over all levels{plan.constraints.within}"
+    return f"{jointly}: {cheaper}, {saved:.2%} less (--search joint)."
 
 
 def _regret_table(regrets: Sequence[Regret], unit: str) -> Table:

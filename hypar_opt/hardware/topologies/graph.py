@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import networkx as nx
 from pydantic import AfterValidator, Field, Strict, model_validator
 
-from hypar_opt.documents import Document, parse_json, read_text, rule
+from hypar_opt.documents import Document, Printable, parse_json, read_text, rule
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, few
 
-Id = Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...]
+Text = Annotated[Printable, Strict()]
+Id = Annotated[int, Strict()] | Text | tuple[int | Text, ...]
 
 
 class Node(Document):
