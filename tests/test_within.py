@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from hypar_opt.plan import Constraints
 from hypar_opt.report.page import page
 from hypar_opt.report.page.contents import gather
 
-LIMITS = {
+LIMITS: dict[str, dict[str, Any]] = {
     " with --fix *=model": {"fix": ("*=model",)},
     " with --even": {"even": True},
     " with --memory 2000000000, --optimizer adam": {"memory": 2 * 10**9, "optimizer": "adam"},

@@ -34,6 +34,8 @@ ENERGY = {
 }
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _NARROWEST, _PIPE_WIDTH = 60, 100
+MOST_ROWS = 1000
+"""Layers of a network that are shown as a table: more take minutes to lay out."""
 
 
 def console() -> Console:
@@ -107,7 +109,8 @@ def network_view(description: dict[str, Any]) -> RenderableType:
     table = _table(*head, right=(6, 7, 8))
     for column in table.columns[1:]:
         column.no_wrap = True
-    for layer in description["layers"]:
+    layers = description["layers"]
+    for layer in layers[:MOST_ROWS]:
         pooled = "" if layer["pooled"] == layer["output"] else dimensions(layer["pooled"][1:])
         table.add_row(
             Text(layer["name"]),
@@ -122,7 +125,9 @@ def network_view(description: dict[str, Any]) -> RenderableType:
     total = description["total"]
     totals = (f"{total[key]:,}" for key in ("weights", "feature_map", "macs"))
     table.add_row("total", *[""] * 5, *totals)
-    note = Text("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
+    part = f"The first {MOST_ROWS:,} of {len(layers):,} layers; --json has all. "
+    note = Text(part if len(layers) > MOST_ROWS else "")
+    note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
     note.stylize("dim")
     return Group(title, table, note)
 

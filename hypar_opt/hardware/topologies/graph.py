@@ -12,6 +12,9 @@ from hypar_opt.documents import Document, Printable, parse_json, read_text, rule
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, few
 
+MOST_NODES, MOST_EDGES = 4096, 2**16
+"""Routes are searched over all of them."""
+
 Text = Annotated[Printable, Strict()]
 Id = Annotated[int, Strict()] | Text | tuple[int | Text, ...]
 
@@ -62,6 +65,11 @@ class NodeLink(Document):
         if self.directed or self.multigraph:
             key = "directed" if self.directed else "multigraph"
             raise rule(f"{key}: should be false, got true")
+        if len(self.nodes) > MOST_NODES or len(self.edges) > MOST_EDGES:
+            key, most = (
+                ("nodes", MOST_NODES) if len(self.nodes) > MOST_NODES else ("edges", MOST_EDGES)
+            )
+            raise rule(f"{key}: should be at most {most:,}, got {len(getattr(self, key)):,}")
         ids: set[Id] = set()
         names: set[int | str] = set()
         for node in self.nodes:
