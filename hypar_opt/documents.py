@@ -138,8 +138,8 @@ def shown(value: object) -> str:
     """Return a value as a file has it, of at most 40 letters, for a message."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except ValueError:  # more digits than Python prints
-        return "a number of thousands of digits"
+    except (ValueError, RecursionError):  # more digits, or depth, than Python prints
+        return "what is too large to show"
     return text if len(text) <= 40 else text[:37] + "..."
 
 

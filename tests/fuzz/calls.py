@@ -10,8 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import typer
+from typer.core import TyperGroup
+
 import hypar_opt as ho
 from hypar_opt.certificate import certify
+from hypar_opt.cli.app import app
 from tests.fuzz.mutations import ODD, mutated, mutated_text, to_json, to_toml
 
 NETWORK: dict[str, Any] = {
@@ -175,6 +179,15 @@ def valid() -> dict[str, Any]:
     }
 
 
+@cache
+def takes(command: str) -> list[str]:
+    """Return those of `OPTIONS` that a command has."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    own = {name for option in group.commands[command].params for name in option.opts}
+    return sorted(own & OPTIONS.keys())
+
+
 def call(seed: int) -> Call:
     """Return the call of a seed: one file wrong, or the command line, or both."""
     rng = Random(seed)
@@ -198,8 +211,9 @@ def call(seed: int) -> Call:
 
 def _wrong_call(args: list[str], rng: Random) -> list[str]:
     odd = [str(each)[:3000] for each in ODD if isinstance(each, str | float | bool)]
+    known = takes(args[0]) if rng.random() < 0.95 else sorted(OPTIONS)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        name = rng.choice(list(OPTIONS))
+        name = rng.choice(known)
         values = OPTIONS[name]
         given = [rng.choice(values if rng.random() < 0.8 else odd)] if values else []
         args = [*args, name, *given]

@@ -61,6 +61,25 @@ def _replace(table: Any, key: Any, rng: Random) -> None:
     table[key] = copy.deepcopy(rng.choice(ODD))
 
 
+def _alike(table: Any, key: Any, rng: Random) -> None:
+    """Put something of the same type there, which mostly passes for right."""
+    value = table[key]
+    if isinstance(value, str) and value[:1].isdigit() and " " in value:
+        number = rng.choice(("0", "0.5", "1", "1e-30", "1e-12", "3.7", "1e9", "1e20", "1e30"))
+        table[key] = number + " " + rng.choice((value.split()[1], "B", "GB/s", "s", "pJ", "GOPS"))
+    elif isinstance(value, bool):
+        table[key] = not value
+    elif isinstance(value, int | float):
+        fitting = [each for each in ODD if type(each) is type(value) and 0 <= each < 10**10]
+        table[key] = rng.choice(fitting)
+    elif isinstance(value, str):
+        table[key] = rng.choice(
+            [each for each in ODD if isinstance(each, str) and each.isprintable()]
+        )
+    elif isinstance(value, list) and value:
+        value.append(copy.deepcopy(rng.choice(value)))
+
+
 def _scale(table: Any, key: Any, rng: Random) -> None:
     value = table[key]
     if isinstance(value, int | float):
@@ -110,7 +129,7 @@ def _swap(table: Any, key: Any, rng: Random) -> None:
 
 
 _CHANGES: tuple[Callable[[Any, Any, Random], None], ...] = (
-    *(_replace, _replace, _replace, _scale, _scale, _remove, _rename),
+    *(_replace, _replace, _alike, _alike, _alike, _alike, _alike, _scale, _scale, _remove, _rename),
     *(_repeat, _shuffle, _wrap, _swap),
 )
 
@@ -118,7 +137,7 @@ _CHANGES: tuple[Callable[[Any, Any, Random], None], ...] = (
 def mutated_text(text: str, rng: Random) -> bytes:
     """Return a file's bytes, mostly as they are, else cut, spoilt or with lines twice."""
     data = text.encode(errors="surrogatepass")
-    how = rng.randrange(12)
+    how = rng.randrange(40)
     place = rng.randrange(len(data) + 1)
     lines = data.splitlines(keepends=True)
     if how == 0:
@@ -139,15 +158,19 @@ def mutated_text(text: str, rng: Random) -> bytes:
 
 
 def to_json(document: Any) -> str:
-    """Write JSON, what no JSON may hold too."""
-    try:
-        return json.dumps(document, ensure_ascii=True)
-    except ValueError:  # more digits than Python writes
-        return json.dumps(document, default=str) if _is_short(document) else "1" + "0" * 6000
+    """Write JSON, with numbers of more digits than Python writes."""
+    return json.dumps(_without_giants(document)).replace(f'"{_GIANT}"', "1" + "0" * 6000)
 
 
-def _is_short(document: Any) -> bool:
-    return not isinstance(document, int)
+_GIANT = "a giant number"
+
+
+def _without_giants(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_giants(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_without_giants, value))
+    return _GIANT if isinstance(value, int) and abs(value) > 10**4000 else value
 
 
 def to_toml(document: Any) -> str:

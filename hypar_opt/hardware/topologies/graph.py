@@ -6,17 +6,27 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import networkx as nx
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from hypar_opt.documents import Document, Printable, parse_json, read_text, rule
+from hypar_opt.documents import Document, parse_json, read_text, rule
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, few
 
 MOST_NODES, MOST_EDGES = 4096, 2**16
 """Routes are searched over all of them."""
 
-Text = Annotated[Printable, Strict()]
-Id = Annotated[int, Strict()] | Text | tuple[int | Text, ...]
+
+def _shows(value: object) -> object:
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(part, str) and not part.isprintable():
+            raise rule(f"should be in printable characters, got {part!r}")
+    return value
+
+
+Id = Annotated[
+    Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...],
+    BeforeValidator(_shows),
+]
 
 
 class Node(Document):
