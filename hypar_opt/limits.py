@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.parallelism import Parallelism
 
@@ -57,10 +58,11 @@ class Pin:
             layer, level = where, ""
         number = level.removeprefix("H").removeprefix("h")
         known = [c.value for c in Parallelism]
-        if not equals or not layer or choice not in known or (at and not number.isdecimal()):
+        is_level = not at or (number.isdecimal() and len(number) < 10)
+        if not equals or not layer or choice not in known or not is_level:
             raise HyparError(
                 f"--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data (choices"
-                f" {', '.join(known)}), got {text!r}"
+                f" {', '.join(known)}), got {shown(text)}"
             )
         return cls(layer, int(number) if at else None, Parallelism(choice))
 

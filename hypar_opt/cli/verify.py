@@ -88,7 +88,7 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
             proofs.check_certificate(plan, proof)
         except CheckFailedError as error:
             raise CheckFailedError(f"{certificate}: {error}") from None
-        row["optimal"] = f"proved ({plan.solver.scope})"
+        row["optimal"] = f"proved ({plan.solver.scope}{plan.constraints.within})"
     output.print_rows([row], as_json=as_json)
 
 

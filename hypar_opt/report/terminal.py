@@ -34,6 +34,8 @@ ENERGY = {
 }
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _NARROWEST, _PIPE_WIDTH = 60, 100
+MOST_ROWS = 1000
+"""Layers of a network that are shown as a table: more take minutes to lay out."""
 
 
 def console() -> Console:
@@ -76,10 +78,12 @@ def plan_view(
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
-        parts += [Text(), Text("Extra cost of each other choice, all else re-optimised:")]
+        what = "Extra cost of each other choice, all else re-optimised"
+        parts += [Text(), Text(f"{what}{plan.constraints.within}:")]
         parts.append(_regret_table(regrets, cost.unit))
     if best:
-        parts += [Text(), Text("Best plans over all levels together:")]
+        what = "Best plans over all levels together"
+        parts += [Text(), Text(f"{what}{plan.constraints.within}:")]
         parts.append(_best_table(best, glyphs, plan))
     return Group(*parts)
 
@@ -103,7 +107,8 @@ def network_view(description: dict[str, Any]) -> RenderableType:
     table = _table(*head, right=(6, 7, 8))
     for column in table.columns[1:]:
         column.no_wrap = True
-    for layer in description["layers"]:
+    layers = description["layers"]
+    for layer in layers[:MOST_ROWS]:
         pooled = "" if layer["pooled"] == layer["output"] else dimensions(layer["pooled"][1:])
         table.add_row(
             Text(layer["name"]),
@@ -118,7 +123,9 @@ def network_view(description: dict[str, Any]) -> RenderableType:
     total = description["total"]
     totals = (f"{total[key]:,}" for key in ("weights", "feature_map", "macs"))
     table.add_row("total", *[""] * 5, *totals)
-    note = Text("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
+    part = f"The first {MOST_ROWS:,} of {len(layers):,} layers; --json has all. "
+    note = Text(part if len(layers) > MOST_ROWS else "")
+    note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
     note.stylize("dim")
     return Group(title, table, note)
 
@@ -259,7 +266,8 @@ def _title(plan: Plan) -> str:
     found = {
         ("optimal", "joint"): "optimal over all levels",
         ("optimal", "level"): "each level optimal",
-    }.get((plan.solver.status, plan.solver.scope), feasible(plan.solver))
+    }.get((plan.solver.status, plan.solver.scope))
+    found = feasible(plan.solver) if found is None else found + plan.constraints.within
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else accelerators(plan.levels),
@@ -313,10 +321,11 @@ def _heading(plan: Plan) -> str:
 def _saving(plan: Plan, joint: Plan) -> str:
     total, best = plan.cost.total, joint.cost.total
     if best == total:
-        return "No plan over all levels together costs less."
+        return f"No plan{plan.constraints.within} over all levels together costs less."
     saved = (total - best) / total
     cheaper = amount(best, plan.cost.unit)
-    return f"Jointly over all levels: {cheaper}, {saved:.2%} less (--search joint)."
+    jointly = f"Jointly over all levels{plan.constraints.within}"
+    return f"{jointly}: {cheaper}, {saved:.2%} less (--search joint)."
 
 
 def _regret_table(regrets: Sequence[Regret], unit: str) -> Table:
