@@ -285,3 +285,11 @@ def test_the_command_ends_with_0_and_says_whose_plan_it_is(
     solver = json.loads(out)["solver"]
     assert (solver["status"], solver["stopped_by"]) == ("feasible", "time limit")
     assert f"stopped by its time limit; the plan is {solver['found_by']}" in err
+
+
+def test_what_another_choice_costs_is_not_told_from_a_search_that_was_stopped() -> None:
+    plan = ho.solve("sfc", levels=1)
+    limited = plan.solver.options.model_copy(update={"time_limit": 1e-9})
+    solver = plan.solver.model_copy(update={"options": limited})
+    with pytest.raises(NoAnswerError, match="time limit"):
+        ho.regrets(plan.model_copy(update={"solver": solver}))

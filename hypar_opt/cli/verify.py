@@ -50,6 +50,10 @@ def verify(
     as_json: options.JSON = False,
 ) -> None:
     """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
+    from hypar_opt.documents import validate
+    from hypar_opt.plan import SolverSettings
+
+    validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
     if what is not None and is_plan(what):
         _verify_plan(what, certificate, as_json=as_json)
         return
@@ -103,13 +107,10 @@ def _verify_solvers(
     as_json: bool,
 ) -> None:
     from hypar_opt import crosscheck
-    from hypar_opt.documents import validate
     from hypar_opt.pipeline import find_network
-    from hypar_opt.plan import SolverSettings
 
     if (what is None) == (random is None):
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
-    validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
     networks: Iterable[Network]
     if what is not None:
         networks, count = [find_network(what)], 1

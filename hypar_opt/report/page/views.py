@@ -158,7 +158,9 @@ def _facts(contents: Contents) -> list[tuple[str, str]]:
         ("search", solver.search),
         (
             "status",
-            solver.status + (f", stopped by {solver.stopped_by}" if solver.stopped_by else ""),
+            solver.status
+            + (f", stopped by {solver.stopped_by}" if solver.stopped_by else "")
+            + (f", {solver.found_by}" if solver.found_by else ""),
         ),
         ("scope", f"{solver.scope}: {scope[solver.scope]}{plan.constraints.within}"),
         ("total", amount(cost.total, cost.unit)),
