@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hypar_opt.advice import readable_bytes, turns
+from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
 from hypar_opt.evaluation import energy_ratio, simulate
 from hypar_opt.hardware.array import Array, find_array
@@ -129,6 +130,8 @@ def compare(
         for batch in batches
         for network in networks
     ]
+    for _, problem in cases:
+        COSTS[problem.cost]  # an unknown name is no refusal
     rows: list[Row] = []
     failures: list[HyparError] = []
     for done, (network, problem) in enumerate(cases):
@@ -247,7 +250,7 @@ def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
     for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
         case = list(grouped)
         where = f"of {network} (batch {batch:,}, {array})"
-        data = next(row.bytes for row in case if row.plan == "data")
+        data = next((row.bytes for row in case if row.plan == "data"), None)
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
             found.append(f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}")
