@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.wires import Split
 
 MOST_ORDERS = 50_000
@@ -145,7 +147,7 @@ def _placed(
 ) -> Plan:
     """Solve for every order of the array's splits; of equals keep the first, the default.
 
-    Splits that give an exchange the same are one and the same to a plan. When the deadline
+    Orders that give every exchange the same are one and the same to a plan. When the deadline
     comes, the best of the orders that were solved is the answer, and no bound is known.
     """
     if problem.array is None or problem.cost == "bytes":
@@ -157,7 +159,7 @@ def _placed(
             raise RefusedError(f"--place: {array.name} allows {MOST_ORDERS} orders or more")
         if orders and deadline.passed():
             break
-        orders.setdefault(tuple(map(array.wires.split, order)), order)
+        orders.setdefault(_given(array, order), order)
     best: Plan | None = None
     for done, order in enumerate(orders.values()):
         progress(done, len(orders))
@@ -172,6 +174,16 @@ def _placed(
         return best
     stopped = {"status": "feasible", "bound": None, "gap": None, "stopped_by": TIME_LIMIT}
     return best.model_copy(update={"solver": best.solver.model_copy(update=stopped)})
+
+
+def _given(array: Array, order: tuple[int, ...]) -> tuple[Split, ...]:
+    """Return what an array gives each exchange that a plan may make under a placement."""
+    pairs = tuple(map(array.wires.split, order))
+    if array.collective == "pairwise":
+        return pairs
+    sizes = range(1, len(order) + 1)
+    rings = chain.from_iterable(combinations(order, size) for size in sizes)
+    return (*pairs, *map(array.wires.ring, rings))
 
 
 def _silent(done: int, of: int) -> None:
