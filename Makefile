@@ -1,13 +1,14 @@
 # make demo   the main job on VGG-A, from nothing but Python and make
 # make test   everything that must hold: formatting, types, import contract, tests
 # make test-browser   that the HTML page opens clean in a real browser
+# make fuzz N=100000   wrong input of every kind; SEED=... begins at another
 # make docs   the documentation, in build/docs
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-browser lint bench picture docs clean
+.PHONY: demo test test-browser fuzz lint bench picture docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -27,6 +28,11 @@ test-browser: $(VENV)/.installed-dev
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
 	$(BIN)/python -m pytest -m browser --quiet -rs tests/browser
+
+N ?= 10000
+SEED ?= 0
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.fuzz --cases $(N) --seed $(SEED)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

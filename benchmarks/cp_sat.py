@@ -28,7 +28,7 @@ def vgg_e() -> tuple[cp_model.CpModel, int]:
     shapes = ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), 256)
     thresholds = CommunicationCost().thresholds(shapes)
     assert thresholds is not None
-    table = side_by_side(threshold_tables(thresholds, 4))
+    table = side_by_side(threshold_tables(thresholds, 4, CommunicationCost()))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.pb")
         result = SOLVERS["cpsat"]().solve(table, SolverOptions(export=file))

@@ -68,7 +68,7 @@ def through_tables(shapes: ho.Shapes, levels: int) -> list[int]:
     """Do the same through one cost table of all the chains."""
     thresholds = CommunicationCost().thresholds(shapes)
     assert thresholds is not None
-    table = side_by_side(threshold_tables(thresholds, levels))
+    table = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
     answers = DP.solve(table, OPTIONS).assignment
     assert answers is not None
     layers = len(shapes.layers)
@@ -118,7 +118,7 @@ def tight_program(thresholds: Thresholds, levels: int) -> tuple[list[int], list[
     the four pairs and a + d <= b + c, the edge costs
     a + (d - b) x_u + (d - c) x_v + (b + c - a - d) z.
     """
-    table = side_by_side(threshold_tables(thresholds, levels))
+    table = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
     (a, b), (c, d) = table.edge.transpose(1, 2, 0)
     layer = table.node[:, 1] - table.node[:, 0]
     np.add.at(layer, table.ends[:, 0], d - b)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hypar_opt.network import read_network as read_network
     from hypar_opt.parallelism import Parallelism as Parallelism
     from hypar_opt.pipeline import read_plan as read_plan
+    from hypar_opt.pipeline import repriced as repriced
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.plan import Constraints as Constraints
     from hypar_opt.plan import Plan as Plan
@@ -70,6 +71,7 @@ _HOME = {
     "read_network": "network",
     "read_plan": "pipeline",
     "regrets": "alternatives",
+    "repriced": "pipeline",
     "simulate": "evaluation",
     "solve": "pipeline",
     "write_plan": "plan",
@@ -100,6 +102,7 @@ __all__ = [
     "read_network",
     "read_plan",
     "regrets",
+    "repriced",
     "simulate",
     "solve",
     "write_plan",

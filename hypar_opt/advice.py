@@ -78,14 +78,6 @@ def turns(
     )
 
 
-def when_executed(plan: Plan) -> Cost | None:
-    """Return what a plan costs by the reading ``executed``; None where that cannot be priced."""
-    try:
-        return repriced(plan, reading="executed").cost
-    except HyparError:  # no run of output parallelism is known
-        return None
-
-
 def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     """Return the reading whose plan moves the fewest bytes when run, and those bytes.
 
@@ -133,6 +125,8 @@ def warnings(plan: Plan) -> list[str]:
         if better is not None:
             reading, moved = better
             more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
+        elif plan.cost.reading != "executed":
+            more += "; --reading executed plans for that"
         found.append(more)
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
@@ -142,8 +136,12 @@ def warnings(plan: Plan) -> list[str]:
 
 def warnings_of_cost(plan: Plan) -> list[str]:
     """Say where a plan for least time or energy loses to Data Parallelism when it is run."""
-    cost, run = plan.cost, when_executed(plan)
-    if cost.kind == "bytes" or run is None:
+    cost = plan.cost
+    if cost.kind == "bytes":
+        return []
+    try:
+        run = repriced(plan, "executed").cost
+    except HyparError:  # no run of output parallelism is known
         return []
     turned = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)
     return [] if turned is None else [turned]

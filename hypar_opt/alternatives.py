@@ -19,7 +19,7 @@ from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
 from hypar_opt.level_order import neighbours_alike
-from hypar_opt.limits import Limits, Pin, levels_interchangeable
+from hypar_opt.limits import Limits, Pin, levels_permute
 from hypar_opt.parallelism import Parallelism
 from hypar_opt.partition import Progress
 from hypar_opt.pipeline import named, options_of, shapes_of, solve
@@ -125,7 +125,7 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     if limits.couple_layers:
         raise RefusedError("the best plans take no --memory: they are found layer after layer")
     _check_size(number, problem, len(shapes.layers))
-    alike = levels_interchangeable(problem) and all(neighbours_alike(problem))
+    alike = levels_permute(problem) and all(neighbours_alike(problem))
     states = canonical_states(problem.levels, cost.choices)
     table = limits.states(expanded(cost, shapes, problem.levels), states)
     found = []

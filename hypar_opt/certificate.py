@@ -6,34 +6,29 @@ assignment of a chain costs less than ``min(u[last])``, if every reduced cost
     ``u[l-1, b] + edge[l-1, b, c] + node[l, c] - u[l, c]``     (``node[0, c] - u[0, c]``)
 
 is not negative: added up along any assignment they leave its cost less the last potential.
-The dynamic program's costs to come are such potentials, and tight. The check needs the
-plan, the potentials and sums of whole numbers, and no solver.
+Only choices that are allowed count. The dynamic program's costs to come are such potentials,
+and tight. The tables are derived from the plan alone (`hypar_opt.proofs`), by nothing that the
+search uses; the check needs these, the potentials and sums of whole numbers, and no solver.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, Strict
 
-from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import Splits, level_table
-from hypar_opt.costs.product import canonical_states, expanded
-from hypar_opt.costs.table import CostTable, Integers, side_by_side
+from hypar_opt.costs.table import CostTable, Integers, whole_number_type
 from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
 from hypar_opt.errors import CheckFailedError, HyparError
-from hypar_opt.graph import layer_graph
-from hypar_opt.limits import Limits
-from hypar_opt.partition import threshold_tables
 from hypar_opt.plan import Plan
-from hypar_opt.shapes import Shapes
+from hypar_opt.proofs.tables import price_of, tables_of
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 Whole = Annotated[int, Strict()]
@@ -75,9 +70,11 @@ def certify(plan: Plan) -> Certificate:
         If the plan is not optimal within its scope, or, under a memory limit, no potentials
         prove it: the message gives the best bound and the gap.
     """
-    proofs = [_prove(table) for table in tables_of(plan)]
-    certificate = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=tuple(proofs))
-    bound = _bound(plan, certificate)
+    check_price(plan)
+    tables = tables_of(plan)
+    proofs = tuple(map(_prove, tables))
+    certificate = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=proofs)
+    bound = _bound(tables, certificate)
     total = Fraction(plan.cost.total)
     if bound != total:
         gap = float((total - bound) / total)
@@ -100,36 +97,29 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
         raise CheckFailedError("plan: the certificate is of another plan")
     if certificate.scope != plan.solver.scope:
         raise CheckFailedError(f"scope: should be the plan's, {plan.solver.scope!r}")
-    bound = _bound(plan, certificate)
-    if bound != plan.cost.total:
+    check_price(plan)
+    bound = _bound(tables_of(plan), certificate)
+    if bound != Fraction(plan.cost.total):
         raise CheckFailedError(
             f"tables: the potentials prove {float(bound):.15g} {plan.cost.unit}, and the plan"
             f" costs {plan.cost.total}"
         )
 
 
-def tables_of(plan: Plan) -> list[CostTable]:
-    """Return the tables of a plan's search: one a level, or one for all levels.
+def check_price(plan: Plan) -> None:
+    """Check that a plan costs what the tables that prove it charge its own choices.
 
-    Each is a chain, or chains side by side, whose forbidden choices are priced out.
+    Raises
+    ------
+    CheckFailedError
+        If it does not, or does not keep to its own constraints.
     """
-    shapes = Shapes.of(layer_graph(plan.network.description), plan.batch)
-    cost = COSTS[plan.cost.kind].asked(plan.problem, shapes)
-    limits = Limits(plan, shapes)
-    if plan.levels == 0:
-        return []
-    if plan.solver.scope == "level":
-        tables = []
-        splits = Splits.none(len(shapes.layers), cost.choices)
-        for row in plan.assignments():
-            tables.append(limits.level(level_table(cost, shapes, splits), splits))
-            splits = splits.after(row)
-    elif (thresholds := cost.thresholds(shapes)) is not None and not limits.any:
-        tables = [side_by_side(threshold_tables(thresholds, plan.levels))]
-    else:
-        states = canonical_states(plan.levels, cost.choices)
-        tables = [limits.states(expanded(cost, shapes, plan.levels), states)]
-    return [table.priced_out()[0] for table in tables]
+    costs = price_of(plan)
+    if costs != Fraction(plan.cost.total):
+        raise CheckFailedError(
+            f"cost, total: the plan's own choices cost {float(costs):.15g} {plan.cost.unit},"
+            f" derived from its network, got {plan.cost.total}"
+        )
 
 
 def read_certificate(path: str | Path) -> Certificate:
@@ -180,29 +170,42 @@ def _best(table: CostTable, node: Integers, load: Integers, scale: int, multipli
     """Return a way that is best in ``scale * cost + multiplier * load``."""
     both = scale * node + multiplier * load
     potentials = _potentials(both, table, scale)
-    edge = table.chain_edges().astype(object)
-    choice = int(potentials[-1].argmin())
+    edge, allowed = table.chain_edges().astype(object), _allowed(table)
+    choice = _cheapest(potentials[-1], allowed[-1])
     cost, weight = int(node[-1, choice]), int(load[-1, choice])
     for layer in range(len(node) - 1, 0, -1):
-        before = int((potentials[layer - 1] + scale * edge[layer - 1, :, choice]).argmin())
+        to_come = potentials[layer - 1] + scale * edge[layer - 1, :, choice]
+        before = _cheapest(to_come, allowed[layer - 1])
         cost += int(edge[layer - 1, before, choice]) + int(node[layer - 1, before])
         weight += int(load[layer - 1, before])
         choice = before
     return _Way(cost, weight)
 
 
+def _cheapest(costs: Integers, allowed: NDArray[np.bool_]) -> int:
+    places = np.flatnonzero(allowed)
+    return int(places[costs[places].argmin()])
+
+
 def _potentials(node: Integers, table: CostTable, scale: int = 1) -> Integers:
-    """Return the cost to come of each layer's choices: ``(layers, choices)``."""
+    """Return the cost to come of each layer's choices: ``(layers, choices)``.
+
+    Those of choices that are not allowed lead nowhere.
+    """
     node = node.astype(object) if scale != 1 else node
-    edge = table.chain_edges()
+    edge, allowed = table.chain_edges(), _allowed(table)
     potentials = node.copy()
     for layer in range(1, len(node)):
         ways = potentials[layer - 1][:, None] + scale * edge[layer - 1].astype(node.dtype)
-        potentials[layer] += ways.min(axis=0)
+        potentials[layer] += ways[allowed[layer - 1]].min(axis=0)
     return potentials
 
 
-def _bound(plan: Plan, certificate: Certificate) -> Fraction:
+def _allowed(table: CostTable) -> NDArray[np.bool_]:
+    return np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
+
+
+def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
     """Return what the potentials prove, in the cost's unit, if they prove anything.
 
     Raises
@@ -210,7 +213,6 @@ def _bound(plan: Plan, certificate: Certificate) -> Fraction:
     CheckFailedError
         At the first reduced cost that is negative.
     """
-    tables = tables_of(plan)
     if len(tables) != len(certificate.tables):
         raise CheckFailedError(f"tables: should be {len(tables)}, got {len(certificate.tables)}")
     bound = Fraction()
@@ -224,30 +226,27 @@ def _bound(plan: Plan, certificate: Certificate) -> Fraction:
 
 
 def _table_bound(table: CostTable, proof: TableProof, where: str) -> Fraction:
-    # Python's integers throughout: whatever a file holds, nothing overflows or rounds.
-    potentials = np.array(proof.potentials, object)
-    node = proof.scale * table.node.astype(object)
-    if table.load is not None:
-        node = node + proof.multiplier * table.load.astype(object)
-    edge = proof.scale * table.chain_edges().astype(object)
-    for layer, reduced in _reduced_costs(potentials, node, edge):
+    """Return what a table's potentials prove of all assignments of allowed choices."""
+    # Whatever a file holds, nothing overflows or rounds: int64 only where all sums fit it.
+    most = max(abs(number) for row in proof.potentials for number in row)
+    sums = 2 * most + proof.scale * (1 + table.largest)
+    load: Integers = np.zeros(table.node.shape, object) if table.load is None else table.load
+    sums += proof.multiplier * int(load.max())
+    number = whole_number_type(sums)
+    potentials = np.array(proof.potentials, number)
+    node = (proof.scale * table.node.astype(object) + proof.multiplier * load).astype(number)
+    edge, allowed = table.chain_edges(), _allowed(table)
+    before: Integers = np.zeros(1, number)  # what comes before the first layer costs nothing
+    for layer, may in enumerate(allowed):
+        step: Integers = np.zeros((1, table.choices), number)
+        if layer:
+            step = number(proof.scale) * edge[layer - 1][allowed[layer - 1]].astype(number)
+        reduced = before[:, None] + (step + node[layer] - potentials[layer])[:, may]
         if reduced.min() < 0:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
+        before = potentials[layer, may]
     capacity = table.capacity or 0
-    return Fraction(int(potentials[-1].min()) - proof.multiplier * capacity, proof.scale)
-
-
-def _reduced_costs(
-    potentials: Integers, node: Integers, edge: Integers
-) -> Iterator[tuple[int, Integers]]:
-    yield 0, node[0] - potentials[0]
-    for layer in range(1, len(node)):
-        yield (
-            layer,
-            potentials[layer - 1][:, None]
-            + edge[layer - 1]
-            + (node[layer] - potentials[layer])[None, :],
-        )
+    return Fraction(int(before.min()) - proof.multiplier * capacity, proof.scale)
 
 
 def _rows(potentials: Integers) -> tuple[tuple[int, ...], ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hypar_opt.advice import readable_bytes, turns
+from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
 from hypar_opt.evaluation import energy_ratio, simulate
 from hypar_opt.hardware.array import Array, find_array
@@ -69,6 +70,14 @@ class Row:
     executed_energy_efficiency: float | None = None
     reason: str | None = None
 
+    @property
+    def case(self) -> tuple[str, int, str]:
+        """The network, the batch and the array, which the other plans' rows share."""
+        return self.network, self.batch, self.array
+
+    def __str__(self) -> str:
+        return f"{self.plan!r} of {self.network} (batch {self.batch:,}, {self.array})"
+
 
 @dataclass(frozen=True)
 class _Measured:
@@ -121,6 +130,8 @@ def compare(
         for batch in batches
         for network in networks
     ]
+    for _, problem in cases:
+        COSTS[problem.cost]  # an unknown name is no refusal
     rows: list[Row] = []
     failures: list[HyparError] = []
     for done, (network, problem) in enumerate(cases):
@@ -215,7 +226,7 @@ def _mean(amounts: Sequence[float]) -> float | None:
 def disagreements(rows: Sequence[Row]) -> list[str]:
     """Say, a sentence a case, where the plan of the fewest bytes is not the fastest."""
     found = []
-    for _, case in groupby(rows, key=_case):
+    for _, case in groupby(rows, key=lambda row: row.case):
         answered = [row for row in case if row.seconds]
         if not answered:
             continue
@@ -227,7 +238,7 @@ def disagreements(rows: Sequence[Row]) -> list[str]:
             more = f"{share:.2%}" if share >= 5e-5 else "less than 0.01%"
             moved, others = map(readable_bytes, (frugal.bytes or 0, fastest.bytes or 0))
             found.append(
-                f"{_named(frugal)} moves the fewest bytes, {moved}, and takes {more} more time"
+                f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"
                 f" than {fastest.plan!r}, which moves {others} and is the fastest"
             )
     return found
@@ -236,10 +247,10 @@ def disagreements(rows: Sequence[Row]) -> list[str]:
 def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
     """Say, a sentence a case, which plans beat Data Parallelism by their reading, not when run."""
     found = []
-    for (array, batch, network), grouped in groupby(rows, key=_case):
+    for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
         case = list(grouped)
         where = f"of {network} (batch {batch:,}, {array})"
-        data = next(row.bytes for row in case if row.plan == "data")
+        data = next((row.bytes for row in case if row.plan == "data"), None)
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
             found.append(f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}")
@@ -270,11 +281,3 @@ def _turns(row: Row, key: str) -> bool:
 def _listed(plans: Sequence[str]) -> str:
     *most, last = map(repr, plans)
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _case(row: Row) -> tuple[str, int, str]:
-    return row.array, row.batch, row.network
-
-
-def _named(row: Row) -> str:
-    return f"{row.plan!r} of {row.network} (batch {row.batch:,}, {row.array})"

@@ -1,13 +1,10 @@
-"""Files that people write or keep: read strictly, written whole or not at all."""
+"""Documents that people write or keep: parsed and validated strictly."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import tomllib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -23,9 +20,19 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.files import check_writable as check_writable
+from hypar_opt.files import exists as exists
+from hypar_opt.files import read_text as read_text
+from hypar_opt.files import write_whole as write_whole
 
 LARGEST_SIZE = 2**31 - 1
 """Sizes and batches end here, so that every total still has a float beside it."""
+
+MOST_BITS = 3320
+"""Of a whole number in a file, for 1,000 digits: Python refuses to print very long ones."""
+
+MOST_DEPTH = 64
+"""Of tables and arrays inside one another."""
 
 Size = Annotated[int, Strict(), Field(ge=1, le=LARGEST_SIZE)]
 
@@ -59,7 +66,7 @@ def _check_schema(found: object, ours: str) -> None:
     if theirs == stem and newer:
         raise rule(f"schema: {found!r} is newer than this version of hypar-opt reads ({ours!r})")
     if found != ours:
-        raise rule(f"schema: should be {ours!r}, got {_shown(found)}")
+        raise rule(f"schema: should be {ours!r}, got {shown(found)}")
 
 
 Doc = TypeVar("Doc", bound=BaseModel)
@@ -124,14 +131,15 @@ def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
         case "rule":
             return ", ".join(where), error["msg"]
     problem = _PLAIN.get(error["type"]) or error["msg"].replace("Input should", "should")
-    return ", ".join(where), f"{problem}, got {_shown(error['input'])}"
+    return ", ".join(where), f"{problem}, got {shown(error['input'])}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value as a file has it, of at most 40 letters, for a message."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except ValueError:  # more digits than Python prints
-        return "a number of thousands of digits"
+    except (ValueError, RecursionError):  # more digits, or depth, than Python prints
+        return "what is too large to show"
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -193,109 +201,56 @@ def find(
     raise UnknownNameError(what, name, list(names))
 
 
-def read_text(path: str | Path) -> str:
-    """Read a UTF-8 file, or raise `InputError` naming it and the reason."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
-    except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"should be UTF-8 text: {error}", file=str(path)) from None
-
-
-def exists(path: Path) -> bool:
-    """Return whether a path is there; one that cannot be looked up is, for reading to refuse."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return True
-
-
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:
     """Parse TOML, or raise `InputError` naming the line."""
     try:
-        return tomllib.loads(text)
+        data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"should be TOML: {error}", file=file) from None
+    _check_values(data, file)
+    return data
 
 
 def parse_json(text: str, *, file: str) -> Any:
     """Parse JSON without NaN, infinities or a key given twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"key {twice!r} is given twice")
+        table: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in table:
+                raise ValueError(f"key {key!r} is given twice")
+            table[key] = value
         return table
 
     def finite(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON number")
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=finite)
+        data = json.loads(text, object_pairs_hook=once, parse_constant=finite)
     except (ValueError, RecursionError) as error:
         raise InputError(f"should be JSON: {error}", file=file) from None
+    _check_values(data, file)
+    return data
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees all of it or what was there before.
-
-    What is no regular file (a pipe, a device) is written to directly.
-
-    Raises
-    ------
-    InputError
-        Naming the file and the reason; what stood there is unharmed.
-    """
-    check_writable(path)
-    target = Path(path)
-    data = content.encode() if isinstance(content, str) else content
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-            return
-        target = target.resolve()  # a link stays, what it leads to is replaced
-        there = target.exists()
-        draft = target.with_name(f".hypar-opt-{secrets.token_hex(8)}")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            if there:
-                draft.chmod(target.stat().st_mode)
-            draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
-
-
-def check_writable(path: str | Path) -> None:
-    """Refuse a file that could not be written, before any work is done for it.
-
-    Raises
-    ------
-    InputError
-        Naming the file and what would be right.
-    """
-    target = Path(path)
-    try:
-        if str(target).startswith(("/dev/std", "/dev/fd", "/proc/")) or str(path) == "-":
-            problem = "should be a file; --json prints to standard output"
-            raise InputError(problem, file=str(path))
-        with suppress(FileNotFoundError):
-            target.stat()  # a loop of links, a name too long: the system says which
-        if not str(path) or target.is_dir():
-            raise InputError("should be a file, not a folder", file=str(path))
-        folder = target.resolve().parent
-        if not folder.is_dir():
-            raise InputError(f"there is no folder {str(folder)!r}", file=str(path))
-        if not os.access(target if target.exists() else folder, os.W_OK):
-            raise InputError("cannot be written: Permission denied", file=str(path))
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
+def _check_values(value: Any, file: str, key: str = "", depth: int = 0) -> None:
+    """Refuse what could be read, and then neither shown nor written."""
+    problem = ""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            problem = f"should be Unicode text, got half a surrogate pair in {ascii(value)[:40]}"
+    elif isinstance(value, int):
+        if value.bit_length() > MOST_BITS:
+            problem = "should have at most 1,000 digits"
+    elif isinstance(value, dict | list):
+        if depth >= MOST_DEPTH:
+            problem = f"should be at most {MOST_DEPTH} tables or arrays deep"
+        elif isinstance(value, dict):
+            for name, each in value.items():
+                _check_values(name, file, key, depth)
+                _check_values(each, file, name, depth + 1)
+        else:
+            for each in value:
+                _check_values(each, file, key, depth + 1)
+    if problem:
+        raise InputError(problem, where=shown(key)[1:-1], file=file)

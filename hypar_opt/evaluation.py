@@ -57,10 +57,7 @@ def simulate(
     from hypar_opt import simulator
 
     own = plan.array.description if plan.array else None
-    if array is None and own is None:
-        raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
-    found = own if array is None else find_array(array)
-    assert found is not None
+    found = own_array(plan) if array is None else find_array(array)
     if own is not None and found.digest() != own.digest() and not other_array:
         raise RefusedError(
             f"the plan was found for the array {own.name}, and {found.name} is another;"
@@ -181,6 +178,19 @@ def solve_again(
     if considered is None:
         return pipeline.solve_again(plan, progress, parameters=parameters)
     return fastest(contenders(plan, considered, progress=progress)).plan
+
+
+def own_array(plan: Plan) -> Array:
+    """Return the array that a plan was found for.
+
+    Raises
+    ------
+    HyparError
+        If it was found without one.
+    """
+    if plan.array is None:
+        raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
+    return plan.array.description
 
 
 def per_second(plan: Plan) -> int:

@@ -14,7 +14,7 @@ from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
-from hypar_opt.limits import levels_interchangeable
+from hypar_opt.limits import levels_permute
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -38,7 +38,7 @@ def fastest_order(problem: Problem, shapes: Shapes, rows: Rows, deadline: Deadli
     order takes less, where the cost of time does not charge the problem, or once the deadline
     comes.
     """
-    if problem.array is None or problem.placement is None or not levels_interchangeable(problem):
+    if problem.array is None or problem.placement is None or not levels_permute(problem):
         return rows
     alike = neighbours_alike(problem)
     if all(alike):

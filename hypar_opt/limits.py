@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, whole_number_type
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, InfeasibleError
-from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
+from hypar_opt.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import Splits
@@ -57,10 +58,11 @@ class Pin:
             layer, level = where, ""
         number = level.removeprefix("H").removeprefix("h")
         known = [c.value for c in Parallelism]
-        if not equals or not layer or choice not in known or (at and not number.isdecimal()):
+        is_level = not at or (number.isdecimal() and len(number) < 10)
+        if not equals or not layer or choice not in known or not is_level:
             raise HyparError(
                 f"--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data (choices"
-                f" {', '.join(known)}), got {text!r}"
+                f" {', '.join(known)}), got {shown(text)}"
             )
         return cls(layer, int(number) if at else None, Parallelism(choice))
 
@@ -68,21 +70,19 @@ class Pin:
         return f"{self.layer}{f'@H{self.level}' if self.level else ''}={self.choice}"
 
 
-def levels_interchangeable(problem: Problem) -> bool:
-    """Return whether every plan costs the same, and is allowed alike, in any order of its levels.
+def levels_permute(problem: Problem) -> bool:
+    """Whether permuting a plan's levels changes neither its bytes nor what it keeps to.
 
-    In bytes and with two choices a layer's charges telescope, and a boundary's charge at a
-    level is that of its pair of choices alone. With output parallelism a boundary weighs more
-    the more often its target has taken it above, so the order matters; as it does where a
-    level has a weight or a pin of its own, and in seconds or joules on an array.
-
-    Source: docs/decisions/0005-joint-optimum.md.
+    It does not where there are two choices and a byte costs the same at each level, unless a
+    choice is pinned at one level alone. (With output parallelism a boundary's charge depends
+    on the order.)
     """
+    pins = map(Pin.parse, problem.constraints.fix)
     return (
         problem.cost == "bytes"
-        and problem.choices == PAPERS_CHOICES
+        and len(problem.choices) == 2
         and len(set(problem.level_weights)) <= 1
-        and all(Pin.parse(text).level is None for text in problem.constraints.fix)
+        and all(pin.level is None for pin in pins)
     )
 
 

@@ -170,8 +170,14 @@ def joint(search: Search) -> Partition:
     return _partition(search, "joint", rows, tables)
 
 
-def threshold_tables(thresholds: Thresholds, levels: int) -> list[CostTable]:
-    """Return the table of each question "model parallelism at t levels or more?", t = 1..H."""
+def threshold_tables(thresholds: Thresholds, levels: int, cost: CostModel) -> list[CostTable]:
+    """Return the table of each question "model parallelism at t levels or more?", t = 1..H.
+
+    Parameters
+    ----------
+    cost
+        Whose thresholds they are: charges count its parts of its unit.
+    """
     largest = sum(thresholds.data) + sum(thresholds.model) + sum(map(sum, thresholds.pairs))
     number = whole_number_type(largest << levels)
     node = np.array([thresholds.data, thresholds.model], number).T
@@ -180,7 +186,8 @@ def threshold_tables(thresholds: Thresholds, levels: int) -> list[CostTable]:
     tables = []
     for t in range(1, levels + 1):
         shifted: Integers = np.left_shift(node, np.array([levels - t, t - 1]).astype(number))
-        tables.append(CostTable(shifted, edge, ends))
+        table = CostTable(shifted, edge, ends, unit=cost.unit, per_unit=cost.per_unit)
+        tables.append(table)
     return tables
 
 
@@ -196,7 +203,7 @@ def _thresholds(search: Search, thresholds: Thresholds, tables: _Tables) -> list
             model = np.sum(search.start, axis=0)
             start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
         kinds = tuple(layer.kind for layer in search.shapes.layers)
-        table = side_by_side(threshold_tables(thresholds, levels))
+        table = side_by_side(threshold_tables(thresholds, levels, search.cost))
         result = tables.solve(replace(table, kinds=kinds * levels), start)
     # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
     # in which it does not, the number of levels is still a plan, and priced as such.

@@ -336,7 +336,7 @@ def default_reading(problem: Problem) -> str:
     return "text" if arrays.is_papers(problem.array.description) else "executed"
 
 
-def repriced(plan: Plan, *, reading: str | None = None, cost: str | None = None) -> Plan:
+def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None) -> Plan:
     """Return the same choices priced by another reading, or as another cost of the same array.
 
     What the solver proved was of the other price: the plan is then feasible, without a bound.

@@ -20,7 +20,18 @@ from pydantic import (
     model_validator,
 )
 
-from hypar_opt.documents import Document, Name, Size, parse_json, rule, validate, write_whole
+from hypar_opt.documents import (
+    LARGEST_SIZE,
+    Document,
+    Name,
+    Printable,
+    Size,
+    parse_json,
+    rule,
+    shown,
+    validate,
+    write_whole,
+)
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.array import Array
 from hypar_opt.network import Network
@@ -29,6 +40,9 @@ from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 SCHEMA: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 MOST_LEVELS = 64
 ELEMENT_BYTES = (1, 2, 4, 8)
+SHOWN_PINS = 4
+"""Pins that a sentence names before it only counts them."""
+
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for each weight."""
 
@@ -65,9 +79,10 @@ def _bytes(value: object) -> object:
 def _optimizer(value: object) -> object:
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         value = int(value)
-    if value not in OPTIMIZERS and (type(value) is not int or value < 0):
+    is_size = type(value) is int and 0 <= value <= LARGEST_SIZE
+    if not is_size and (not isinstance(value, str) or value not in OPTIMIZERS):
         known = ", ".join(OPTIMIZERS)
-        raise rule(f"should be {known} or the bytes it keeps for a weight, got {value!r}")
+        raise rule(f"should be {known} or the bytes it keeps for a weight, got {shown(value)}")
     return value
 
 
@@ -99,7 +114,7 @@ def json_number(exact: Fraction) -> int | float:
 class Constraints(Document):
     """What a plan has to keep to."""
 
-    fix: tuple[str, ...] = ()
+    fix: tuple[Printable, ...] = ()
     """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
     even: Flag = False
     """Only splits that divide the batch and the channels, so that the plan can run."""
@@ -114,6 +129,21 @@ class Constraints(Document):
     @property
     def any(self) -> bool:
         return bool(self.fix) or self.even or self.memory is not None
+
+    @property
+    def within(self) -> str:
+        """What limits the choice, as `` with --fix *=model, --even``; empty where nothing does.
+
+        It belongs into every sentence that calls a plan optimal, proved or best.
+        """
+        kept = [f"--fix {pin}" for pin in self.fix]
+        if len(kept) > SHOWN_PINS:
+            kept[SHOWN_PINS - 1 :] = [f"{len(kept) - SHOWN_PINS + 1} more pins"]
+        kept += ["--even"] if self.even else []
+        if self.memory is not None:
+            kept.append(f"--memory {self.memory}")
+            kept += [f"--optimizer {self.optimizer}"] if self.optimizer != "sgd" else []
+        return f" with {', '.join(kept)}" if kept else ""
 
     def optimizer_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the optimizer's state for each weight."""
@@ -262,8 +292,8 @@ class Cost(Document):
 class SolverSettings(Document):
     """The options that were given to the solver, of those that can change its answer."""
 
-    backend: str | None = None
-    parameters: dict[str, str] = Field(default_factory=dict)
+    backend: Printable | None = None
+    parameters: dict[Printable, Printable] = Field(default_factory=dict)
     time_limit: Annotated[float, Field(gt=0)] | None = None
     gap: Annotated[float, Field(ge=0, le=1)] = 0.0
     threads: Size | None = None
@@ -288,7 +318,7 @@ class SolverRecord(Document):
     """The tables' bounds added up: with scope ``level`` never a bound over all plans."""
     gap: Ratio | None
     """(total - bound) / total."""
-    stopped_by: str | None
+    stopped_by: Printable | None
     """What ended the search before a proof."""
     found_by: str | None = None
     """Whose plan this is, where a limit came and the search's own was no better: a baseline's."""
@@ -296,7 +326,7 @@ class SolverRecord(Document):
     options: SolverSettings
     statistics: tuple[dict[str, int | float], ...]
     """Of each model that was built: rows, columns, nonzeros, root bound."""
-    versions: dict[str, str]
+    versions: dict[Printable, Printable]
 
 
 class Plan(Asked):

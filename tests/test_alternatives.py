@@ -15,7 +15,7 @@ import hypar_opt as ho
 from hypar_opt.alternatives import Regret
 from hypar_opt.cli.app import run
 from hypar_opt.evaluation import contenders
-from hypar_opt.limits import levels_interchangeable
+from hypar_opt.limits import levels_permute
 from hypar_opt.pipeline import plan_of, problem_of, shapes_of
 from tests.costs.plans import Asked, Rows, asked_of_arrays
 from tests.problems import keeps, orders, priced_plans, random_problem
@@ -49,10 +49,12 @@ def test_a_choice_that_no_plan_can_take_has_no_regret() -> None:
     assert Regret("conv1", 1, ho.Parallelism.MODEL, None) in ho.regrets(plan)
 
 
-def expected(network: ho.Network, asked: Asked, *, alike: bool) -> list[tuple[Fraction, Rows, int]]:
+def expected(
+    priced: list[tuple[Fraction, Rows]], *, alike: bool
+) -> list[tuple[Fraction, Rows, int]]:
     """All plans in order, each with its cost; of those alike but for their levels' order one."""
     found: dict[object, tuple[Fraction, Rows, int]] = {}
-    for total, rows in priced_plans(network, asked):
+    for total, rows in priced:
         if alike:
             found.setdefault(tuple(sorted(rows)), (total, rows, len(orders(rows))))
         else:
@@ -71,23 +73,23 @@ def best(plan: ho.Plan, number: int) -> list[tuple[Fraction, Rows, int]]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(seeds, st.integers(1, 12))
 def test_the_best_plans_are_the_cheapest_of_all_in_order(seed: int, number: int) -> None:
     """Any reading, element size, weights, pins, even splits, two choices or three."""
-    network, asked = random_problem(Random(seed), 3, most_plans=2**8)
+    network, asked = random_problem(Random(seed), 3, most_plans=2**7)
     asked["constraints"].pop("memory", None)
     plan = ho.solve(network, search="joint", **asked)
-    every = expected(network, asked, alike=levels_interchangeable(plan.problem))
+    priced = priced_plans(network, asked)
+    every = expected(priced, alike=levels_permute(plan.problem))
     assert best(plan, number) == every[:number]
     assert best(plan, 10_000) == every  # more than there are
     assert every[0][0] == plan.cost.total
     assert every[0][1] == plan.assignments()
-    counted = sum(count for _, _, count in every)
-    assert counted == len(priced_plans(network, asked))
+    assert sum(count for _, _, count in every) == len(priced)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     networks(longest=3),
     asked_of_arrays(2),
@@ -100,19 +102,19 @@ def test_on_an_array_they_are_too(
     plan = ho.solve(network, cost=cost, search="joint", **asked)
     wires = asked["array"].wires
     same = len({wires.split(bit) for bit in plan.placement or ()}) == 1
-    alike = levels_interchangeable(plan.problem) and same
-    every = expected(network, asked | {"cost": cost, "levels": plan.levels}, alike=alike)
+    alike = levels_permute(plan.problem) and same
+    every = expected(priced_plans(network, asked | {"cost": cost}), alike=alike)
     assert best(plan, number) == every[:number]
-    for each in contenders(plan, number):
+    for each in contenders(plan, min(number, 2)):
         assert each.plan.solver.bound == every[0][0] <= each.plan.cost.total
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(seeds)
 def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: int) -> None:
-    network, asked = random_problem(Random(seed), 3, most_plans=2**8)
+    network, asked = random_problem(Random(seed), 3, most_plans=2**7)
     problem = problem_of(**asked)
-    if not levels_interchangeable(problem):
+    if not levels_permute(problem):
         return
     shapes = shapes_of(network, problem.batch)
     costs = {rows: total for total, rows in priced_plans(network, asked)}
@@ -136,13 +138,13 @@ def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: i
 def test_levels_are_interchangeable_where_nothing_tells_them_apart(
     asked: Asked, alike: bool
 ) -> None:
-    assert levels_interchangeable(problem_of(**{"levels": 2} | asked)) is alike
+    assert levels_permute(problem_of(**{"levels": 2} | asked)) is alike
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(seeds)
 def test_a_regret_is_the_best_of_all_plans_with_that_choice_less_the_plan(seed: int) -> None:
-    network, asked = random_problem(Random(seed), 3, most_plans=2**8)
+    network, asked = random_problem(Random(seed), 3, most_plans=2**7)
     plan = ho.solve(network, search="joint", **asked)
     every = priced_plans(network, asked)
     for regret in ho.regrets(plan):

@@ -140,9 +140,7 @@ def test_what_a_plan_fixes_is_refused_even_if_it_is_the_same(
     assert capsys.readouterr().err == f"hypar-opt: {option[0]} is fixed by the plan; leave it out\n"
 
 
-@pytest.mark.parametrize(
-    "command", [("simulate", "--trace"), ("explore", "--free", "H1", "--csv"), ("compare", "--csv")]
-)
+@pytest.mark.parametrize("command", [("simulate", "--trace"), ("explore", "--free", "H1", "--csv")])
 def test_what_is_read_is_not_written_over(command: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     hypar("solve", "lenet-c", "--array", "hmc-htree-4", "--output", str(file))

@@ -224,6 +224,24 @@ def test_all_is_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["network"].lower() for row in rows[::6]] == list(ho.names())
 
 
+def test_the_problems_options_are_those_of_solve(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["--fix", "conv*=data", "--even", "--memory", "array", "--optimizer", "adam"]
+    rows = documented(["lenet-c", "--array", "a100-4x8", "--cost", "energy", *args], capsys)["rows"]
+    limits: Any = {"fix": ("conv*=data",), "even": True, "memory": "array", "optimizer": "adam"}
+    asked: Any = {"array": "a100-4x8", "cost": "energy", "constraints": limits}
+    plan = ho.solve("lenet-c", search="joint", **asked)
+    by_plan = {row["plan"]: row for row in rows}
+    assert by_plan["joint"]["joules"] == ho.simulate(plan).energy.total
+    # Level by level nothing is known of the shards that memory is for.
+    assert "it needs --search joint" in by_plan["hypar"]["reason"]
+    assert "no assignment keeps to" in by_plan["model"]["reason"]
+    assert by_plan["time"]["seconds"] <= by_plan["joint"]["seconds"]
+    assert run(["compare", "lenet-c", "--fix", "conv1=model"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["data", *["-"] * 7]
+    assert lines[-2].startswith("'data' of Lenet-c (batch 256, hmc-htree-16): no assi")
+
+
 def test_the_reading_decides_plans_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     for reading in ("text", "figures"):
         rows = documented(["cifar-c", "--reading", reading], capsys)["rows"]
@@ -277,6 +295,9 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
         (["sfc", "--array", "hmc-tores-16"], "unknown array 'hmc-tores-16': did you mean hmc-to"),
         (["sfc", "vgg-f"], "unknown network 'vgg-f': did you mean vgg-"),
         (["sfc", "--reading", "txt"], "unknown reading 'txt': did you mean text?"),
+        (["sfc", "--cost", "hours"], "unknown cost 'hours': known: bytes, time, energy"),
+        (["sfc", "--memory", "1kB"], "--memory: no plan fits 1,000 bytes an accelerator"),
+        (["sfc", "--fix", "fc1"], "--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data"),
         (["sfc", "--collective", "tree"], "unknown collective 'tree': known: pairwise, ring"),
         (["sfc", "--overlap", "all"], "unknown overlap 'all': known: none, gradient"),
         (["sfc", "--csv", "/nowhere/rows.csv"], "/nowhere/rows.csv: there is no folder '/nowh"),

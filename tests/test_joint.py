@@ -180,7 +180,7 @@ def test_a_threshold_is_a_level_of_uniform_splits(
     layers = len(shapes.layers)
     thresholds = cost.thresholds(shapes)
     assert thresholds is not None
-    for t, table in enumerate(threshold_tables(thresholds, levels), 1):
+    for t, table in enumerate(threshold_tables(thresholds, levels, cost), 1):
         level = level_table(cost, shapes, Splits.uniform(layers, (levels - t, t - 1)))
         for answers in itertools.product(range(2), repeat=layers):
             assert price_table(table, answers) == price_table(level, answers)
@@ -191,7 +191,7 @@ def test_a_threshold_table_is_a_level_below_so_many_choices() -> None:
     cost = CommunicationCost("figures")
     thresholds = cost.thresholds(shapes)
     assert thresholds is not None
-    tables = threshold_tables(thresholds, 3)
+    tables = threshold_tables(thresholds, 3, cost)
     w, f = shapes.weights[-1], shapes.pooled[-1]
     assert [table.node[-1].tolist() for table in tables] == [
         [8 * w * 4, 8 * f * 1],

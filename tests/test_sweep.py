@@ -390,7 +390,7 @@ def test_a_table_is_not_written_over_its_sweep(
     file = spec_of(tmp_path, SMALL).rename(tmp_path / "spec.csv")
     assert run(["sweep", str(file)]) == 2
     assert capsys.readouterr().err == (
-        f"hypar-opt: {file}: is the sweep's own file; write to another\n"
+        f"hypar-opt: {file}: is read or written already; write to another\n"
     )
     assert file.read_text() == SMALL
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from hypar_opt.cli import (
     compare,
     explore,
     lists,
+    output,
     report,
     reproduce,
     show,
@@ -90,9 +90,7 @@ def run(args: list[str]) -> int:
 
 def _fail(message: str, status: int) -> int:
     if message:  # without one, the help has been printed
-        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
-        with suppress(OSError):  # if nobody can be told, the status says it
-            print("hypar-opt:", line, file=sys.stderr)
+        output.note(message)
     return status
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,24 +79,25 @@ def compare(
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar, the joint optimum and the fastest."""
     from hypar_opt import comparison, models
-    from hypar_opt.documents import write_whole
+    from hypar_opt.files import csv_text, recorded_reads, write_whole
     from hypar_opt.hardware.array import find_array
+    from hypar_opt.pipeline import find_network
 
-    read = [*networks, *([] if array is None else array.split(","))]
-    request.check_output(csv_file, *read)
-    request.check_picture(picture, *read, csv_file)
-    named = [name for each in networks for name in (models.names() if each == "all" else [each])]
+    names = [name for each in networks for name in (models.names() if each == "all" else [each])]
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
-    if array is None:
-        arrays = [find_array(default_array(size)) for size in sizes or [None]]
-    else:
-        arrays = [find_array(name) for name in array.split(",")]
-        if sizes is not None and set(sizes) != {found.levels for found in arrays}:
-            wrong = next((found for found in arrays if found.levels not in sizes), arrays[0])
-            raise HyparError(
-                f"--levels should be {wrong.levels}, since the array {wrong.name} has"
-                f" {2**wrong.levels} accelerators, got {levels}"
-            )
+    with recorded_reads() as read:
+        named = [find_network(name) for name in names]
+        if array is None:
+            arrays = [find_array(default_array(size)) for size in sizes or [None]]
+        else:
+            arrays = [find_array(name) for name in array.split(",")]
+    request.check_outputs(read, csv_file, picture=picture)
+    if array is not None and sizes and set(sizes) != {found.levels for found in arrays}:
+        wrong = next((found for found in arrays if found.levels not in sizes), arrays[0])
+        raise HyparError(
+            f"--levels should be {wrong.levels}, since the array {wrong.name} has"
+            f" {2**wrong.levels} accelerators, got {levels}"
+        )
     asked = request.problem(context)
     asked = {key: asked[key] for key in asked if key not in {"batch", "levels", "array"}}
     with output.progress_bar("networks") as progress:
@@ -114,20 +113,17 @@ def compare(
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
     if csv_file is not None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(field.name for field in fields(comparison.Row))
-        writer.writerows(vars(row).values() for row in rows)
-        write_whole(csv_file, text.getvalue())
+        head = [field.name for field in fields(comparison.Row)]
+        write_whole(csv_file, csv_text(head, (vars(row).values() for row in rows)))
     if picture is not None:
         _draw(rows, picture)
     if as_json:
         document = {"rows": [vars(row) for row in rows], "gmean": means, "notes": notes}
         output.print_json(document)
         return
-    from hypar_opt.report import terminal
+    from hypar_opt.report.comparison import comparison_view
 
-    output.print_view(terminal.comparison_view(rows, means, notes))
+    output.print_view(comparison_view(rows, means, notes))
 
 
 def _draw(rows: list[Row], picture: Path) -> None:
@@ -144,11 +140,12 @@ def _draw(rows: list[Row], picture: Path) -> None:
         groups["\n".join(parts)] = None
         if row.plan != "data":
             series.setdefault(PLANS[row.plan], []).append(row.speedup)
+    reading = " and ".join(dict.fromkeys(row.reading for row in rows))
     drawn = pictures.bars(
         list(groups),
         series,
         ylabel="times Data Parallelism",
-        title="performance over Data Parallelism",
+        title=f"performance over Data Parallelism, reading {reading}",
         baseline=1.0,
     )
     pictures.save(drawn, picture)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hypar_opt.cli import options, output, request, shared
-from hypar_opt.cli.show import is_plan
 from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
 
@@ -90,19 +89,19 @@ def explore(
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
     from hypar_opt import exploration
-    from hypar_opt.documents import write_whole
+    from hypar_opt.files import recorded_reads, write_whole
 
     objective = ALIASES.get(objective, objective)
-    request.check_output(csv_file, what, array)
-    request.check_picture(picture, what, array, csv_file)
-    if is_plan(what):
-        plan = request.read_plan(context, what)
-        if plan.array is not None:
-            request.refuse_what_a_plan_fixes(context, "array")
-    else:
-        default = default_array(levels) if objective != "bytes" and array is None else None
-        plan, array = request.solved(context, what, default), None
-    found = exploration.explore(plan, free, objective=objective, array=array)
+    with recorded_reads() as read:
+        plan, network = request.plan_or_network(context, what)
+        on = request.array_named(array)
+    request.check_outputs(read, csv_file, picture=picture)
+    if plan is None:
+        default = default_array(levels) if objective != "bytes" else None
+        plan, on = request.solved(context, network, on or default), None
+    elif plan.array is not None:
+        request.refuse_what_a_plan_fixes(context, "array")
+    found = exploration.explore(plan, free, objective=objective, array=on)
     for sentence in found.warnings():
         output.warn(sentence)
     if picture is not None:
@@ -133,6 +132,7 @@ def _draw(found: Exploration, picture: Path) -> None:
         xlabel=columns,
         ylabel=rows,
         name="times Data Parallelism",
-        title=f"{found.plan.network.name}, every choice at {rows} and {columns}",
+        title=f"{found.plan.network.name}, every choice at {rows} and {columns}, reading"
+        f" {found.plan.cost.reading}",
     )
     pictures.save(drawn, picture)

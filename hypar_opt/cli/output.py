@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hypar_opt.partition import Progress
+
+
+LONGEST_LINE = 2000
+"""Letters of a line on standard error; what a file holds may be of any length."""
 
 
 def print_json(document: object) -> None:
@@ -50,12 +54,16 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def warn(sentence: str) -> None:
     """Say something beside the answer."""
-    print(f"hypar-opt: warning: {sentence}", file=sys.stderr)
+    note(f"warning: {sentence}")
 
 
 def note(sentence: str) -> None:
-    """Say what else was found, where it is in nobody's way."""
-    print(f"hypar-opt: {sentence}", file=sys.stderr)
+    """Say something in one line of printable characters on standard error."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+    if len(line) > LONGEST_LINE:
+        line = line[: LONGEST_LINE // 2] + " ... " + line[-LONGEST_LINE // 2 :]
+    with suppress(OSError):  # if nobody can be told, the status says it
+        print("hypar-opt:", line, file=sys.stderr)
 
 
 @contextmanager

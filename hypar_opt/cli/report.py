@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 
 from hypar_opt.cli import options, output, request, shared
-from hypar_opt.cli.show import is_plan
 from hypar_opt.cli.simulate import default_array
-from hypar_opt.errors import HyparError
 
 EPILOG = (
     "Examples: [bold]hypar-opt report vgg-a -o vgg-a.html[/bold];"
@@ -54,32 +52,26 @@ def report(
     """Write a page about a plan and its step: one HTML file that needs no network."""
     from hypar_opt.advice import readable_bytes
     from hypar_opt.certificate import read_certificate
-    from hypar_opt.documents import write_whole
-    from hypar_opt.hardware.array import find_array
+    from hypar_opt.evaluation import own_array
+    from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.report.page import check_installed, page
     from hypar_opt.report.page.contents import gather
 
     check_installed()
-    request.check_output(page_file, what, certificate, array)
-    proof = None if certificate is None else read_certificate(certificate)
-    command = _command(context)
-    from_file = is_plan(what)
-    if from_file:
-        plan = request.read_plan(context, what)
-    else:
-        default = default_array(levels) if array is None else None
-        plan, array = request.solved(context, what, default), None
-    found = None if array is None else find_array(array)
-    if found is None:
-        if plan.array is None:
-            raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
-        found = plan.array.description
+    with recorded_reads() as read:
+        proof = None if certificate is None else read_certificate(certificate)
+        plan, network = request.plan_or_network(context, what)
+        on = request.array_named(array)
+    request.check_outputs(read, page_file)
+    from_file = plan is not None
+    if plan is None:
+        plan, on = request.solved(context, network, on or default_array(levels)), None
     with output.progress_bar("simulations and choices") as progress:
         contents = gather(
             plan,
-            found,
+            on or own_array(plan),
             proof=proof,
-            command=command,
+            command=_command(context),
             other_array=other_array,
             parameters=not from_file,
             progress=progress,
@@ -101,4 +93,5 @@ def _command(context: typer.Context) -> str:
         value = context.params[option.name or ""]
         for each in value if isinstance(value, list | tuple) else [value]:
             words += [option.opts[0]] if each is True else [option.opts[0], str(each)]
-    return shlex.join(words)
+    # A file's name may be in no encoding at all; the page is in UTF-8.
+    return shlex.join(words).encode(errors="replace").decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,12 @@ from hypar_opt.cli import output
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import typer
 
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.network import Network
     from hypar_opt.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
 
@@ -51,7 +54,7 @@ SOLVER = ("backend", "time_limit", "gap", "threads", "seed", "hint")
 
 def solver_options(context: typer.Context) -> SolverOptions:
     """Return the solver's options, checked as far as one can without the solver."""
-    from hypar_opt.documents import check_writable, validate
+    from hypar_opt.documents import validate
     from hypar_opt.plan import SolverSettings
     from hypar_opt.solvers.base import SolverOptions
 
@@ -65,9 +68,6 @@ def solver_options(context: typer.Context) -> SolverOptions:
     asked = {name: given[name] for name in SOLVER}
     settings = validate(SolverSettings, {**asked, "parameters": parameters})
     log, export = given.get("solver_log"), given.get("export_model")
-    for path in (log, export):
-        if path is not None:
-            check_writable(path)
     chosen = settings.model_dump(exclude={"warm_start", "simulate"})
     return SolverOptions(log=log, export=export, **chosen)
 
@@ -86,14 +86,15 @@ def read_plan(context: typer.Context, file: str) -> Plan:
 
 
 def solved(
-    context: typer.Context, network: str, array: str | None = None, start: Plan | None = None
+    context: typer.Context,
+    network: Network,
+    array: Array | str | None = None,
+    start: Plan | None = None,
 ) -> Plan:
-    """Solve for a network as a command's options ask; on an array, unless they name another."""
+    """Solve for a network, on an array, as a command's other options ask."""
     from hypar_opt import pipeline
 
-    given, asked = context.params, problem(context)
-    if asked["array"] is None:
-        asked["array"] = array
+    given, asked = context.params, problem(context) | {"array": array}
     options = solver_options(context)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(
@@ -108,27 +109,43 @@ def solved(
         )
 
 
-def check_output(path: Path | None, *read: str | Path | None) -> None:
-    """Refuse, before the work, a file that could not be written, or that the work reads."""
-    from hypar_opt.documents import check_writable
+def plan_or_network(context: typer.Context, what: str) -> tuple[Plan | None, Network]:
+    """Read a plan file, whose network it also gives, or a network as `solve` takes one."""
+    from hypar_opt.cli.show import is_plan
+    from hypar_opt.pipeline import find_network
 
-    if path is None:
-        return
-    check_writable(path)
-    for other in read:
-        with suppress(OSError, ValueError):  # what is not there is not the same
-            if other is not None and (path == Path(other) or path.samefile(other)):
-                raise HyparError(f"{path}: is read or written already; write to another")
+    if is_plan(what):
+        plan = read_plan(context, what)
+        return plan, plan.network.description
+    return None, find_network(what)
 
 
-def check_picture(path: Path | None, *read: str | Path | None) -> None:
-    """Refuse, before the work, a picture that could not be written or drawn."""
-    if path is None:
-        return
-    from hypar_opt.report.pictures.canvas import checked_format
+def array_named(array: str | None) -> Array | None:
+    """Return the array that ``--array`` names, if it does."""
+    from hypar_opt.hardware.array import find_array
 
-    check_output(path, *read)
-    checked_format(path.suffix, str(path))
+    return None if array is None else find_array(array)
+
+
+def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | None = None) -> None:
+    """Refuse, before the work, what could not be written or drawn, or is read or written."""
+    from hypar_opt.files import check_outputs
+
+    check_outputs(read, *outputs, picture)
+    if picture is not None:
+        from hypar_opt.report.pictures.canvas import checked_format
+
+        checked_format(picture.suffix, str(picture))
+
+
+def exported(model: Path | None) -> list[Path]:
+    """Return the files that ``--export-model`` may write: a levelwise search has one a level."""
+    from hypar_opt.plan import MOST_LEVELS
+
+    if model is None or not model.name:
+        return [] if model is None else [model]
+    names = [f"{model.stem}-H{level}" for level in range(1, MOST_LEVELS + 1)]
+    return [model, *map(model.with_stem, names)]
 
 
 def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hypar_opt.cli import options, output, request, shared
-from hypar_opt.cli.show import is_plan
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -71,38 +70,38 @@ def simulate(
 ) -> None:
     """Simulate a training step on an array: where its time and energy go."""
     from hypar_opt import evaluation
-    from hypar_opt.documents import write_whole
+    from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.hardware.profile import read_profile
 
-    request.check_output(trace, what, profile, array)
-    request.check_picture(picture, what, profile, array, trace)
+    with recorded_reads() as read:
+        measured = None if profile is None else read_profile(profile)
+        plan, network = request.plan_or_network(context, what)
+        on = request.array_named(array)
+    request.check_outputs(read, trace, picture=picture)
     run = {
         "collective": collective,
         "overlap": overlap,
-        "profile": None if profile is None else read_profile(profile),
+        "profile": measured,
         "trace": trace is not None or picture is not None,
     }
-    if is_plan(what):
-        plan = request.read_plan(context, what)
-    else:
+    if plan is None:
         if other_array:
             raise HyparError("--other-array goes with a plan file")
-        default = default_array(levels) if array is None else None
-        plan, array = request.solved(context, what, default), None
-    step = evaluation.simulate(plan, array, other_array=other_array, **run)
+        plan, on = request.solved(context, network, on or default_array(levels)), None
+    step = evaluation.simulate(plan, on, other_array=other_array, **run)
+    found = on or evaluation.own_array(plan)
     if trace is not None:
         write_whole(trace, json.dumps(step.trace, allow_nan=False) + "\n")
     if picture is not None and step.trace is not None:
         from hypar_opt.report import pictures
 
-        title = f"{plan.network.name} on {_simulated_on(plan, array).name}, a step in time"
+        title = f"{plan.network.name} on {found.name}, a step in time"
         pictures.save(pictures.timeline(step.trace, title=title), picture)
     if step.memory > step.capacity:
         output.warn(
             f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"
             f" {step.capacity:,}; --memory array makes that a constraint"
         )
-    found = _simulated_on(plan, array)
     _warn_of_run(plan, found, step, other_array=other_array, **run)
     if as_json:
         output.print_json(_document(plan, found, run, step))
@@ -133,15 +132,6 @@ def _warn_of_run(plan: Plan, array: Array, step: StepResult, **run: Any) -> None
         turned = evaluation.warnings_of_run(plan.cost.reading, (step, data), executed)
     for sentence in ([more] if more else []) + turned:
         output.warn(sentence)
-
-
-def _simulated_on(plan: Plan, array: str | None) -> Array:
-    from hypar_opt.hardware.array import find_array
-
-    if array is not None:
-        return find_array(array)
-    assert plan.array is not None
-    return plan.array.description
 
 
 def _document(plan: Plan, array: Array, run: dict[str, Any], step: StepResult) -> dict[str, Any]:

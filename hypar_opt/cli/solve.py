@@ -67,14 +67,15 @@ def solve(
 ) -> None:
     """Find a plan: each layer's parallelism at each level, and what it communicates."""
     from hypar_opt import pipeline
+    from hypar_opt.files import recorded_reads
     from hypar_opt.plan import write_plan
 
-    read = (network, array, warm_start)
-    request.check_output(plan_file, *read)
-    request.check_output(certificate, *read, plan_file)
-    request.check_picture(picture, *read, plan_file, certificate)
-    start = None if warm_start is None else pipeline.read_plan(warm_start)
-    plan = request.solved(context, network, start=start)
+    with recorded_reads() as read:
+        start = None if warm_start is None else pipeline.read_plan(warm_start)
+        found, on = pipeline.find_network(network), request.array_named(array)
+    models = request.exported(export_model)
+    request.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
+    plan = request.solved(context, found, on, start=start)
     if simulate is not None:
         plan = _fastest(plan, simulate)
     if plan_file is not None:
@@ -129,12 +130,14 @@ def _fastest(plan: Plan, number: int) -> Plan:
         found = evaluation.contenders(plan, number, progress=progress)
     fastest, preferred = evaluation.fastest(found), found[0]
     takes = terminal.scaled(fastest.seconds, "s")
-    sentence = f"of {len(found)} plans simulated, the fastest takes {takes}; "
+    within = plan.constraints.within
+    sentence = f"of {len(found)} plans{within} simulated, the fastest takes {takes}; "
     place, kind = found.index(fastest) + 1, plan.cost.kind
     if fastest is preferred:
         sentence += f"it is the first by {kind}"
     else:
-        which = f"number {place} by {kind}" if place <= number else "the search's own"
+        own = fastest.plan.parallelism == plan.parallelism
+        which = "the search's own" if own else f"number {place} by {kind}"
         others = terminal.scaled(preferred.seconds, "s")
         more = preferred.seconds / fastest.seconds - 1
         sentence += f"it is {which}; the first by {kind} takes {others}, {more:.2%} more"

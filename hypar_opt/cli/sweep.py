@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hypar_opt.cli import options, output
+from hypar_opt.errors import InputError
 
 EPILOG = (
     "Examples: [bold]hypar-opt sweep sweep.toml -o table.csv[/bold];"
@@ -60,6 +61,8 @@ def sweep(
     """Simulate all combinations that a file asks for; run it again to go on."""
     from hypar_opt.sweep import sweep
 
+    if not Path(spec).name:
+        raise InputError("should be a sweep file, in TOML", file=repr(spec))
     target = Path(spec).with_suffix(".csv") if table is None else table
     done = of = 0
     try:

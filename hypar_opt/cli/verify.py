@@ -81,6 +81,10 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
         plan = read_plan(file)
     except InputError as error:
         raise CheckFailedError(str(error)) from None
+    try:
+        proofs.check_price(plan)
+    except CheckFailedError as error:
+        raise CheckFailedError(f"{file}: {error}") from None
     row: dict[str, Any] = {"plan": file, "total": plan.cost.total, "priced": "agrees"}
     if certificate is not None:
         proof = proofs.read_certificate(certificate)
@@ -88,7 +92,7 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
             proofs.check_certificate(plan, proof)
         except CheckFailedError as error:
             raise CheckFailedError(f"{certificate}: {error}") from None
-        row["optimal"] = f"proved ({plan.solver.scope})"
+        row["optimal"] = f"proved ({plan.solver.scope}{plan.constraints.within})"
     output.print_rows([row], as_json=as_json)
 
 

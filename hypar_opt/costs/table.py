@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.errors import RefusedError
+
 Integers = NDArray[Any]
 """int64, or Python integers in an array of dtype object."""
 
@@ -93,7 +95,15 @@ class CostTable:
         return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
 
     def chain_edges(self) -> Integers:
-        """Return a chain's edges with zeros between chains, ``(layers - 1, choices, choices)``."""
+        """Return a chain's edges with zeros between chains, ``(layers - 1, choices, choices)``.
+
+        Raises
+        ------
+        RefusedError
+            If the table is no chain.
+        """
+        if not self.is_chain:
+            raise RefusedError("takes chains of layers, and this graph is none")
         if len(self.ends) == self.layers - 1:
             return self.edge
         shape = (self.layers - 1, self.choices, self.choices)

@@ -30,7 +30,7 @@ class Accelerator(Document):
     units: Size
     operations: OperationRate
     """Peak of one unit; a multiply-accumulate is two."""
-    utilisation: Annotated[float, Strict(), Field(gt=0, le=1)] | None = None
+    utilisation: Annotated[float, Strict(), Field(ge=1e-9, le=1)] | None = None
     """The part of the peak that every layer gets."""
     pe_array: PeArray | None = None
     """In place of ``utilisation``."""

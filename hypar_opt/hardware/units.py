@@ -18,7 +18,7 @@ MOST_DIGITS = 50
 """Of a quantity in its base unit; a longer one could not be written out and read again."""
 
 LEAST, MOST = Fraction(1, 10**30), Fraction(10**30)
-"""What is not zero lies between these, in its base unit."""
+"""What is not zero lies between these, in its base unit, if nothing else is said."""
 
 _SMALL = {"": 0, "m": 3, "u": 6, "µ": 6, "μ": 6, "n": 9, "p": 12, "f": 15}
 _LARGE = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
@@ -55,6 +55,8 @@ class Quantity:
         Each unit in base units.
     zero
         Whether nothing of it makes sense.
+    least
+        The least that is not nothing, in base units.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class Quantity:
     base: str
     units: Mapping[str, Fraction]
     zero: bool = False
+    least: Fraction = LEAST
 
     def parse(self, value: object) -> Fraction:
         """Return the value in base units; what is wrong is said in one line."""
@@ -75,8 +78,9 @@ class Quantity:
         amount = Fraction(Decimal(found[1])) * self.units[found[2]]
         if not amount and not self.zero:
             raise rule(f"should be {self.kind} above zero, got {value!r}")
-        if amount and not LEAST <= amount <= MOST:
-            raise rule(f"should be from 1e-30 to 1e30 {self.base}, got {value!r}")
+        if amount and not self.least <= amount <= MOST:
+            problem = f"should be from {float(self.least):g} to 1e30 {self.base}"
+            raise rule(f"{problem}, got {value!r}")
         try:
             self.text(amount)
         except DecimalException:
@@ -134,6 +138,9 @@ Energy = Annotated[
 """Joules."""
 
 Bytes = Annotated[
-    Fraction, Quantity("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B"))
+    Fraction,
+    Quantity(
+        *("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B")), least=Fraction(1)
+    ),
 ]
 """Bytes."""

@@ -33,7 +33,8 @@ def exploration_view(
     where = f" on {found.array}" if found.array else ""
     title = (
         f"{plan.network.name}{where}: batch {plan.batch}, reading {plan.cost.reading},"
-        f" {found.values.size:,} plans by {found.objective}, free: {found.free}"
+        f" {found.values.size:,} plans{plan.constraints.within} by {found.objective},"
+        f" free: {found.free}"
     )
     alike = f"{ties:,} plans alike" if ties > 1 else "1 plan"
     own = f"{plan.solver.name} {plan.solver.search}"

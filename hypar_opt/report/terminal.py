@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from hypar_opt.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.alternatives import Alternative, Regret
-    from hypar_opt.comparison import Row
     from hypar_opt.plan import Plan, SolverRecord
     from hypar_opt.simulator.result import LayerTime, StepResult
 
@@ -35,6 +34,8 @@ ENERGY = {
 }
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _NARROWEST, _PIPE_WIDTH = 60, 100
+MOST_ROWS = 1000
+"""Layers of a network that are shown as a table: more take minutes to lay out."""
 
 
 def console() -> Console:
@@ -77,10 +78,12 @@ def plan_view(
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
-        parts += [Text(), Text("Extra cost of each other choice, all else re-optimised:")]
+        what = "Extra cost of each other choice, all else re-optimised"
+        parts += [Text(), Text(f"{what}{plan.constraints.within}:")]
         parts.append(_regret_table(regrets, cost.unit))
     if best:
-        parts += [Text(), Text("Best plans over all levels together:")]
+        what = "Best plans over all levels together"
+        parts += [Text(), Text(f"{what}{plan.constraints.within}:")]
         parts.append(_best_table(best, glyphs, plan))
     return Group(*parts)
 
@@ -104,7 +107,8 @@ def network_view(description: dict[str, Any]) -> RenderableType:
     table = _table(*head, right=(6, 7, 8))
     for column in table.columns[1:]:
         column.no_wrap = True
-    for layer in description["layers"]:
+    layers = description["layers"]
+    for layer in layers[:MOST_ROWS]:
         pooled = "" if layer["pooled"] == layer["output"] else dimensions(layer["pooled"][1:])
         table.add_row(
             Text(layer["name"]),
@@ -119,7 +123,9 @@ def network_view(description: dict[str, Any]) -> RenderableType:
     total = description["total"]
     totals = (f"{total[key]:,}" for key in ("weights", "feature_map", "macs"))
     table.add_row("total", *[""] * 5, *totals)
-    note = Text("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
+    part = f"The first {MOST_ROWS:,} of {len(layers):,} layers; --json has all. "
+    note = Text(part if len(layers) > MOST_ROWS else "")
+    note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
     note.stylize("dim")
     return Group(title, table, note)
 
@@ -205,69 +211,6 @@ def _memory(step: StepResult) -> list[str]:
     return [needed, between] if step.vault_words else [needed]
 
 
-def comparison_view(
-    rows: Sequence[Row], means: dict[str, dict[str, float | None]], notes: Sequence[str] = ()
-) -> RenderableType:
-    """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism.
-
-    Batches and arrays have a column where there are several.
-    """
-    reading = rows[0].reading
-    alike = len({row.reading for row in rows}) == 1
-    several = [len({_case(row)[place] for row in rows}) > 1 for place in range(3)]
-    shown = [True, *several[1:]]
-    amounts = ["communication", "time", "energy", "speed-up", "efficiency"]
-    executed = not alike or reading != "executed"
-    if executed:
-        amounts[1:1], amounts[5:5] = ["executed"], ["when run"]
-    head = ["network", "batch", "array"]
-    head = [*(name for name, kept in zip(head, shown, strict=True) if kept), "plan"]
-    table = _table(*head, *amounts, right=tuple(range(len(head), len(head) + len(amounts))))
-    before = None
-    for row in rows:
-        case = _case(row)
-        cells = case if case != before else ("", "", "")
-        table.add_row(
-            *(Text(cell) for cell, kept in zip(cells, shown, strict=True) if kept),
-            row.plan,
-            *_amounts(vars(row), executed=executed),
-        )
-        before = case
-    table.add_section()
-    for place, (plan, mean) in enumerate(means.items() if any(several) else ()):
-        label = "geometric mean" if place == 0 else ""
-        table.add_row(label, *[""] * (len(head) - 2), plan, *_amounts(mean, executed=executed))
-    where = [f"batch {rows[0].batch:,}"] if not several[1] else []
-    where += [f"on {rows[0].array}"] if not several[2] else []
-    by = f"the reading {reading}" if alike else "each array's reading"
-    by += " (executed, when run: by the reading executed)" if executed else ""
-    said = f"Plans and amounts by {by}{''.join(f', {each}' for each in where)};"
-    lines = [Text(f"{said} ratios over Data Parallelism.", style="dim")]
-    lines += [Text(f"{each}.") for each in notes]
-    lines += [
-        Text(f"{row.plan} of {row.network}: {row.reason}") for row in rows if row.reason is not None
-    ]
-    return Group(unbroken(table), *lines)
-
-
-def _case(row: Row) -> tuple[str, str, str]:
-    return row.network, f"{row.batch:,}", row.array
-
-
-def _amounts(found: Mapping[str, Any], *, executed: bool) -> list[str]:
-    """Return a row's cells; ``-`` for what is not known."""
-    shown: dict[str, Callable[[float], str]] = {
-        "bytes": gigabytes,
-        **({"executed_bytes": gigabytes} if executed else {}),
-        "seconds": lambda seconds: scaled(seconds, "s"),
-        "joules": lambda joules: scaled(joules, "J"),
-        "speedup": ratio,
-        **({"executed_speedup": ratio} if executed else {}),
-        "energy_efficiency": ratio,
-    }
-    return ["-" if found[key] is None else text(found[key]) for key, text in shown.items()]
-
-
 def unbroken(table: Table) -> Table:
     """Return a table whose names, and numbers with their units, are not broken."""
     found = console()
@@ -323,7 +266,8 @@ def _title(plan: Plan) -> str:
     found = {
         ("optimal", "joint"): "optimal over all levels",
         ("optimal", "level"): "each level optimal",
-    }.get((plan.solver.status, plan.solver.scope), feasible(plan.solver))
+    }.get((plan.solver.status, plan.solver.scope))
+    found = feasible(plan.solver) if found is None else found + plan.constraints.within
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else accelerators(plan.levels),
@@ -377,10 +321,11 @@ def _heading(plan: Plan) -> str:
 def _saving(plan: Plan, joint: Plan) -> str:
     total, best = plan.cost.total, joint.cost.total
     if best == total:
-        return "No plan over all levels together costs less."
+        return f"No plan{plan.constraints.within} over all levels together costs less."
     saved = (total - best) / total
     cheaper = amount(best, plan.cost.unit)
-    return f"Jointly over all levels: {cheaper}, {saved:.2%} less (--search joint)."
+    jointly = f"Jointly over all levels{plan.constraints.within}"
+    return f"{jointly}: {cheaper}, {saved:.2%} less (--search joint)."
 
 
 def _regret_table(regrets: Sequence[Regret], unit: str) -> Table:

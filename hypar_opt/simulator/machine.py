@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
+from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.wires import Wires
 from hypar_opt.simulator.network import Network, Segment
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
+
+MOST_WORK = 10**9
+"""Computations and messages of a step, times accelerators: some minutes' work. An event may
+change the pace of all messages that are under way."""
 
 
 class Span(NamedTuple):
@@ -69,10 +74,22 @@ def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
         Exchanges have bytes to send and bits below ``wires.levels``.
     record
         Whether to keep what each accelerator and each link did when.
+
+    Raises
+    ------
+    RefusedError
+        If the step is more work than `MOST_WORK`.
     """
+    everyone = range(wires.accelerators)
+    events = len(everyone) * sum(map(_rounds, tasks))
+    if events * len(everyone) > MOST_WORK:
+        raise RefusedError(
+            f"the step is {events:,} computations and messages, and at most"
+            f" {MOST_WORK // len(everyone):,} of {len(everyone):,} accelerators are simulated;"
+            " take --collective pairwise, or fewer accelerators"
+        )
     machine = _Machine(tasks, wires, record=record)
     machine.run()
-    everyone = range(wires.accelerators)
     ends = [machine.end(accelerator) for accelerator in everyone]
     seconds = max(ends)
     return Run(
@@ -82,13 +99,15 @@ def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
         link_bytes=machine.network.link_bytes,
         link_busy=machine.network.link_busy,
         link_full=machine.network.link_full,
-        events=sum(
-            len(everyone) * (1 if isinstance(step, Compute) else step.rounds)
-            for step in machine.steps
-        ),
+        events=events,
         spans=tuple(tuple(machine.spans(number)) for number in everyone) if record else (),
         segments=machine.network.segments if record else (),
     )
+
+
+def _rounds(task: Task) -> int:
+    """Return how often everyone computes or sends a message in a task."""
+    return task.messages if isinstance(task, Exchange) else 1
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[float, ...]:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +51,15 @@ def cheapest_states(
 
 
 def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:
-    """Return, for each layer, the least cost of all layers up to it by its state."""
+    """Return, for each layer, the least cost of all layers up to it by its state.
+
+    Raises
+    ------
+    RefusedError
+        If the table is no chain of all its layers.
+    """
+    if not np.array_equal(table.ends, chain_ends(len(table.node))):
+        raise RefusedError("takes chains of layers, and this graph is none")
     costs: list[Integers] = [table.node[0]]
     for layer in range(1, len(table.node)):
         deadline.check()

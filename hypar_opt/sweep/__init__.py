@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.sweep.journal import Journal
 from hypar_opt.sweep.run import here, on_cluster
 from hypar_opt.sweep.spec import read_spec
@@ -73,11 +75,12 @@ def sweep(
         raise HyparError("--workers is for this machine, and --scheduler has workers of its own")
     if workers is not None and workers < 1:
         raise HyparError(f"--workers should be 1 or more, got {workers}")
+    with recorded_reads() as read:
+        cases = {case.key(): case for case in read_spec(spec)}
+    check_outputs(read, output, journal_of(output))
     check_table(output)
-    if Path(output).resolve() == Path(spec).resolve():
-        raise InputError("is the sweep's own file; write to another", file=str(output))
-    cases = {case.key(): case for case in read_spec(spec)}
     with Journal(journal_of(output)) as journal:
+        _check_rows(cases, journal)
         todo = {key: case for key, case in cases.items() if key not in journal.rows}
         before = len(cases) - len(todo)
         progress(before, len(cases))
@@ -92,6 +95,21 @@ def sweep(
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
     return Swept(rows, before)
+
+
+def _check_rows(cases: dict[str, Case], journal: Journal) -> None:
+    """Refuse a journal whose row of a case says that it is of another."""
+    for key, case in cases.items():
+        row = journal.rows.get(key)
+        for name, ours in case.columns().items() if row is not None else ():
+            theirs = getattr(row, name)
+            if theirs != ours and (name, ours) != ("search", None):
+                raise InputError(
+                    f"should be {shown(ours)}, as in the sweep, got {shown(theirs)};"
+                    " remove the row's line",
+                    where=f"row {key[:8]}..., {name}",
+                    file=str(journal.path),
+                )
 
 
 def journal_of(output: str | Path) -> Path:

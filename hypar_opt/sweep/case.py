@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from hypar_opt.documents import Document, Name, parse_json, validate
 from hypar_opt.errors import HyparError
@@ -37,6 +37,22 @@ class Case:
         """A fingerprint of everything that the row depends on."""
         text = json.dumps(vars(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def columns(self) -> dict[str, Any]:
+        """Return what its row says of the case itself; the search may be left to `solve`."""
+        array = _array(self.array)
+        return {
+            "network": _network(self.network).name,
+            "batch": self.batch,
+            "element_bytes": self.element_bytes,
+            "levels": array.levels,
+            "array": array.name,
+            "cost": self.cost,
+            "solver": self.solver,
+            "search": self.search,
+            "reading": self.reading,
+            "overlap": self.overlap,
+        }
 
 
 class Row(Document):
@@ -86,18 +102,7 @@ def run(case: Case) -> Row:
             " install the same"
         )
     network, array = _network(case.network), _array(case.array)
-    asked = {
-        "network": network.name,
-        "batch": case.batch,
-        "element_bytes": case.element_bytes,
-        "levels": array.levels,
-        "array": array.name,
-        "cost": case.cost,
-        "solver": case.solver,
-        "search": case.search,
-        "reading": case.reading,
-        "overlap": case.overlap,
-    }
+    asked = case.columns()
     try:
         plan = solve(
             network,

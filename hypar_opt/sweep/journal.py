@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
@@ -33,7 +34,7 @@ class Journal:
     Raises
     ------
     InputError
-        If another sweep has the file, or a line of it is no row.
+        If another sweep has the file, or it is no journal: what is in it stays.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,6 +43,8 @@ class Journal:
 
     def __enter__(self) -> Self:
         file = str(self.path)
+        if self.path.exists() and not self.path.is_file():
+            raise InputError("should be a regular file: rows are read from it again", file=file)
         while not self._locked(file):
             pass
         try:
@@ -71,15 +74,17 @@ class Journal:
 
     def _read(self, file: str) -> None:
         whole = 0
-        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
+        *lines, torn = self.path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines, 1):
             where = f"{file}, line {number}"
             found = validate(
                 Line, parse_json(line.decode(errors="replace"), file=where), file=where
             )
             self.rows[found.key] = found.row
+            whole += len(line) + 1
+        # A file of one line with no end may be anybody's.
+        if torn and not lines and not re.match(rb'\{"key": "[^\x00-\x1f]*$', torn):
+            raise InputError("should be a journal of rows, a line each; remove it", file=file)
         self._stream.truncate(whole)
 
     def add(self, key: str, row: Row) -> None:

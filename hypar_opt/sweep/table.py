@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hypar_opt.documents import check_writable, write_whole
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.files import csv_text, write_whole
 from hypar_opt.sweep.case import Row
 
 COLUMNS = tuple(Row.model_fields)
@@ -23,7 +22,6 @@ def check_table(path: str | Path) -> None:
     HyparError
         Naming the file, or what to install.
     """
-    check_writable(path)
     suffix = Path(path).suffix
     if suffix not in {".csv", ".parquet"}:
         raise InputError("should end in .csv or .parquet", file=str(path))
@@ -33,15 +31,11 @@ def check_table(path: str | Path) -> None:
 
 def write_table(rows: Sequence[Row], path: str | Path) -> None:
     """Write all rows, whole or not at all."""
-    write_whole(path, _parquet(rows, path) if Path(path).suffix == ".parquet" else _csv(rows))
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([getattr(row, name) for name in COLUMNS] for row in rows)
-    return text.getvalue()
+    if Path(path).suffix == ".parquet":
+        write_whole(path, _parquet(rows, path))
+    else:
+        cells = ([getattr(row, name) for name in COLUMNS] for row in rows)
+        write_whole(path, csv_text(COLUMNS, cells))
 
 
 def _parquet(rows: Sequence[Row], path: str | Path) -> bytes:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.costs.base import Thresholds
+from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
 from hypar_opt.partition import check_claim, threshold_tables
 from hypar_opt.solvers import SOLVERS
@@ -107,7 +108,7 @@ def test_thresholds_are_answered_the_same_in_blocks_of_any_size(
             patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)
             blocks = DynamicProgramming().solve_thresholds(thresholds, levels, SolverOptions())
         assert blocks == whole
-        free = side_by_side(threshold_tables(thresholds, levels))
+        free = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
         assert whole == DynamicProgramming().solve(free, SolverOptions())
 
 

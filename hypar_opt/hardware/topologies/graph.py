@@ -6,13 +6,27 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import networkx as nx
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from hypar_opt.documents import Document, parse_json, read_text, rule
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, few
 
-Id = Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...]
+MOST_NODES, MOST_EDGES = 4096, 2**16
+"""Routes are searched over all of them."""
+
+
+def _shows(value: object) -> object:
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(part, str) and not part.isprintable():
+            raise rule(f"should be in printable characters, got {part!r}")
+    return value
+
+
+Id = Annotated[
+    Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...],
+    BeforeValidator(_shows),
+]
 
 
 class Node(Document):
@@ -61,6 +75,11 @@ class NodeLink(Document):
         if self.directed or self.multigraph:
             key = "directed" if self.directed else "multigraph"
             raise rule(f"{key}: should be false, got true")
+        if len(self.nodes) > MOST_NODES or len(self.edges) > MOST_EDGES:
+            key, most = (
+                ("nodes", MOST_NODES) if len(self.nodes) > MOST_NODES else ("edges", MOST_EDGES)
+            )
+            raise rule(f"{key}: should be at most {most:,}, got {len(getattr(self, key)):,}")
         ids: set[Id] = set()
         names: set[int | str] = set()
         for node in self.nodes:

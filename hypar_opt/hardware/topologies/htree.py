@@ -23,7 +23,7 @@ class HTree(Topology):
     accelerators: Accelerators
     link: LinkSpec
     """Between an accelerator and its switch."""
-    growth: Annotated[float, Strict(), Field(gt=0, le=1024)] = 2.0
+    growth: Annotated[float, Strict(), Field(ge=1 / 1024, le=1024)] = 2.0
     """Bandwidth of a level's links over that of the level below."""
 
     def graph(self) -> nx.Graph[Any]:

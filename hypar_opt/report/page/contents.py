@@ -253,6 +253,7 @@ def _proof(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     within = (
         "over all levels together" if proof.scope == "joint" else "each level given those above"
     )
+    within += plan.constraints.within
     return f"potentials of {each}, prove the plan optimal {within}", True
 
 

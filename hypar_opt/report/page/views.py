@@ -79,7 +79,9 @@ def _found(contents: Contents) -> str:
     """How the plan was found, in a line; the page's end says all of it."""
     plan = contents.plan
     solver, cost = plan.solver, plan.cost
-    status = _SCOPE[solver.scope] if solver.status == "optimal" else feasible(solver)
+    within = plan.constraints.within
+    optimal = solver.status == "optimal"
+    status = _SCOPE[solver.scope] + within if optimal else feasible(solver)
     bound = "no bound" if solver.bound is None else f"bound {amount(solver.bound, cost.unit)}"
     return (
         f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
@@ -160,7 +162,7 @@ def _facts(contents: Contents) -> list[tuple[str, str]]:
             + (f", stopped by {solver.stopped_by}" if solver.stopped_by else "")
             + (f", {solver.found_by}" if solver.found_by else ""),
         ),
-        ("scope", f"{solver.scope}: {scope[solver.scope]}"),
+        ("scope", f"{solver.scope}: {scope[solver.scope]}{plan.constraints.within}"),
         ("total", amount(cost.total, cost.unit)),
         ("bound", "none" if solver.bound is None else _bound(plan)),
         ("certificate", contents.proof),

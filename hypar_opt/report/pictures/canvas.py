@@ -7,6 +7,7 @@ only while one is made or written, whatever the reader's own settings are.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,7 +78,10 @@ def style() -> Iterator[None]:
         raise HyparError("pictures need matplotlib: pip install 'hypar-opt[plot]'") from None
 
     # The context leaves alone what is of the session: backend, interactivity, time zone.
-    with mpl_style.context(["default", _STYLE]):
+    with mpl_style.context(["default", _STYLE]), warnings.catch_warnings():
+        # A name may be in a script that our font lacks; SVG leaves that to the reader's fonts.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         yield
 
 

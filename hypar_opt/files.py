@@ -1,0 +1,201 @@
+"""Files read and written: never without bound, whole or not at all, no output over an input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import secrets
+import stat
+import time
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+
+from hypar_opt.errors import InputError
+
+MOST_BYTES = 64 * 2**20
+"""Of a file that is read; /dev/zero and its like never end."""
+
+_DRAFT = ".hypar-opt-"
+_A_DAY = 86_400
+_reads: ContextVar[tuple[list[str], ...]] = ContextVar("_reads", default=())
+
+
+@contextmanager
+def recorded_reads() -> Iterator[list[str]]:
+    """Collect the paths of all files that are read inside, for `check_outputs`."""
+    read: list[str] = []
+    before = _reads.set((*_reads.get(), read))
+    try:
+        yield read
+    finally:
+        _reads.reset(before)
+
+
+def read_text(path: str | Path) -> str:
+    """Read a UTF-8 file of at most `MOST_BYTES`.
+
+    Raises
+    ------
+    InputError
+        Naming the file and the reason.
+    """
+    for read in _reads.get():
+        read.append(str(path))
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise InputError(f"should have at most {MOST_BYTES // 2**20} MiB", file=str(path))
+        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"should be UTF-8 text: {error}", file=str(path)) from None
+
+
+def exists(path: Path) -> bool:
+    """Return whether a path is there; one that cannot be looked up is, for reading to refuse."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return True
+
+
+def check_outputs(read: Iterable[str | Path], *outputs: str | Path | None) -> None:
+    """Refuse, before the work, outputs that cannot be written or would destroy something.
+
+    Parameters
+    ----------
+    read
+        The files that the work reads, however they are spelled.
+    *outputs
+        The files that it writes; None for one that is not asked for.
+
+    Raises
+    ------
+    InputError
+        Naming the first output that is no file to write, is one of those read, or is another
+        output.
+    """
+    taken = {name for path in read for name in _names(path)}
+    for path in outputs:
+        if path is None:
+            continue
+        check_writable(path)
+        names = _names(path)
+        if names & taken:
+            raise InputError("is read or written already; write to another", file=str(path))
+        taken |= names
+
+
+def _names(path: str | Path) -> set[Hashable]:
+    """Return what tells a file from others: its resolved path, and its inode if it is there."""
+    with suppress(OSError, ValueError, RuntimeError):  # a loop of links is for reading to refuse
+        names: set[Hashable] = {str(Path(path).resolve())}
+        with suppress(FileNotFoundError):
+            there = Path(path).stat()
+            if not stat.S_ISREG(there.st_mode):
+                return set()  # a pipe or a device holds nothing that could be lost
+            names.add((there.st_dev, there.st_ino))
+        return names
+    return set()
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees all of it or what was there before.
+
+    What is no regular file (a pipe, a device) is written to directly.
+
+    Raises
+    ------
+    InputError
+        Naming the file and the reason; what stood there is unharmed.
+    """
+    check_writable(path)
+    target = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        target = target.resolve()  # a link stays, what it leads to is replaced
+        _remove_stale_drafts(target.parent)
+        draft = target.with_name(_DRAFT + secrets.token_hex(8))
+        # Only the owner reads a draft: what it replaces may be private.
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fchmod(stream.fileno(), _mode(target))
+                os.fsync(stream.fileno())
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
+
+
+def _mode(target: Path) -> int:
+    """Return the mode of the file that is replaced, or what the umask gives a new one."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _remove_stale_drafts(folder: Path) -> None:
+    """Remove what a killed process left; no write takes a day."""
+    with suppress(OSError):
+        for draft in folder.glob(f"{_DRAFT}{'[0-9a-f]' * 16}"):
+            there = draft.lstat()
+            stale = time.time() - there.st_mtime > _A_DAY
+            if stale and stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid():
+                draft.unlink(missing_ok=True)
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse a file that could not be written, before any work is done for it.
+
+    Raises
+    ------
+    InputError
+        Naming the file and what would be right.
+    """
+    target = Path(path)
+    try:
+        if str(target).startswith(("/dev/std", "/dev/fd", "/proc/")) or str(path) == "-":
+            problem = "should be a file; --json prints to standard output"
+            raise InputError(problem, file=str(path))
+        with suppress(FileNotFoundError):
+            target.stat()  # a loop of links, a name too long: the system says which
+        if not str(path) or target.is_dir():
+            raise InputError("should be a file, not a folder", file=str(path))
+        folder = target.resolve().parent
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {str(folder)!r}", file=str(path))
+        if not os.access(target if target.exists() else folder, os.W_OK):
+            raise InputError("cannot be written: Permission denied", file=str(path))
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
+    except ValueError as error:  # a null byte
+        raise InputError(f"should be a file name: {error}", file=str(path)) from None
+
+
+def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table as CSV. Text that a spreadsheet would run as a formula gets an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(map(_no_formula, row) for row in rows)
+    return text.getvalue()
+
+
+def _no_formula(cell: object) -> object:
+    is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if is_formula else cell

@@ -1,0 +1,234 @@
+"""Command lines: files of every kind that one may be wrong with, and options that may be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+import hypar_opt as ho
+from hypar_opt.certificate import certify
+from hypar_opt.cli.app import app
+from tests.fuzz.mutations import ODD, mutated, mutated_text, to_json, to_toml
+
+NETWORK: dict[str, Any] = {
+    "schema": "hypar-opt/network/1",
+    "name": "mine",
+    "source": "here",
+    "input": {"channels": 2, "height": 8, "width": 8},
+    "layer": [
+        {
+            "name": "conv1",
+            "kind": "conv",
+            "filters": 4,
+            "kernel": [3, 3],
+            "stride": 1,
+            "padding": 1,
+            "activation": "relu",
+            "pool": {"kind": "max", "size": 2, "stride": 2, "padding": 0, "rounding": "up"},
+        },
+        {"name": "fc1", "kind": "fc", "units": 16},
+        {"name": "fc2", "kind": "fc", "units": 8},
+    ],
+}
+LINK = {"bandwidth": "1.6 Gb/s", "latency": "1 us", "duplex": "full"}
+GRAPH: dict[str, Any] = {
+    "directed": False,
+    "multigraph": False,
+    "graph": {"name": "g"},
+    "nodes": [*({"id": n, "accelerator": n} for n in range(4)), {"id": "s"}, {"id": [0, "t"]}],
+    "edges": [
+        *({"source": n, "target": "s", **LINK} for n in range(4)),
+        {"source": "s", "target": [0, "t"], "bandwidth": "1 GB/s"},
+    ],
+}
+TOPOLOGIES: tuple[dict[str, Any], ...] = (
+    {"kind": "torus", "shape": [2, 2], "link": LINK},
+    {"kind": "mesh", "shape": [4], "link": LINK},
+    {"kind": "ring", "accelerators": 4, "link": LINK},
+    {"kind": "htree", "accelerators": 4, "link": LINK, "growth": 2.0},
+    {"kind": "nodes", "nodes": 2, "per_node": 2, "link": LINK, "fabric": LINK},
+    {"kind": "graph", "file": "graph.json"},
+    {"kind": "graph", "graph": GRAPH},
+)
+ARRAY: dict[str, Any] = {
+    "schema": "hypar-opt/array/1",
+    "name": "four",
+    "source": "here",
+    "collective": "pairwise",
+    "accelerator": {
+        "units": 2,
+        "operations": "84 GOPS",
+        "pe_array": {"rows": 12, "columns": 14},
+        "mac_count": "input",
+        "vaults": 2,
+        "buffer": "108 KiB",
+        "dram_bandwidth": "320 GB/s",
+        "dram_capacity": "8 GB",
+    },
+    "topology": {},
+    "energy": {
+        "mac": "4.6 pJ",
+        "dram": "640 pJ",
+        "remote": "1280 pJ",
+        "sram": "1 pJ",
+        "hop": "0 J",
+    },
+}
+PROFILE: dict[str, Any] = {
+    "schema": "hypar-opt/profile/1",
+    "batch": 256,
+    "layer": [
+        {"name": name, "forward": "1 us", "backward": "2 us", "gradient": "3 us"}
+        for name in ("conv1", "fc1", "fc2")
+    ],
+}
+SWEEP: dict[str, Any] = {
+    "schema": "hypar-opt/sweep/1",
+    "networks": ["net.toml"],
+    "batches": [32],
+    "element_bytes": [4],
+    "arrays": ["array.toml", "hmc-htree-2"],
+    "costs": ["bytes", "time"],
+    "solvers": ["dp joint", "data"],
+    "overlap": ["none"],
+    "readings": ["text"],
+}
+CALLS: tuple[tuple[str, ...], ...] = (
+    ("solve", "net.toml"),
+    ("solve", "net.toml", "--array", "array.toml"),
+    ("solve", "net.toml", "--levels", "2", "--warm-start", "plan.json", "--solver", "cpsat"),
+    ("show", "net.toml"),
+    ("show", "plan.json"),
+    ("show", "plan.json", "--rerun"),
+    ("verify", "plan.json", "--certificate", "proof.json"),
+    ("verify", "net.toml", "--solvers", "dp,brute", "--levels", "2"),
+    ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml"),
+    ("simulate", "plan.json"),
+    ("compare", "net.toml", "--array", "array.toml"),
+    ("explore", "plan.json", "--free", "H1"),
+    ("explore", "net.toml", "--free", "fc1", "--levels", "2"),
+    ("sweep", "sweep.toml", "--workers", "1", "-o", "out.csv"),
+)
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "--array": ("array.toml", "hmc-htree-4", "nowhere", "/dev/zero", "."),
+    "--batch": ("1", "32", "0", "99999999999"),
+    "--best": ("1", "3", "0"),
+    "--certificate": ("out.proof", "net.toml", "proof.json"),
+    "--choices": ("data,model,output", "model", ""),
+    "--collective": ("ring", "pairwise"),
+    "--cost": ("bytes", "time", "energy"),
+    "--csv": ("out.rows", "sub/../net.toml"),
+    "--element-bytes": ("1", "2", "8", "3"),
+    "--even": (),
+    "--fix": ("fc1=data", "fc*@H1=model", "fc1@H" + "9" * 5000 + "=data", "[=data", "fc1@H0=model"),
+    "--free": ("all", "H1,H2", "fc1@H2", "H1,H1"),
+    "--gap": ("0", "0.5", "nan"),
+    "--inference": (),
+    "--json": (),
+    "--level-weights": ("2,1", "1", "1,,1"),
+    "--levels": ("0", "1", "3", "64", "65"),
+    "--memory": ("8GB", "1", "array", "0.5B", "1e3"),
+    "--objective": ("bytes", "time", "energy"),
+    "--optimizer": ("adam", "12", "-1"),
+    "--other-array": (),
+    "--output": ("out.json", "net.toml", "plan.json", "no/folder", ""),
+    "--overlap": ("gradient", "none"),
+    "--place": (),
+    "--reading": ("tables", "figures", "executed"),
+    "--regret": (),
+    "--search": ("joint", "levelwise"),
+    "--seed": ("1", "-1"),
+    "--simulate": ("1", "2"),
+    "--solver": ("dp", "data", "model", "trick", "brute"),
+    "--threads": ("1", "0"),
+    "--trace": ("out.trace", "array.toml"),
+}
+"""Options, and values that are more or less right for each."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command line, and the files that it finds."""
+
+    args: tuple[str, ...]
+    files: dict[str, bytes]
+
+
+@cache
+def valid() -> dict[str, Any]:
+    """A document of every kind, by the name of its file; they fit one another."""
+    network = ho.Network.model_validate(NETWORK)
+    array = ho.Array.model_validate({**ARRAY, "topology": TOPOLOGIES[0]})
+    plan = ho.solve(network, array=array, search="joint", constraints={"fix": ["fc1@H1=data"]})
+    return {
+        "net.toml": NETWORK,
+        "array.toml": ARRAY,
+        "graph.json": GRAPH,
+        "profile.toml": PROFILE,
+        "sweep.toml": SWEEP,
+        "plan.json": plan.document(),
+        "proof.json": json.loads(certify(plan).to_json()),
+    }
+
+
+@cache
+def takes(command: str) -> list[str]:
+    """Return those of `OPTIONS` that a command has."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    own = {name for option in group.commands[command].params for name in option.opts}
+    return sorted(own & OPTIONS.keys())
+
+
+def call(seed: int) -> Call:
+    """Return the call of a seed: one file wrong, or the command line, or both."""
+    rng = Random(seed)
+    documents = dict(valid())
+    documents["array.toml"] = ARRAY | {"topology": rng.choice(TOPOLOGIES)}
+    args = [*rng.choice(CALLS)]
+    named = [name for name in documents if name in args]
+    if args[0] == "sweep" or "array.toml" in args:
+        named += ["net.toml", "array.toml", "graph.json"]
+    wrong = rng.choice(named) if named and rng.random() < 0.8 else None
+    if wrong:
+        documents[wrong] = mutated(documents[wrong], rng)
+    files = {}
+    for name, document in documents.items():
+        text = to_toml(document) if name.endswith(".toml") else to_json(document)
+        files[name] = mutated_text(text, rng) if name == wrong else text.encode()
+    if wrong is None or rng.random() < 0.3:
+        args = _wrong_call(args, rng)
+    return Call(tuple(args), files)
+
+
+def _wrong_call(args: list[str], rng: Random) -> list[str]:
+    odd = [str(each)[:3000] for each in ODD if isinstance(each, str | float | bool)]
+    known = takes(args[0]) if rng.random() < 0.95 else sorted(OPTIONS)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        name = rng.choice(known)
+        values = OPTIONS[name]
+        given = [rng.choice(values if rng.random() < 0.8 else odd)] if values else []
+        args = [*args, name, *given]
+    if rng.random() < 0.05:
+        args[rng.randrange(len(args))] = rng.choice(odd)
+    # No argument of a process has a null byte, and a surrogate only for what is no UTF-8.
+    return [
+        each.replace("\0", "").replace("\ud800", "\udc80").replace("\udfff", "\udcff")
+        for each in args
+    ]
+
+
+def place(made: Call, folder: Path) -> None:
+    """Put a call's files into an empty folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "sub").mkdir(parents=True)
+    for name, data in made.files.items():
+        (folder / name).write_bytes(data)

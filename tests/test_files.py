@@ -1,0 +1,402 @@
+"""No command destroys a file that it reads, nor one output by another, however each is spelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations, cycle, product
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt import files
+from hypar_opt.certificate import certify, write_certificate
+from hypar_opt.cli.app import run
+from hypar_opt.sweep import sweep
+from hypar_opt.sweep.journal import Journal
+
+COMMAND = Path(sys.executable).with_name("hypar-opt")
+
+NETWORK = """name = "mine"
+input = { features = 64 }
+[[layer]]
+name = "fc1"
+kind = "fc"
+units = 32
+"""
+PROFILE = """batch = 256
+[[layer]]
+name = "fc1"
+forward = "1 us"
+backward = "1 us"
+gradient = "1 us"
+"""
+ARRAY = """name = "pair"
+[accelerator]
+units = 1
+operations = "84 GOPS"
+utilisation = 0.5
+dram_bandwidth = "320 GB/s"
+dram_capacity = "8 GB"
+[topology]
+kind = "graph"
+file = "wires.json"
+[energy]
+mac = "4.6 pJ"
+dram = "640 pJ"
+remote = "1280 pJ"
+"""
+WIRES = {
+    "nodes": [{"id": number, "accelerator": number} for number in (0, 1)],
+    "edges": [{"source": 0, "target": 1, "bandwidth": "1 GB/s"}],
+}
+SWEEP = 'networks = ["net.toml"]\narrays = ["array.toml"]\n'
+
+READ = {
+    (
+        "solve",
+        "net.toml",
+        "--array",
+        "array.toml",
+        "--warm-start",
+        "start.json",
+        "--solver",
+        "ilp",
+    ): (
+        ("net.toml", "array.toml", "wires.json", "start.json"),
+        ("--output", "--certificate", "--solver-log", "--export-model", "--picture"),
+    ),
+    ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml"): (
+        ("net.toml", "array.toml", "wires.json", "profile.toml"),
+        ("--trace", "--picture"),
+    ),
+    ("simulate", "plan.json", "--array", "array.toml"): (
+        ("plan.json", "array.toml", "wires.json"),
+        ("--trace", "--picture"),
+    ),
+    ("explore", "plan.json", "--free", "H1"): (("plan.json",), ("--csv", "--picture")),
+    ("compare", "net.toml", "lenet-c", "--array", "array.toml,hmc-htree-2"): (
+        ("net.toml", "array.toml", "wires.json"),
+        ("--csv", "--picture"),
+    ),
+    ("report", "plan.json", "--certificate", "proof.json"): (("plan.json", "proof.json"), ("-o",)),
+    ("sweep", "sweep.toml"): (("sweep.toml", "net.toml", "array.toml", "wires.json"), ("-o",)),
+}
+"""Commands, the files that each reads, and its options for an output."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    at = tmp_path_factory.mktemp("inputs")
+    (at / "sub").mkdir()
+    (at / "net.toml").write_text(NETWORK)
+    (at / "profile.toml").write_text(PROFILE)
+    (at / "array.toml").write_text(ARRAY)
+    (at / "wires.json").write_text(json.dumps(WIRES))
+    (at / "sweep.toml").write_text(SWEEP)
+    plan = ho.solve(at / "net.toml", array=at / "array.toml")
+    ho.write_plan(plan, at / "plan.json")
+    ho.write_plan(plan, at / "start.json")
+    write_certificate(certify(plan), at / "proof.json")
+    return at
+
+
+@pytest.fixture
+def folder(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def hard_link(path: Path) -> Path:
+    os.link(path, "hard")
+    return Path("hard")
+
+
+def soft_link(path: Path) -> Path:
+    Path("soft").symlink_to(path)
+    return Path("soft")
+
+
+def through_a_linked_folder(path: Path) -> Path:
+    Path("sub/back").symlink_to("..")
+    return Path("sub/back") / path.name
+
+
+SPELLINGS: tuple[Callable[[Path], Path], ...] = (
+    lambda path: path,
+    Path.absolute,
+    lambda path: Path("sub/..") / path.name,
+    soft_link,
+    through_a_linked_folder,
+    hard_link,
+)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def refused(command: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line that refuses a command, which changes no file."""
+    before = contents(folder)
+    assert run([*command]) == 2
+    assert contents(folder) == before
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", READ)
+def test_no_output_goes_over_a_file_that_the_call_reads(
+    command: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read, options = READ[command]
+    for (name, option), spelled in zip(product(read, options), cycle(SPELLINGS)):
+        output = spelled(Path(name))
+        said = refused((*command, option, str(output)), folder, capsys)
+        assert said == f"hypar-opt: {output}: is read or written already; write to another\n"
+        for link in ("hard", "soft", "sub/back"):
+            Path(link).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "one", "other"),
+    [
+        (command, one, other)
+        for command, (_, options) in READ.items()
+        for one, other in combinations(options, 2)
+    ],
+)
+def test_two_outputs_are_two_files(
+    command: tuple[str, ...],
+    one: str,
+    other: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = (*command, one, "out.json", other, "sub/../out.json")
+    said = refused(call, folder, capsys)
+    assert said == ("hypar-opt: sub/../out.json: is read or written already; write to another\n")
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS)
+@pytest.mark.parametrize("there", [False, True])
+def test_one_file_is_one_file_however_it_is_spelled(
+    spelled: Callable[[Path], Path], there: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if there:
+        Path("out.json").write_text("kept")
+    elif spelled is hard_link:
+        return  # of nothing there is none
+    again = str(spelled(Path("out.json")))
+    call = ("solve", "net.toml", "--output", again, "--certificate", "out.json")
+    assert "is read or written already" in refused(call, folder, capsys)
+
+
+def test_a_levelwise_export_spares_the_inputs_that_its_names_for_levels_hit(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = Path("net.toml").rename("m-H2.lp")
+    call = ["solve", "m-H2.lp", "--solver", "ilp", "--export-model", "m.lp"]
+    assert run(call) == 2
+    assert capsys.readouterr().err.startswith("hypar-opt: m-H2.lp: is read or written already")
+    assert network.read_text() == NETWORK
+    call[1:2] = ["lenet-c", "--output", "m-H1.lp"]
+    assert run(call) == 2
+
+
+def test_a_journal_is_an_output_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("sweep.toml", "net.toml", "wires.json"):
+        for taken in (soft_link, hard_link):
+            link = taken(Path(name)).rename("t.csv.journal")
+            before = contents(folder)
+            assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
+            assert "t.csv.journal: is read or written already" in capsys.readouterr().err
+            assert contents(folder) == before
+            link.unlink()
+    spec = Path("sweep.toml").rename("t.csv.journal")
+    assert run(["sweep", str(spec), "-o", "t.csv"]) == 2
+    assert spec.read_text() == SWEEP
+    Path("u.csv.journal").symlink_to("u.csv")
+    assert run(["sweep", str(spec), "-o", "u.csv"]) == 2
+
+
+def test_devices_can_be_given_twice(folder: Path) -> None:
+    call = ["solve", "net.toml", "--output", "/dev/null", "--certificate", "/dev/null"]
+    assert run(call) == 0
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [b"my notes", b"{", b'{"a": 1}', b'{"key": "a\rb', b"\x00" * 9, b'{"key": 1}\n', b"\n"],
+)
+def test_a_file_that_is_no_journal_stays_as_it_is(foreign: bytes, folder: Path) -> None:
+    journal = Path("t.csv.journal")
+    journal.write_bytes(foreign)
+    assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
+    assert journal.read_bytes() == foreign
+    assert not Path("t.csv").exists()
+
+
+def test_a_journal_with_other_line_ends_loses_no_row(folder: Path) -> None:
+    assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 0
+    journal = Path("t.csv.journal")
+    rows = journal.read_bytes()
+    journal.write_bytes(rows.replace(b"\n", b"\r"))
+    assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
+    assert journal.read_bytes() == rows.replace(b"\n", b"\r")
+    journal.write_bytes(rows.replace(b"\n", b"\r\n"))
+    assert sweep("sweep.toml", "t.csv").before == 1
+
+
+def test_a_first_row_torn_by_a_kill_is_dropped(folder: Path) -> None:
+    sweep("sweep.toml", "t.csv")
+    journal = Path("t.csv.journal")
+    whole = journal.read_bytes()
+    for length in (9, 40, 80, len(whole) - 1):
+        journal.write_bytes(whole[:length])
+        assert sweep("sweep.toml", "t.csv").before == 0
+        assert journal.read_bytes() == whole
+
+
+def test_a_journal_is_a_regular_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.csv.journal").symlink_to("/dev/null")
+    assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
+    assert "t.csv.journal: should be a regular file" in capsys.readouterr().err
+    assert Path("t.csv.journal").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("network", "=cmd"), ("batch", -5), ("reading", "figures"), ("levels", 7)]
+)
+def test_a_row_of_a_journal_is_its_cases(
+    key: str, value: object, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep("sweep.toml", "t.csv")
+    journal = Path("t.csv.journal")
+    line = json.loads(journal.read_text())
+    line["row"][key] = value
+    journal.write_text(json.dumps(line) + "\n")
+    Path("t.csv").unlink()
+    assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
+    said = capsys.readouterr().err
+    assert f", {key}: should be" in said
+    assert json.dumps(value) in said
+    assert not Path("t.csv").exists()
+
+
+def test_text_that_a_spreadsheet_would_run_is_quoted_and_numbers_are_not() -> None:
+    cells = ["=1+1", "+x", "-x", "@x", "\tx", "a=b", "", None, -5, -1.5]
+    assert files.csv_text(["h"], [cells]) == "h\n'=1+1,'+x,'-x,'@x,'\tx,a=b,,,-5,-1.5\n"
+
+
+@pytest.mark.parametrize("name", ["=cmd", "-2+3", "@here"])
+def test_names_in_tables_are_no_formulas(name: str, folder: Path) -> None:
+    Path("net.toml").write_text(NETWORK.replace("mine", name))
+    assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 0
+    assert run(["compare", "net.toml", "--levels", "1", "--csv", "c.csv"]) == 0
+    for table in ("t.csv", "c.csv"):
+        rows = Path(table).read_text().splitlines()[1:]
+        assert all(row.startswith(f"'{name},") for row in rows)
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def test_a_draft_is_private_and_the_file_is_as_the_umask_and_the_old_file_say(
+    tmp_path: Path, umask: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    mode = files._mode
+
+    def spy(target: Path) -> int:
+        seen.extend(stat.S_IMODE(draft.stat().st_mode) for draft in tmp_path.glob(".hypar-opt-*"))
+        return mode(target)
+
+    monkeypatch.setattr(files, "_mode", spy)
+    target = tmp_path / "plan.json"
+    files.write_whole(target, "one")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    target.chmod(0o604)
+    files.write_whole(target, "two")
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("two", 0o604)
+    assert seen == [0o600, 0o600]
+
+
+def test_a_draft_that_a_kill_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    old, new = (tmp_path / f".hypar-opt-{letter * 16}" for letter in "ab")
+    other = tmp_path / ".hypar-opt-notes"
+    for file in (old, new, other):
+        file.touch()
+    two_days_ago = time.time() - 2 * 86_400
+    for file in (old, other):
+        os.utime(file, (two_days_ago, two_days_ago))
+    files.write_whole(tmp_path / "out", "x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((new.name, other.name, "out"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("solve", "/dev/zero"),
+        ("solve", "lenet-c", "--array", "/dev/zero"),
+        ("solve", "lenet-c", "--warm-start", "/dev/zero"),
+        ("simulate", "lenet-c", "--profile", "/dev/zero"),
+        ("report", "lenet-c", "--certificate", "/dev/zero"),
+        ("sweep", "/dev/zero", "-o", "t.csv"),
+    ],
+)
+def test_a_file_without_end_is_refused(
+    call: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*call]) == 2
+    assert capsys.readouterr().err == "hypar-opt: /dev/zero: should have at most 64 MiB\n"
+
+
+def test_input_comes_through_pipes_as_well(folder: Path) -> None:
+    def piped(*args: str) -> SimpleNamespace:
+        read, write = os.pipe()
+        os.write(write, ARRAY.replace("wires.json", str(folder / "wires.json")).encode())
+        os.close(write)
+        done = subprocess.run(
+            [COMMAND, *args, "--array", f"/dev/fd/{read}"],
+            input=NETWORK,
+            pass_fds=[read],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        os.close(read)
+        return SimpleNamespace(status=done.returncode, said=done.stderr, text=done.stdout)
+
+    solved = piped("solve", "/dev/stdin", "--output", "out.json")
+    assert (solved.status, solved.said) == (0, "")
+    assert Path("out.json").exists()
+    assert piped("simulate", "plan.json", "--picture", "s.svg").status == 0
+    assert piped("compare", "/dev/stdin", "lenet-c", "--batch", "32,64").status == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's")
+def test_warnings_that_cannot_be_told_do_not_change_the_status(folder: Path) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        call = [str(COMMAND), "solve", "cifar-c", "--simulate", "2", "--array", "hmc-htree-2"]
+        done = subprocess.run(call, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"Cifar-c")
+
+
+def test_a_journal_without_rows_is_gone(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j"):
+        pass
+    assert list(tmp_path.iterdir()) == []

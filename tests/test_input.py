@@ -1,0 +1,212 @@
+"""Input that is wrong in any way is refused in one printable line, never with a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.hardware.array import find_array
+from tests.fuzz.calls import ARRAY, GRAPH, NETWORK, PROFILE, SWEEP, TOPOLOGIES
+from tests.fuzz.mutations import to_json, to_toml
+
+COMMAND = Path(sys.executable).with_name("hypar-opt")
+NINES = "9" * 5000
+GIANT = 16**5000
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write("net.toml", NETWORK)
+    write("array.toml", ARRAY | {"topology": TOPOLOGIES[0]})
+    return tmp_path
+
+
+def write(name: str, document: Any) -> str:
+    text = to_toml(document) if name.endswith(".toml") else to_json(document)
+    Path(name).write_text(text)
+    return name
+
+
+def changed(document: Any, where: str, value: Any) -> Any:
+    """The document with a value at a path of keys and numbers, as ``solver.stopped_by``."""
+    key, _, rest = where.partition(".")
+    at: Any = int(key) if isinstance(document, list) else key
+    copy = document.copy()
+    copy[at] = changed(document[at], rest, value) if rest else value
+    return copy
+
+
+def refused(*call: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run([*call]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("hypar-opt: ")
+    assert said.err.endswith("\n")
+    assert said.err[:-1].isprintable()
+    return said.err
+
+
+def brief(value: object) -> str:
+    """A name for a test: Python does not print the longest numbers."""
+    return "giant" if isinstance(value, int) and value > 10**30 else ascii(value)[:40]
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "complaint"),
+    [
+        ("constraints.fix", [f"fc1@H{NINES}=data"], "--fix should be LAYER[@LEVEL]=CHOICE"),
+        ("constraints.optimizer", [], "constraints, optimizer: should be sgd, momentum, adam"),
+        ("constraints.optimizer", {}, "constraints, optimizer: should be sgd, momentum, adam"),
+        ("constraints.optimizer", 10**30, "constraints, optimizer: should be sgd, momentum, adam"),
+        ("schema", "\ud800", "schema: should be Unicode text"),
+        ("batch", GIANT, "should be JSON: Exceeds the limit"),
+        ("batch", 10**1500, "batch: should have at most 1,000 digits"),
+        ("solver.stopped_by", "\udfff", "stopped_by: should be Unicode text"),
+        ("solver.stopped_by", "\x1b[31m", "solver, stopped_by: should be in printable characters"),
+        ("solver.versions", {"\ud800": "1"}, "versions: should be Unicode text"),
+        ("solver.versions", {"cbc": "\x1b[31m"}, "versions, cbc: should be in printable"),
+        ("solver.options.backend", "\x9b2J", "backend: should be in printable characters"),
+        ("constraints.fix", ["\x1b*=data"], "constraints, fix[0]: should be in printable"),
+    ],
+    ids=brief,
+)
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_a_plan(
+    where: str, value: Any, complaint: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = changed(ho.solve("net.toml", array="array.toml").document(), where, value)
+    assert complaint in refused(command, write("plan.json", plan), capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "complaint"),
+    [
+        ("accelerator.units", GIANT, "units: should have at most 1,000 digits"),
+        ("topology.kind", GIANT, "kind: should have at most 1,000 digits"),
+        ("topology.kind", [], "topology: kind: unknown topology '[]'"),
+        ("accelerator.utilisation", 5e-324, "should be greater than or equal to 0.000000001"),
+        ("accelerator.dram_capacity", "0.5 B", "should be from 1 to 1e30 B, got '0.5 B'"),
+        ("accelerator.buffer", "0.999 B", "should be from 1 to 1e30 B, got '0.999 B'"),
+    ],
+    ids=brief,
+)
+def test_an_array(
+    where: str, value: Any, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("array.toml", changed(ARRAY | {"topology": TOPOLOGIES[0]}, where, value))
+    for command in ("solve", "simulate", "report", "compare"):
+        said = refused(command, "net.toml", "--array", "array.toml", capsys=capsys)
+        assert said.startswith("hypar-opt: array.toml: ")
+        assert complaint in said
+
+
+@pytest.mark.parametrize("growth", [1e-300, 5e-324, 0.0, 1e300])
+def test_a_trees_growth(growth: float, capsys: pytest.CaptureFixture[str]) -> None:
+    write("array.toml", ARRAY | {"topology": changed(TOPOLOGIES[3], "growth", growth)})
+    assert "growth: should be " in refused(
+        "simulate", "net.toml", "--array", "array.toml", capsys=capsys
+    )
+
+
+@pytest.mark.parametrize("name", ["\x1b[31ms", "\x00", "a\nb", "\u202es", "\ud800"])
+def test_a_graphs_identifiers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for ident in (name, [0, name]):
+        graph = json.loads(json.dumps(GRAPH).replace('"s"', json.dumps(ident)))
+        write("graph.json", graph)
+        write("array.toml", ARRAY | {"topology": TOPOLOGIES[5]})
+        said = refused("simulate", "net.toml", "--array", "array.toml", capsys=capsys)
+        assert "should be in printable characters" in said or "should be Unicode text" in said
+
+
+@pytest.mark.parametrize("depth", [65, 980, 100_000])
+def test_a_nest(depth: int, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("plan.json").write_text('{"schema": ' + "[" * depth + "]" * depth + "}")
+    Path("net.toml").write_text("schema = " + "[" * depth + "]" * depth)
+    for name in ("plan.json", "net.toml"):
+        said = refused("show", name, capsys=capsys)
+        assert "should be at most 64 tables or arrays deep" in said or "recursion" in said
+
+
+def test_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    write("net.toml", changed(NETWORK, "layer.1.kind", GIANT))
+    assert "kind: should have at most 1,000 digits" in refused("show", "net.toml", capsys=capsys)
+
+
+def test_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    write("profile.toml", changed(PROFILE, "batch", GIANT))
+    call = ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml")
+    assert "batch: should have at most 1,000 digits" in refused(*call, capsys=capsys)
+
+
+def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    write("sweep.toml", changed(SWEEP, "batches", [GIANT]))
+    said = refused("sweep", "sweep.toml", "-o", "t.csv", capsys=capsys)
+    assert "batches: should have at most 1,000 digits" in said
+    for name in ("", ".", "/"):
+        assert "should be a sweep file" in refused("sweep", name, capsys=capsys)
+
+
+def test_a_journals_row(capsys: pytest.CaptureFixture[str]) -> None:
+    write("sweep.toml", SWEEP)
+    Path("t.csv.journal").write_text('{"key": "\\ud800", "row": {}}\n')
+    assert "should be Unicode text" in refused("sweep", "sweep.toml", "-o", "t.csv", capsys=capsys)
+
+
+def test_a_pin_of_thousands_of_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused("solve", "net.toml", "--fix", f"fc1@H{NINES}=data", capsys=capsys)
+    assert "--fix should be LAYER[@LEVEL]=CHOICE" in said
+    assert len(said) < 200
+
+
+def test_a_line_on_standard_error_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    write("net.toml", NETWORK | {"x" * 100_000: 1})
+    assert len(refused("show", "net.toml", capsys=capsys)) < 2100
+
+
+def test_a_page_may_have_a_name_that_is_no_utf_8() -> None:
+    name = os.fsdecode(b"page\xff.html")
+    call = [str(COMMAND), "report", "net.toml", "--array", "array.toml", "-o", name]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "page?.html" in Path(name).read_text()
+
+
+def test_names_in_any_script_are_drawn_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "畳み込み層"
+    write("net.toml", changed(NETWORK, "name", name))
+    for picture in ("p.svg", "p.png"):
+        assert run(["solve", "net.toml", "--picture", picture]) == 0
+    assert capsys.readouterr().err == ""
+    assert name in Path("p.svg").read_text()
+
+
+def test_a_picture_of_any_names_is_xml() -> None:
+    graph = json.loads(json.dumps(GRAPH).replace('"s"', '"<s> & \\"]]>"'))
+    write("graph.json", graph)
+    write("array.toml", ARRAY | {"topology": TOPOLOGIES[5]})
+    call = ["simulate", "net.toml", "--array", "array.toml", "--picture", "p.svg"]
+    assert run(call) == 0
+    ET.parse("p.svg")
+
+
+def test_the_slowest_array_that_is_taken_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+    slowest = changed(ARRAY, "accelerator.operations", "1e-30 OPS")
+    slowest["accelerator"] = {k: v for k, v in slowest["accelerator"].items() if k != "pe_array"}
+    slowest["accelerator"]["utilisation"] = 1e-9
+    link = {"bandwidth": "1e-30 B/s", "latency": "1e30 s"}
+    tree = {"kind": "htree", "accelerators": 4, "link": link, "growth": 1 / 1024}
+    write("array.toml", slowest | {"topology": tree})
+    assert find_array("array.toml").levels == 2
+    call = ["net.toml", "--array", "array.toml"]
+    assert [run([command, *call]) for command in ("simulate", "compare")] == [0, 0]
+    assert "nan" not in capsys.readouterr().out

@@ -1,0 +1,184 @@
+"""A network of five layers on a user's own 4x2 torus: every command tells the same of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.advice import readable_bytes
+from hypar_opt.cli.app import run
+from hypar_opt.report.page import charts
+
+# Partial sums before conv3's pool are 64 times the map behind it: the text charges the latter.
+NETWORK = """
+name = "five"
+input = { channels = 3, height = 32, width = 32 }
+layer = [
+  { name = "conv1", kind = "conv", filters = 32, kernel = 3, padding = 1, pool = { kind = "max", size = 2 } },
+  { name = "conv2", kind = "conv", filters = 32, kernel = 3, padding = 1, pool = { kind = "max", size = 2 } },
+  { name = "conv3", kind = "conv", filters = 64, kernel = 5, padding = 2, pool = { kind = "max", size = 8 } },
+  { name = "fc1", kind = "fc", units = 512 },
+  { name = "fc2", kind = "fc", units = 10 },
+]
+"""  # noqa: E501
+
+ARRAY = """
+name = "mine"
+
+[accelerator]
+units = 1
+operations = "2 TOPS"
+utilisation = 0.5
+dram_bandwidth = "100 GB/s"
+dram_capacity = "8 GB"
+
+[topology]
+kind = "torus"
+shape = [4, 2]
+link = { bandwidth = "500 MB/s", latency = "1 us" }
+
+[energy]
+mac = "4.6 pJ"
+dram = "640 pJ"
+remote = "1920 pJ"
+"""
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> list[str]:
+    network, array = tmp_path / "five.toml", tmp_path / "mine.toml"
+    network.write_text(NETWORK)
+    array.write_text(ARRAY)
+    return [str(network), "--array", str(array), "--batch", "32"]
+
+
+def document(args: list[str], capsys: Capture) -> tuple[Any, list[str]]:
+    assert run([*args, "--json"]) == 0
+    out, err = capsys.readouterr()
+    return json.loads(out), err.splitlines()
+
+
+def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
+    call: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    compared, warned = document(["compare", *call], capsys)
+    assert warned == []
+    rows = {row["plan"]: row for row in compared["rows"]}
+    assert {row["reading"] for row in rows.values()} == {"executed"}
+    assert all(row["bytes"] == row["executed_bytes"] for row in rows.values())
+    fastest = min(rows.values(), key=lambda row: float(row["seconds"]))
+    assert rows["time"]["seconds"] == fastest["seconds"]
+
+    # No plan of all 2^15 takes less.
+    args = ["explore", *call, "--free", "all", "--objective", "time", "--cost", "time"]
+    explored, warned = document(args, capsys)
+    assert warned == []
+    assert explored["plans"] == 2**15
+    assert explored["best"]["value"] == pytest.approx(fastest["seconds"])
+
+    file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
+    solved, warned = document(["solve", *call, "--cost", "time", "--output", file], capsys)
+    assert warned == []
+    assert solved["cost"]["total"] / 1e15 == pytest.approx(fastest["seconds"])
+    step, warned = document(["simulate", file], capsys)
+    assert warned == []
+    assert (step["reading"], step["seconds"]) == ("executed", fastest["seconds"])
+    assert step["executed_bytes"] == fastest["bytes"]
+    assert step["data_parallel_bytes"] == rows["data"]["bytes"]
+    own, _ = document(["simulate", *call], capsys)
+    assert own["seconds"] == rows["hypar"]["seconds"]
+
+    assert run(["report", file, "-o", str(page)]) == 0
+    capsys.readouterr()
+    shown, faster = figures(page)["step"]
+    assert shown == charts.seconds_of(fastest["seconds"])
+    assert faster == f"{fastest['speedup']:.3g}× faster than Data Parallelism"
+    assert "To know before running it" not in page.read_text()
+
+
+def figures(page: Path) -> dict[str, tuple[str, str]]:
+    """Return the report's first numbers: what each is, and how it compares."""
+    found = re.findall(
+        r'"what">(.*?)</span> <strong>(.*?)</strong> <span class="against">(.*?)</span>',
+        page.read_text(),
+    )
+    return {what: (value, against) for what, value, against in found}
+
+
+def test_by_the_papers_text_every_command_says_what_a_run_takes(
+    call: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    """The text's plan moves more than Data Parallelism when run, and takes longer."""
+    network, array = call[0], call[2]
+    file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
+    text = [*call, "--reading", "text"]
+    solved, warned = document(["solve", *text, "--output", file], capsys)
+    moved, data = (solved["cost"][key] for key in ("executed_bytes", "data_parallel_bytes"))
+    assert solved["cost"]["total"] < data < moved
+    assert warned[0].startswith("hypar-opt: warning: run, this plan moves ")
+    assert "--reading executed moves" in warned[0]
+
+    # By the text it is faster than Data Parallelism; the same choices, run, are slower.
+    by_text, warned = document(["simulate", file], capsys)
+    assert any("run, this plan moves" in line for line in warned)
+    assert any("the time of this plan, but when run 0." in line for line in warned)
+    when_run, warned = document(["simulate", file, "--reading", "executed"], capsys)
+    assert warned == [
+        f"hypar-opt: warning: run, this plan moves {readable_bytes(moved)},"
+        f" Data Parallelism {readable_bytes(data)}"
+    ]
+    assert when_run["parallelism"] == by_text["parallelism"]
+    baseline = ho.simulate(ho.solve(network, solver="data", array=array, batch=32)).seconds
+    assert by_text["seconds"] < baseline < when_run["seconds"]
+
+    compared, warned = document(["compare", *text], capsys)
+    row = next(row for row in compared["rows"] if row["plan"] == "hypar")
+    assert row["seconds"] == by_text["seconds"]
+    assert row["executed_bytes"] == moved
+    assert row["executed_speedup"] == pytest.approx(baseline / when_run["seconds"])
+    assert any(line.startswith("hypar-opt: warning: run, Data Par") for line in warned)
+    assert any("takes more time than 'hypar'" in line for line in warned)
+
+    explored, warned = document(["explore", file, "--free", "H1", "--objective", "time"], capsys)
+    assert explored["plan"]["executed_bytes"] == moved
+    assert explored["plan"]["executed_ratio"] == pytest.approx(row["executed_speedup"])
+    assert any("the time of this plan, but when run 0." in line for line in warned)
+
+    assert run(["report", file, "-o", str(page)]) == 0
+    capsys.readouterr()
+    for _, against in figures(page).values():
+        assert re.search("(faster|fewer bytes|less energy) .* by the reading text; when", against)
+        assert re.search("when run, .* (slower|more bytes|more energy) than Data", against)
+    assert "Run, this plan moves" in page.read_text()
+    assert run(["report", file, "--reading", "executed", "-o", str(page)]) == 0
+    capsys.readouterr()
+    assert figures(page)["step"][1].endswith(" slower than Data Parallelism")
+
+
+def test_a_plan_is_shown_by_another_reading_with_the_same_choices(
+    call: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    file = str(tmp_path / "plan.json")
+    ho.write_plan(ho.solve(call[0], array=call[2], batch=32, reading="text", search="joint"), file)
+    own, _ = document(["show", file], capsys)
+    other, _ = document(["show", file, "--reading", "executed"], capsys)
+    assert other["cost"]["total"] == other["cost"]["executed_bytes"]
+    assert other["cost"]["executed_bytes"] == own["cost"]["executed_bytes"]
+    assert own["solver"]["status"] == "optimal"
+    claims = {"status": "feasible", "bound": None, "gap": None}
+    assert other["solver"] == own["solver"] | claims
+    for key in own.keys() - {"cost", "solver"}:
+        assert other[key] == own[key]
+    assert run(["show", file, "--reading", "executed"]) == 0
+    assert "reading executed, dp joint (feasible)" in capsys.readouterr().out
+    assert run(["show", file, "--reading", "executed", "--rerun"]) == 2
+    assert "leave --reading out" in capsys.readouterr().err
+    assert run(["show", call[0], "--reading", "executed"]) == 2
+    assert "--reading takes a plan file" in capsys.readouterr().err

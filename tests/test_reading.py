@@ -1,0 +1,214 @@
+"""The default reading, plans priced by another, and what is said of a plan when it is run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.advice import as_executed, moves_more, turns, warnings_of_cost
+from hypar_opt.cli.app import run
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.documents import validate
+from hypar_opt.hardware import arrays
+from hypar_opt.hardware.array import Array
+from hypar_opt.pipeline import problem_of, repriced
+from tests.strategies import networks
+
+Capture = pytest.CaptureFixture[str]
+THREE = ("data", "model", "output")
+
+
+# The default.
+
+
+def test_without_an_array_the_reading_is_the_papers_text() -> None:
+    assert problem_of().reading == problem_of(reading=None).reading == "text"
+    assert ho.solve("sfc").cost.reading == "text"
+
+
+@pytest.mark.parametrize("name", arrays.names())
+def test_the_papers_arrays_have_the_papers_text_and_all_others_what_runs(name: str) -> None:
+    default = "text" if name.startswith("hmc-") else "executed"
+    assert problem_of(array=name).reading == default
+    assert problem_of(array=arrays.load(name), reading=None).reading == default
+    assert problem_of(array=name, reading="figures").reading == "figures"
+
+
+@pytest.mark.parametrize("name", ["hmc-htree-16", "mine"])
+def test_an_array_is_the_papers_by_what_it_is_not_by_its_name(name: str) -> None:
+    described = arrays.load("hmc-htree-16").description()
+    described["name"] = name
+    if name == "hmc-htree-16":
+        assert problem_of(array=validate(Array, described)).reading == "text"
+        described["accelerator"]["utilisation"] = 0.5
+    assert problem_of(array=validate(Array, described)).reading == "executed"
+
+
+def test_with_output_parallelism_no_run_is_known_and_the_reading_is_the_text() -> None:
+    assert problem_of(array="h100-8x8", choices=THREE).reading == "text"
+
+
+def test_a_plan_file_records_the_reading_that_was_taken(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "plan.json"
+    for array, reading in (("hmc-torus-4", "text"), ("a100-4x8", "executed")):
+        assert run(["solve", "lenet-c", "--array", array, "--output", str(file)]) == 0
+        assert f"reading {reading}, " in capsys.readouterr().out
+        assert json.loads(file.read_text())["cost"]["reading"] == reading
+        assert ho.read_plan(file).cost.reading == reading
+
+
+def test_a_sweep_takes_each_arrays_default(tmp_path: Path, capsys: Capture) -> None:
+    spec, table = tmp_path / "sweep.toml", tmp_path / "table.csv"
+    spec.write_text('networks = ["cifar-c"]\narrays = ["hmc-htree-16", "a100-4x8"]\n')
+    assert run(["sweep", str(spec), "-o", str(table), "--workers", "1"]) == 0
+    with table.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert [row["reading"] for row in rows] == ["text", "executed"]
+    more = [int(row["executed_bytes"]) > int(row["data_parallel_bytes"]) for row in rows]
+    assert more == [True, False]
+    assert (
+        "run, the plans of 1 of 2 rows move more than Data Parallelism" in capsys.readouterr().err
+    )
+
+
+# The same choices by another reading.
+
+
+@settings(max_examples=30)
+@given(
+    networks(longest=4),
+    st.integers(1, 9),
+    st.integers(0, 3),
+    st.sampled_from(sorted(READINGS)),
+    st.sampled_from(sorted(READINGS)),
+)
+def test_repriced_choices_cost_what_pinning_them_under_that_reading_costs(
+    network: ho.Network, batch: int, levels: int, reading: str, other: str
+) -> None:
+    plan = ho.solve(network, batch=batch, levels=levels, reading=reading)
+    again = repriced(plan, reading=other)
+    pins = tuple(
+        f"{layer}@H{level}={choice}"
+        for level, row in enumerate(plan.parallelism, 1)
+        for layer, choice in zip(plan.layers, row, strict=True)
+    )
+    asked: Any = {"batch": batch, "levels": levels, "reading": other}
+    pinned = ho.solve(network, constraints={"fix": pins}, **asked)
+    assert again.parallelism == pinned.parallelism
+    assert again.cost == pinned.cost
+    if reading == other:
+        assert again is plan
+    else:
+        assert again.solver.status == "feasible"
+        assert again.solver.bound is again.solver.gap is None
+    assert repriced(again, reading=reading).cost == plan.cost
+    assert repriced(plan, reading="executed").cost.total == plan.cost.executed_bytes
+
+
+def test_a_repriced_plan_is_a_plan_file_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    plan = repriced(ho.solve("cifar-c", search="joint"), reading="executed")
+    ho.write_plan(plan, file)
+    assert ho.read_plan(file) == plan
+
+
+def test_an_unknown_reading_of_a_plan_is_refused_by_name(tmp_path: Path, capsys: Capture) -> None:
+    file = str(tmp_path / "plan.json")
+    ho.write_plan(ho.solve("sfc", array="hmc-htree-4"), file)
+    for command in ("show", "simulate"):
+        assert run([command, file, "--reading", "txt"]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("hypar-opt: unknown reading 'txt': did you mean text?")
+        assert err.count("\n") == 1
+
+
+# What is said.
+
+
+def test_what_a_run_moves_is_said_unless_the_total_says_it() -> None:
+    by_text, run_bytes = ho.solve("cifar-c"), ho.solve("cifar-c", reading="executed")
+    moved, data = by_text.cost.executed_bytes, by_text.cost.data_parallel_bytes
+    assert moved is not None
+    assert as_executed(by_text.cost) == (
+        f"As executed: {moved / 1e6:.4g} MB; Data Parallelism {data / 1e6:.4g} MB."
+    )
+    assert as_executed(run_bytes.cost) is None
+    for asked in ({"cost": "time"}, {"cost": "energy"}):
+        timed = ho.solve("cifar-c", array="a100-4x8", **asked)  # type: ignore[arg-type]
+        said = as_executed(timed.cost)
+        assert said is not None
+        assert said.startswith("As executed: ")
+    weighted = ho.solve("cifar-c", reading="executed", level_weights=(2, 2, 2, 2))
+    assert as_executed(weighted.cost) is not None
+
+
+def test_of_output_parallelism_no_run_is_known() -> None:
+    plan = ho.solve("lenet-c", choices=THREE, constraints={"fix": ("fc1=output",)})
+    assert plan.cost.executed_bytes is None
+    assert as_executed(plan.cost) == "As executed: no run of output parallelism is known."
+    assert moves_more(plan.cost) is None
+    assert warnings_of_cost(plan) == []
+
+
+@pytest.mark.parametrize("cost", ["bytes", "time", "energy"])
+def test_a_plan_that_moves_more_when_run_warns_whatever_it_was_found_for(
+    cost: str, capsys: Capture
+) -> None:
+    args = ["solve", "cifar-c", "--array", "hmc-htree-16", "--search", "joint", "--cost", cost]
+    assert run([*args, "--json"]) == 0
+    out, err = capsys.readouterr()
+    priced = json.loads(out)["cost"]
+    assert priced["executed_bytes"] > priced["data_parallel_bytes"]
+    assert "warning: run, this plan moves " in err
+    plan = ho.solve("cifar-c", array="hmc-htree-16", search="joint", cost=cost)
+    executed = repriced(plan, reading="executed").cost
+    turned = executed.total > executed.baselines.data and cost != "bytes"
+    assert (f"takes {plan.cost.ratios.data:.4g} times the {cost}" in err) == turned
+    assert run([*args, "--reading", "executed", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("ratio", "executed", "said"),
+    [
+        (1.3, 0.9, True),
+        (1.0, 0.99, True),
+        (1.3, 1.0, False),
+        (0.9, 0.8, False),
+        (0.9, 1.2, False),
+        (None, 0.5, False),
+        (1.3, None, False),
+    ],
+)
+def test_a_ranking_turns_only_from_no_worse_to_worse(
+    ratio: float | None, executed: float | None, said: bool
+) -> None:
+    assert (turns("time", "text", ratio, executed) is not None) == said
+
+
+def test_a_step_says_what_a_run_moves(capsys: Capture) -> None:
+    assert run(["simulate", "lenet-c"]) == 0
+    moved = ho.solve("lenet-c").cost
+    assert capsys.readouterr().out.splitlines()[-1] == as_executed(moved)
+    assert run(["simulate", "lenet-c", "--reading", "executed"]) == 0
+    assert "As executed" not in capsys.readouterr().out
+
+
+def test_an_exploration_says_what_its_plans_are_when_run(capsys: Capture) -> None:
+    args = ["explore", "cifar-c", "--free", "H1"]
+    assert run(args) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split() == ["bytes", "over", "Data", "when", "run", "plans"]
+    assert as_executed(ho.solve("cifar-c").cost) in out.splitlines()
+    assert run([*args, "--reading", "executed"]) == 0
+    out, err = capsys.readouterr()
+    assert "when run" not in out
+    assert "As executed" not in out
+    assert err == ""
