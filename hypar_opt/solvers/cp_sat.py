@@ -37,6 +37,9 @@ make of such a model one that it then finds invalid.
 MOST_COLUMNS = 250_000
 """More take long just to build, whatever the time limit."""
 
+GRACE = 0.3
+"""Seconds past its time limit after which a search is told to stop."""
+
 _RESERVED = {
     "num_workers": "the option threads",
     "num_search_workers": "the option threads",
@@ -357,7 +360,7 @@ class _Search:
         thread = Thread(target=self.solver.solve, args=(self.model,), daemon=True)
         try:
             thread.start()
-            thread.join()
+            thread.join(None if left is None else left + GRACE)
         finally:
             while thread.is_alive():
                 self.solver.stop_search()
