@@ -18,7 +18,7 @@ MOST_STATES = 2**12
 
 
 def readable_bytes(count: float) -> str:
-    """Return a number of bytes in decimal units, to four digits: ``21.82 MB``."""
+    """Return a number of bytes in decimal units, to four digits: ``20.31 MB``."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"

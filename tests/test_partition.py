@@ -146,7 +146,7 @@ def test_progress_counts_levels() -> None:
         ("levels", -1, "levels: should be greater than or equal to 0, got -1"),
         ("element_bytes", 3, "element_bytes: should be one of 1, 2, 4, 8, got 3"),
         ("inference", 1, "inference: should be true or false, got 1"),
-        ("reading", None, "reading: should be text, got null"),
+        ("reading", 1, "reading: should be text, got 1"),
         ("reading", "txt", "unknown reading 'txt': did you mean text?"),
         ("choices", ("data",), 'choices: should be ["data", "model"], or with "output"'),
         ("level_weights", (1, 2), "level_weights: should be one for each of 4 levels, got 2"),
