@@ -12,6 +12,7 @@ from hypar_opt import models
 from hypar_opt.costs import COSTS
 from hypar_opt.documents import find, read_text, validate
 from hypar_opt.errors import HyparError, InputError, RefusedError, UnknownNameError, WrongClaimError
+from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.graph import layer_graph
 from hypar_opt.hardware.array import find_array
 from hypar_opt.limits import Limits
@@ -109,15 +110,15 @@ def solve(
     >>> [[choice.value for choice in row] for row in plan.parallelism]
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
-    problem = problem_of(**asked)
+    options = options or SolverOptions()
+    with recorded_reads() as read:
+        problem, described = problem_of(**asked), find_network(network)
+    check_outputs(read, options.log, options.export)
     if search is None:
         search = "levelwise" if problem.cost == "bytes" else "joint"
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
-    described = find_network(network)
-    solved = partial(
-        _solve, described, solver, search, options or SolverOptions(), start, progress=progress
-    )
+    solved = partial(_solve, described, solver, search, options, start, progress=progress)
     return _placed(problem, solved, progress) if place else solved(problem)
 
 

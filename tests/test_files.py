@@ -20,6 +20,7 @@ import hypar_opt as ho
 from hypar_opt import files
 from hypar_opt.certificate import certify, write_certificate
 from hypar_opt.cli.app import run
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.sweep import sweep
 from hypar_opt.sweep.journal import Journal
 
@@ -210,6 +211,17 @@ def test_a_levelwise_export_spares_the_inputs_that_its_names_for_levels_hit(
     assert network.read_text() == NETWORK
     call[1:2] = ["lenet-c", "--output", "m-H1.lp"]
     assert run(call) == 2
+
+
+def test_from_python_too(folder: Path) -> None:
+    before = contents(folder)
+    for name in ("net.toml", "array.toml", "wires.json"):
+        for options in (SolverOptions(log=Path(name)), SolverOptions(export=Path("sub/..") / name)):
+            with pytest.raises(ho.HyparError, match="is read or written already"):
+                ho.solve("net.toml", array="array.toml", solver="ilp", options=options)
+    with pytest.raises(ho.HyparError, match="is read or written already"):
+        sweep("sweep.toml", "wires.json")
+    assert contents(folder) == before
 
 
 def test_a_journal_is_an_output_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
