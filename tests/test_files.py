@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import as_file
+from importlib.resources import files as resources
 from itertools import combinations, cycle, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,6 +213,22 @@ def test_a_levelwise_export_spares_the_inputs_that_its_names_for_levels_hit(
     assert network.read_text() == NETWORK
     call[1:2] = ["lenet-c", "--output", "m-H1.lp"]
     assert run(call) == 2
+
+
+def test_the_files_behind_names_are_read_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package, name in (
+        ("hypar_opt.models", "lenet-c"),
+        ("hypar_opt.hardware.arrays", "h100-8x8"),
+    ):
+        with as_file(resources(package) / f"{name}.toml") as own:
+            before = own.read_bytes()
+            Path("link").symlink_to(own)
+            call = ["solve", "lenet-c", "--array", "h100-8x8", "--output", "link"]
+            assert run(call) == 2
+            assert own.read_bytes() == before
+        Path("link").unlink()
 
 
 def test_from_python_too(folder: Path) -> None:
