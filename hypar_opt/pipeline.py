@@ -21,6 +21,7 @@ from hypar_opt.errors import (
     UnknownNameError,
     WrongClaimError,
 )
+from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.graph import layer_graph
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import find_array
@@ -130,12 +131,13 @@ def solve(
     options = options or SolverOptions()
     settings = _settings(options, start)
     deadline = Deadline.after(options.time_limit)
-    problem = problem_of(**asked)
+    with recorded_reads() as read:
+        problem, described = problem_of(**asked), find_network(network)
+    check_outputs(read, options.log, options.export)
     if search is None:
         search = "levelwise" if problem.cost == "bytes" else "joint"
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
-    described = find_network(network)
     solved = partial(
         _solve, described, solver, search, options, settings, start, deadline, progress=progress
     )

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import as_file
+from importlib.resources import files as resources
 from itertools import combinations, cycle, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ import hypar_opt as ho
 from hypar_opt import files
 from hypar_opt.certificate import certify, write_certificate
 from hypar_opt.cli.app import run
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.sweep import sweep
 from hypar_opt.sweep.journal import Journal
 
@@ -210,6 +213,33 @@ def test_a_levelwise_export_spares_the_inputs_that_its_names_for_levels_hit(
     assert network.read_text() == NETWORK
     call[1:2] = ["lenet-c", "--output", "m-H1.lp"]
     assert run(call) == 2
+
+
+def test_the_files_behind_names_are_read_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package, name in (
+        ("hypar_opt.models", "lenet-c"),
+        ("hypar_opt.hardware.arrays", "h100-8x8"),
+    ):
+        with as_file(resources(package) / f"{name}.toml") as own:
+            before = own.read_bytes()
+            Path("link").symlink_to(own)
+            call = ["solve", "lenet-c", "--array", "h100-8x8", "--output", "link"]
+            assert run(call) == 2
+            assert own.read_bytes() == before
+        Path("link").unlink()
+
+
+def test_from_python_too(folder: Path) -> None:
+    before = contents(folder)
+    for name in ("net.toml", "array.toml", "wires.json"):
+        for options in (SolverOptions(log=Path(name)), SolverOptions(export=Path("sub/..") / name)):
+            with pytest.raises(ho.HyparError, match="is read or written already"):
+                ho.solve("net.toml", array="array.toml", solver="ilp", options=options)
+    with pytest.raises(ho.HyparError, match="is read or written already"):
+        sweep("sweep.toml", "wires.json")
+    assert contents(folder) == before
 
 
 def test_a_journal_is_an_output_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ Source: section 6.1, with the shapes that the paper's figures imply.
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import UnknownNameError
@@ -37,11 +37,12 @@ def load(name: str) -> Network:
     UnknownNameError
         Suggesting the nearest name.
     """
-    from hypar_opt.documents import parse_toml, validate
+    from hypar_opt.documents import parse_toml, read_text, validate
     from hypar_opt.network import Network
 
     if name.lower() not in names():
         raise UnknownNameError("network", name, list(names()))
     file = f"{name.lower()}.toml"
-    text = files(__name__).joinpath(file).read_text(encoding="utf-8")
+    with as_file(files(__name__).joinpath(file)) as path:
+        text = read_text(path)
     return validate(Network, parse_toml(text, file=file), file=file)

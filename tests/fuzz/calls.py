@@ -105,6 +105,8 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("solve", "net.toml"),
     ("solve", "net.toml", "--array", "array.toml"),
     ("solve", "net.toml", "--levels", "2", "--warm-start", "plan.json", "--solver", "cpsat"),
+    ("solve", "net.toml", "--array", "array.toml", "--cost", "time"),
+    ("solve", "net.toml", "--array", "array.toml", "--cost", "energy", "--reading", "executed"),
     ("show", "net.toml"),
     ("show", "plan.json"),
     ("show", "plan.json", "--rerun"),
@@ -115,6 +117,8 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("compare", "net.toml", "--array", "array.toml"),
     ("explore", "plan.json", "--free", "H1"),
     ("explore", "net.toml", "--free", "fc1", "--levels", "2"),
+    ("explore", "net.toml", "--free", "H1", "--array", "array.toml", "--objective", "time"),
+    ("report", "net.toml", "--array", "array.toml", "-o", "out.html"),
     ("sweep", "sweep.toml", "--workers", "1", "-o", "out.csv"),
 )
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -141,6 +145,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "--other-array": (),
     "--output": ("out.json", "net.toml", "plan.json", "no/folder", ""),
     "--overlap": ("gradient", "none"),
+    "--picture": ("out.svg", "out.svg", "net.toml"),
     "--place": (),
     "--reading": ("tables", "figures", "executed"),
     "--regret": (),
@@ -154,12 +159,24 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """Options, and values that are more or less right for each."""
 
 
+OUTPUTS = {"--output", "-o", "--certificate", "--csv", "--trace", "--picture"}
+
+
 @dataclass(frozen=True)
 class Call:
     """A command line, and the files that it finds."""
 
     args: tuple[str, ...]
     files: dict[str, bytes]
+
+    def reads(self) -> set[str]:
+        """Return the files that it may read: all but those that only an output names."""
+        writes = OUTPUTS - ({"--certificate"} if self.args[0] == "verify" else set())
+        outputs = {place + 1 for place, each in enumerate(self.args) if each in writes}
+        read = {each for place, each in enumerate(self.args) if place not in outputs}
+        if self.args[0] == "sweep":
+            read |= {"net.toml", "array.toml"}
+        return read | {"graph.json"} if "array.toml" in read else read
 
 
 @cache

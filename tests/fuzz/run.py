@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import FrameType
+from xml.etree import ElementTree as ET
 
 from hypar_opt.cli.app import run
 from tests.fuzz.calls import Call, call, place
@@ -79,14 +80,19 @@ def _no_number(text: str) -> None:
 
 def _wrong_files(made: Call, folder: Path, status: int) -> str:
     for name, data in made.files.items():
-        if (folder / name).read_bytes() != data:
+        if (folder / name).read_bytes() != data and name in made.reads():
             return f"changed {name}"
     outputs = {path.name for path in folder.iterdir()} - made.files.keys() - {"sub"}
     strange = {name for name in outputs if name not in made.args and name != "out.csv.journal"}
     if strange:
         return f"left {sorted(strange)}"
+    if "out.svg" in outputs:
+        try:
+            ET.parse(folder / "out.svg")
+        except ET.ParseError as error:
+            return f"no XML: {error}"
     # A certificate may be refused after the plan is written, and a journal keeps what is done.
-    if status == 2 and outputs - {"out.csv.journal", "out.json"}:
+    if status == 2 and outputs - {"out.csv.journal", "out.json", "out.svg"}:
         return f"refused, and wrote {sorted(outputs)}"
     return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, UnknownNameError
@@ -62,11 +62,12 @@ def load(name: str) -> Array:
     UnknownNameError
         Suggesting the nearest name.
     """
-    from hypar_opt.documents import parse_toml, validate
+    from hypar_opt.documents import parse_toml, read_text, validate
     from hypar_opt.hardware.array import Array
 
     if name.lower() not in names():
         raise UnknownNameError("array", name, list(names()))
     file = f"{name.lower()}.toml"
-    text = files(__name__).joinpath(file).read_text(encoding="utf-8")
+    with as_file(files(__name__).joinpath(file)) as path:
+        text = read_text(path)
     return validate(Array, parse_toml(text, file=file), file=file)
