@@ -73,7 +73,7 @@ def brief(value: object) -> str:
         ("batch", 10**1500, "batch: should have at most 1,000 digits"),
         ("solver.stopped_by", "\udfff", "stopped_by: should be Unicode text"),
         ("solver.stopped_by", "\x1b[31m", "solver, stopped_by: should be in printable characters"),
-        ("solver.versions", {"\ud800": "1"}, "versions: should be Unicode text"),
+        ("solver.versions", {"\ud800": "1"}, "solver, versions: should be Unicode text"),
         ("solver.versions", {"cbc": "\x1b[31m"}, "versions, cbc: should be in printable"),
         ("solver.options.backend", "\x9b2J", "backend: should be in printable characters"),
         ("constraints.fix", ["\x1b*=data"], "constraints, fix[0]: should be in printable"),
