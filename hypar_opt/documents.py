@@ -145,6 +145,8 @@ def shown(value: object) -> str:
 
 def rule(problem: str) -> PydanticCustomError:
     """Return the error to raise in a validator whose message is already a whole line."""
+    # An argument that is no UTF-8 has surrogates, which pydantic does not take.
+    problem = problem.encode(errors="backslashreplace").decode()
     return PydanticCustomError("rule", "{problem}", {"problem": problem})
 
 

@@ -168,6 +168,13 @@ def test_a_pin_of_thousands_of_digits(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(said) < 200
 
 
+@pytest.mark.parametrize(
+    "option", ["--optimizer", "--memory", "--reading", "--cost", "--fix", "--solver", "--array"]
+)
+def test_an_option_that_is_no_utf_8(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a\\udcff" in refused("solve", "net.toml", option, "a\udcff", capsys=capsys)
+
+
 def test_a_line_on_standard_error_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
     write("net.toml", NETWORK | {"x" * 100_000: 1})
     assert len(refused("show", "net.toml", capsys=capsys)) < 2100
