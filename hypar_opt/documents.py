@@ -145,6 +145,8 @@ def shown(value: object) -> str:
 
 def rule(problem: str) -> PydanticCustomError:
     """Return the error to raise in a validator whose message is already a whole line."""
+    # An argument that is no UTF-8 has surrogates, which pydantic does not take.
+    problem = problem.encode(errors="backslashreplace").decode()
     return PydanticCustomError("rule", "{problem}", {"problem": problem})
 
 
@@ -233,7 +235,7 @@ def parse_json(text: str, *, file: str) -> Any:
     return data
 
 
-def _check_values(value: Any, file: str, key: str = "", depth: int = 0) -> None:
+def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int = 0) -> None:
     """Refuse what could be read, and then neither shown nor written."""
     problem = ""
     if isinstance(value, str):
@@ -247,10 +249,11 @@ def _check_values(value: Any, file: str, key: str = "", depth: int = 0) -> None:
             problem = f"should be at most {MOST_DEPTH} tables or arrays deep"
         elif isinstance(value, dict):
             for name, each in value.items():
-                _check_values(name, file, key, depth)
-                _check_values(each, file, name, depth + 1)
+                _check_values(name, file, where, depth)
+                _check_values(each, file, (*where, name), depth + 1)
         else:
             for each in value:
-                _check_values(each, file, key, depth + 1)
+                _check_values(each, file, where, depth + 1)
     if problem:
-        raise InputError(problem, where=shown(key)[1:-1], file=file)
+        keys = (shown(key)[1:-1] for key in where)
+        raise InputError(problem, where=", ".join(keys), file=file)

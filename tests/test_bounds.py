@@ -101,7 +101,7 @@ def test_numbers_and_depth_have_an_end() -> None:
     assert parse_toml(f"a = {most:#x}", file="f") == {"a": most}
     assert parse_json(f"[{most}]", file="f") == [most]
     for text in (f"a = {2 * most:#x}", f"b.a = [{2 * most:#x}]"):
-        with pytest.raises(InputError, match=r"^f: a: should have at most 1,000 digits$"):
+        with pytest.raises(InputError, match=r"^f: (b, )?a: should have at most 1,000 digits$"):
             parse_toml(text, file="f")
     with pytest.raises(InputError, match="should have at most 1,000 digits"):
         parse_json(str(2 * most), file="f")

@@ -73,7 +73,7 @@ def brief(value: object) -> str:
         ("batch", 10**1500, "batch: should have at most 1,000 digits"),
         ("solver.stopped_by", "\udfff", "stopped_by: should be Unicode text"),
         ("solver.stopped_by", "\x1b[31m", "solver, stopped_by: should be in printable characters"),
-        ("solver.versions", {"\ud800": "1"}, "versions: should be Unicode text"),
+        ("solver.versions", {"\ud800": "1"}, "solver, versions: should be Unicode text"),
         ("solver.versions", {"cbc": "\x1b[31m"}, "versions, cbc: should be in printable"),
         ("solver.options.backend", "\x9b2J", "backend: should be in printable characters"),
         ("constraints.fix", ["\x1b*=data"], "constraints, fix[0]: should be in printable"),
@@ -166,6 +166,13 @@ def test_a_pin_of_thousands_of_digits(capsys: pytest.CaptureFixture[str]) -> Non
     said = refused("solve", "net.toml", "--fix", f"fc1@H{NINES}=data", capsys=capsys)
     assert "--fix should be LAYER[@LEVEL]=CHOICE" in said
     assert len(said) < 200
+
+
+@pytest.mark.parametrize(
+    "option", ["--optimizer", "--memory", "--reading", "--cost", "--fix", "--solver", "--array"]
+)
+def test_an_option_that_is_no_utf_8(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a\\udcff" in refused("solve", "net.toml", option, "a\udcff", capsys=capsys)
 
 
 def test_a_line_on_standard_error_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def test_a_pe_array_stands_in_place_of_a_utilisation() -> None:
             "should have one of utilisation and pe_array, got both",
         ),
         ({"pe_array": {"rows": 0, "columns": 14}}, "pe_array, rows: should be greater than"),
-        ({"utilisation": 0}, "utilisation: should be greater than 0, got 0"),
+        ({"utilisation": 0}, "utilisation: should be greater than or equal to 0.000000001"),
         ({"utilisation": 1.1}, "utilisation: should be less than or equal to 1, got 1.1"),
         ({"utilisation": True}, "utilisation: should be a number, got true"),
         ({"units": 0}, "units: should be greater than or equal to 1, got 0"),

@@ -93,7 +93,7 @@ REFUSED: list[tuple[Change, str]] = [
     ),
     (
         wired(kind="htree", accelerators=8, link=LINK, growth=0),
-        "topology, growth: should be greater than 0, got 0",
+        "topology, growth: should be greater than or equal to 0.0009765625, got 0",
     ),
     (
         wired(kind="ring", accelerators=0, link=LINK),

@@ -76,7 +76,7 @@ def test_what_is_written_back_is_read_as_the_same(
     whole, part = divmod(digits, 10**point)
     text = f"{whole}.{part:0{point}d}e{exponent} {unit}" if point else f"{whole}e{exponent} {unit}"
     exact = Fraction(digits, 10**point) * Fraction(10) ** exponent * kind.units[unit]
-    if not units.LEAST <= exact <= units.MOST:
+    if not kind.least <= exact <= units.MOST:
         return
     amount = kind.parse(text)
     assert amount == exact
