@@ -56,7 +56,7 @@ def regrets(
     Parameters
     ----------
     parameters
-        As in `hypar_opt.pipeline.options_of`.
+        Hand over the solver's parameters that the plan's file says, too.
 
     Raises
     ------

@@ -177,7 +177,8 @@ def _row(
     )
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
-        return replace(case, reason=str(own))
+        who = f"solver {PLANS[name][0]!r} on {network.name}: "  # the row says it already
+        return replace(case, reason=str(own).removeprefix(who))
     case = replace(
         case,
         bytes=repriced(own.plan, cost="bytes").cost.total,

@@ -378,7 +378,7 @@ def solve_again(
     Parameters
     ----------
     parameters
-        As in `options_of`.
+        Hand over the solver's parameters that the plan's file says, too.
     """
     return solve(
         plan.network.description,

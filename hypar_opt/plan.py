@@ -132,7 +132,7 @@ class Constraints(Document):
 
     @property
     def within(self) -> str:
-        """What limits the choice, as `` with --fix *=model, --even``; empty where nothing does.
+        """What limits the choice, as ``with --fix conv1=model, --even``; empty if nothing does.
 
         It belongs into every sentence that calls a plan optimal, proved or best.
         """

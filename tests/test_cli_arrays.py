@@ -335,7 +335,6 @@ def test_a_disconnected_graph_file_is_refused(tmp_path: Path, capsys: Capture) -
         (["--trace", "/nowhere/t.json"], "/nowhere/t.json: there is no folder '/nowhere'"),
         (["--trace", "."], ".: should be a file, not a folder"),
         (["--profile", "none.toml"], "none.toml: cannot be read: No such file or directory"),
-        (["--memory", "1kB"], "--memory: no plan fits 1,000 bytes an accelerator"),
         (["--place"], "--place goes with --array and --cost time or energy"),
         (["--level-weights", "1,1,1,1", "--cost", "time"], "--level-weights goes with --cost byte"),
         (
@@ -348,6 +347,11 @@ def test_a_wrong_call_ends_with_2_and_one_line(
     args: list[str], complaint: str, capsys: Capture
 ) -> None:
     refused(["simulate", "sfc", *args], complaint, capsys)
+
+
+def test_memory_that_no_plan_fits_ends_with_4(capsys: Capture) -> None:
+    complaint = "--memory: no plan fits 1,000 bytes an accelerator"
+    refused(["simulate", "sfc", "--memory", "1kB"], complaint, capsys, status=4)
 
 
 def test_an_array_smaller_than_the_plan_is_refused(tmp_path: Path, capsys: Capture) -> None:
@@ -369,8 +373,8 @@ def test_a_refusal_is_one_line_in_a_process_too() -> None:
         assert done.stderr.count("\n") == 1
 
 
-def refused(args: list[str], complaint: str, capsys: Capture) -> None:
-    assert run(args) == 2
+def refused(args: list[str], complaint: str, capsys: Capture, *, status: int = 2) -> None:
+    assert run(args) == status
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"hypar-opt: {complaint}")

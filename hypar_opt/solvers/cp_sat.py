@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from math import gcd
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -357,14 +357,24 @@ class _Search:
         left = self._deadline.left()
         if left is not None:
             self.solver.parameters.max_time_in_seconds = left
-        thread = Thread(target=self.solver.solve, args=(self.model,), daemon=True)
+        begun, ended = Event(), Event()
+
+        def search() -> None:
+            begun.set()
+            try:
+                self.solver.solve(self.model)
+            finally:
+                ended.set()
+
         try:
-            thread.start()
-            thread.join(None if left is None else left + GRACE)
+            Thread(target=search, daemon=True).start()
+            ended.wait(None if left is None else left + GRACE)
         finally:
-            while thread.is_alive():
-                self.solver.stop_search()
-                thread.join(0.01)
+            # A signal may come while the thread starts. It is never left behind: a process that
+            # ends under it is aborted.
+            if begun.wait(1.0):
+                while not ended.wait(0.01):
+                    self.solver.stop_search()
         response = self.solver.response_proto
         if response.status == cp_model.MODEL_INVALID:
             raise HyparError(f"CP-SAT: {response.solution_info or self.model.validate()}")

@@ -107,7 +107,7 @@ def test_solvers_agree_on_it_and_a_certificate_proves_it(theirs: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     (row,) = document(theirs, "verify", "plan.json", "--certificate", "proof.json")
-    assert (row["total"], row["optimal"]) == (28, "proved (joint)"), row
+    assert (row["total"], row["optimal"]) == (28, "proved (joint with --fix fc1=model)"), row
 
 
 def test_what_it_cannot_charge_is_refused_and_without_the_package_it_is_unknown(

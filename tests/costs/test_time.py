@@ -264,13 +264,16 @@ def test_under_memory_joint_is_the_best_of_all_that_fit(
 
 
 def memory_by_hand(sizes: ho.Shapes, problem: ho.Problem, rows: Any) -> Fraction:
-    """Weights, gradients and Adam's two states; maps and errors of input and output."""
-    load = Fraction()
+    """Weights, gradients and Adam's two states; maps and errors of input and output.
+
+    A forward pass alone has neither gradients nor states nor errors.
+    """
+    load, kept, copies = Fraction(), 1 if problem.inference else 4, 1 if problem.inference else 2
     for place, column in enumerate(zip(*rows, strict=True)):
         d, m, o = (column.count(choice) for choice in range(3))
-        load += 4 * Fraction(sizes.weights[place], 2 ** (m + o))
-        load += 2 * Fraction(sizes.inputs[place], 2 ** (d + m))
-        load += 2 * Fraction(sizes.outputs[place], 2 ** (d + o))
+        load += kept * Fraction(sizes.weights[place], 2 ** (m + o))
+        load += copies * Fraction(sizes.inputs[place], 2 ** (d + m))
+        load += copies * Fraction(sizes.outputs[place], 2 ** (d + o))
     return load * problem.element_bytes
 
 

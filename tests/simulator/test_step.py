@@ -255,9 +255,17 @@ def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
         closed.of_all()
 
 
-@pytest.mark.parametrize("name", ho.names())
-@pytest.mark.parametrize("preset", ["a100-4x8", "h100-8x8", "tpu-v4-4x4x4"])
-@pytest.mark.parametrize("reading", ["text", "executed"])
+@pytest.mark.parametrize(
+    ("preset", "name", "reading"),
+    [
+        *itertools.product(["a100-4x8", "h100-8x8"], ho.names(), ["text", "executed"]),
+        *itertools.product(
+            ["tpu-v4-4x4x4"],
+            ["sfc", "sconv", "lenet-c", "cifar-c", "alexnet", "vgg-a"],
+            ["executed"],
+        ),
+    ],
+)
 def test_the_plan_for_time_is_never_slower_than_the_plans_for_energy_and_bytes(
     name: str, preset: str, reading: str
 ) -> None:
@@ -292,13 +300,11 @@ def test_the_plan_for_time_is_never_slower_than_the_fastest_of_eight(
 
 
 def test_a_plan_is_faster_where_it_knows_which_links_are_slow() -> None:
-    fast, lean = (
-        ho.simulate(
-            ho.solve("lenet-c", array="h100-8x8", search="joint", cost=cost, reading="executed")
-        )
-        for cost in ("time", "bytes")
-    )
-    assert fast.seconds < 0.9 * lean.seconds
+    asked: Any = {"search": "joint", "reading": "executed"}
+    unaware = ho.simulate(ho.solve("lenet-c", levels=6, **asked), "h100-8x8").seconds
+    for cost in ("time", "bytes"):  # of as many bytes, the order of levels is free
+        plan = ho.solve("lenet-c", array="h100-8x8", cost=cost, **asked)
+        assert ho.simulate(plan).seconds < 0.9 * unaware
 
 
 def test_work_is_bound_by_compute_or_by_memory_whichever_is_slower() -> None:
