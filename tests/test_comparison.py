@@ -239,7 +239,9 @@ def test_the_problems_options_are_those_of_solve(capsys: pytest.CaptureFixture[s
     assert run(["compare", "lenet-c", "--fix", "conv1=model"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == ["data", *["-"] * 7]
-    assert "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints" in lines
+    assert (
+        "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints" in lines
+    )
 
 
 def test_the_reading_decides_plans_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
