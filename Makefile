@@ -16,7 +16,7 @@ demo: $(VENV)/.installed
 
 # The runner's summary comes last.
 test: lint
-	$(BIN)/python -m pytest --numprocesses=auto --quiet
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 
 # The HTML page in a real browser, which Debian's packages bring where we may install them;
 # where there is none, the tests are skipped and say so.
