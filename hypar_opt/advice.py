@@ -81,7 +81,8 @@ def turns(
 def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     """Return the reading whose plan moves the fewest bytes when run, and those bytes.
 
-    None unless a plan for fewest bytes would move more, when run, than Data Parallelism.
+    None unless a plan for fewest bytes moves more, when run, than Data Parallelism, and that
+    reading's plan of the same problem moves less.
     """
     moved = plan.cost.executed_bytes
     if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
@@ -92,7 +93,7 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
         other = solve(plan.network.description, **asked | {"reading": reading})
         executed[reading] = other.cost.executed_bytes or 0
     best = min(executed, key=executed.__getitem__)  # of equals, the one made for it
-    return best, executed[best]
+    return (best, executed[best]) if executed[best] < moved else None
 
 
 def joint_optimum(plan: Plan) -> Plan | None:
@@ -125,7 +126,7 @@ def warnings(plan: Plan) -> list[str]:
         if better is not None:
             reading, moved = better
             more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
-        elif plan.cost.reading != "executed":
+        elif plan.cost.kind != "bytes" and plan.cost.reading != "executed":
             more += "; --reading executed plans for that"
         found.append(more)
     if plan.solver.stopped_by is not None:

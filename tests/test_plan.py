@@ -291,6 +291,12 @@ def test_warnings_name_the_reading_that_does_better() -> None:
     )
 
 
+def test_no_reading_is_recommended_where_pins_leave_none_that_does_better() -> None:
+    plan = ho.solve("cifar-c", constraints={"fix": ("*=model",)})
+    assert ho.better_reading(plan) is None
+    assert "--reading" not in warnings(plan)[0]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "complaint"),
     [

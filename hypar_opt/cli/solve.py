@@ -131,7 +131,8 @@ def _fastest(plan: Plan, number: int) -> Plan:
     fastest, preferred = evaluation.fastest(found), found[0]
     takes = terminal.scaled(fastest.seconds, "s")
     within = plan.constraints.within
-    sentence = f"of {len(found)} plans{within} simulated, the fastest takes {takes}; "
+    plans = "1 plan" if len(found) == 1 else f"{len(found)} plans"
+    sentence = f"of {plans}{within} simulated, the fastest takes {takes}; "
     place, kind = found.index(fastest) + 1, plan.cost.kind
     if fastest is preferred:
         sentence += f"it is the first by {kind}"
