@@ -14,15 +14,16 @@ count these exchanges differently:
     authors' later AccPar.
 ``text``
     Intra-layer exchanges count both directions, as the worked example does (section 3.4:
-    56 KB = 2 x 70 x 100 x 4 B); inter-layer exchanges as printed. The default.
+    56 KB = 2 x 70 x 100 x 4 B); inter-layer exchanges as printed. The default without an array,
+    and on the paper's.
 ``figures``
     What Figures 5 to 13 imply: both directions throughout, and no charge for mp-mp and
     mp-dp. Reproduces all 40 rows of Figure 5.
 ``executed``
-    What a program that runs the plan well moves, all directions added. It reduce-scatters
-    partial sums, before the pool, into the layout that the next layer reads, and all-gathers
-    the error on its way back; so mp-mp and mp-dp move nothing more. ``figures``, but for the
-    maps in front of pools.
+    What a program that runs the plan well moves, all directions added; the default on every
+    other array. It reduce-scatters partial sums, before the pool, into the layout that the next
+    layer reads, and all-gathers the error on its way back; so mp-mp and mp-dp move nothing more.
+    ``figures``, but for the maps in front of pools.
 
 `docs/decisions/0003-readings.md` says why there are four and what each reproduces.
 """
