@@ -71,11 +71,14 @@ class Pin:
 
 
 def levels_permute(problem: Problem) -> bool:
-    """Whether permuting a plan's levels changes neither its bytes nor what it keeps to.
+    """Return whether every plan costs the same, and is allowed alike, in any order of its levels.
 
-    It does not where there are two choices and a byte costs the same at each level, unless a
-    choice is pinned at one level alone. (With output parallelism a boundary's charge depends
-    on the order.)
+    In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
+    is that of its pair of choices alone. With output parallelism a boundary weighs more the more
+    often its target has taken it above, so the order matters, as it does where a level has a
+    weight or a pin of its own.
+
+    Source: docs/decisions/0005-joint-optimum.md.
     """
     pins = map(Pin.parse, problem.constraints.fix)
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypar_opt.costs.base import Splits, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.table import Integers
 from hypar_opt.partition import threshold_tables
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.verify import level_tables, price_levels, price_table
@@ -272,3 +273,30 @@ def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
     assert plan.cost.total == Fraction(int(every.min()), cost.per_unit)
     assert plan.solver.status == "optimal"
     assert max(shapes.boundary_sizes) > sum(shapes.outputs) + sum(shapes.weights)
+
+
+class Pairs(CommunicationCost):
+    """Bytes, and more for a layer in model parallelism at both of two levels."""
+
+    def of_state(self, shapes: ho.Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
+        extra = np.array(shapes.weights, np.int64) * 1000
+        return {0: extra} if tuple(state) == (1, 1) else {}
+
+
+def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> None:
+    """Data Parallelism's state, the first of all, may well have none."""
+    shapes, cost = shapes_of(ho.load("lenet-c"), 8), Pairs("figures")
+    plain, states = expanded(cost, shapes, 2), canonical_states(2, 2)
+    table = factored(cost, shapes, 2)
+    assert table is not None
+    columns = in_mixed_radix(states, 2)
+    assert (plain.node == table.node[:, columns]).all()
+    both = states.index((1, 1))
+    bare = expanded(CommunicationCost("figures"), shapes, 2).node
+    assert (plain.node[:, both] - bare[:, both]).tolist() == [1000 * w for w in shapes.weights]
+    assert (np.delete(plain.node, both, 1) == np.delete(bare, both, 1)).all()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        picked = rng.integers(0, 4, len(shapes.layers)).tolist()
+        rows = list(zip(*(states[column] for column in picked), strict=True))
+        assert price_table(plain, picked) == sum(price_levels(shapes, cost, rows))

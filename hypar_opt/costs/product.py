@@ -186,11 +186,10 @@ def _together(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline) 
     for column, state in enumerate(states):
         deadline.check()
         charges = cost.of_state(shapes, state)
-        if not charges and column == 0:
-            break  # a sum over levels
-        total = sum(charge.astype(object) for charge in charges.values())
-        found = found.astype(np.result_type(found, *charges.values()), copy=False)
-        found[:, column] = total
+        if charges:  # of a sum over levels there are none
+            total = sum(charge.astype(object) for charge in charges.values())
+            found = found.astype(np.result_type(found, *charges.values()), copy=False)
+            found[:, column] = total
     return found
 
 
