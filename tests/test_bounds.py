@@ -15,23 +15,9 @@ from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.array import find_array
 from hypar_opt.hardware.topologies import graph
 from hypar_opt.report import terminal
+from tests.hardware.cubes import WIRED
 
-ARRAY = """name = "mine"
-[accelerator]
-units = 1
-operations = "84 GOPS"
-utilisation = 0.5
-dram_bandwidth = "320 GB/s"
-dram_capacity = "8 GB"
-[topology]
-kind = "graph"
-file = "wires.json"
-[energy]
-mac = "4.6 pJ"
-dram = "640 pJ"
-remote = "1280 pJ"
-"""
-RING = ARRAY.replace(
+RING = WIRED.replace(
     '"graph"\nfile = "wires.json"', '"ring"\naccelerators = 1024\nlink.bandwidth = "1 GB/s"'
 )
 
@@ -54,7 +40,7 @@ def wires(links: list[tuple[int, int]]) -> str:
 
 def test_a_graph_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = [(node, node + 1) for node in range(graph.MOST_NODES)]
-    (tmp_path / "array.toml").write_text(ARRAY)
+    (tmp_path / "array.toml").write_text(WIRED)
     (tmp_path / "wires.json").write_text(wires(path[:-1]))
     assert find_array(tmp_path / "array.toml").levels == 1
     (tmp_path / "wires.json").write_text(wires(path))

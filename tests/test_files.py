@@ -25,6 +25,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.sweep import sweep
 from hypar_opt.sweep.journal import Journal
+from tests.hardware.cubes import WIRED
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -41,21 +42,6 @@ name = "fc1"
 forward = "1 us"
 backward = "1 us"
 gradient = "1 us"
-"""
-ARRAY = """name = "pair"
-[accelerator]
-units = 1
-operations = "84 GOPS"
-utilisation = 0.5
-dram_bandwidth = "320 GB/s"
-dram_capacity = "8 GB"
-[topology]
-kind = "graph"
-file = "wires.json"
-[energy]
-mac = "4.6 pJ"
-dram = "640 pJ"
-remote = "1280 pJ"
 """
 WIRES = {
     "nodes": [{"id": number, "accelerator": number} for number in (0, 1)],
@@ -102,7 +88,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (at / "sub").mkdir()
     (at / "net.toml").write_text(NETWORK)
     (at / "profile.toml").write_text(PROFILE)
-    (at / "array.toml").write_text(ARRAY)
+    (at / "array.toml").write_text(WIRED)
     (at / "wires.json").write_text(json.dumps(WIRES))
     (at / "sweep.toml").write_text(SWEEP)
     plan = ho.solve(at / "net.toml", array=at / "array.toml")
@@ -397,7 +383,7 @@ def test_a_file_without_end_is_refused(
 def test_input_comes_through_pipes_as_well(folder: Path) -> None:
     def piped(*args: str) -> SimpleNamespace:
         read, write = os.pipe()
-        os.write(write, ARRAY.replace("wires.json", str(folder / "wires.json")).encode())
+        os.write(write, WIRED.replace("wires.json", str(folder / "wires.json")).encode())
         os.close(write)
         done = subprocess.run(
             [COMMAND, *args, "--array", f"/dev/fd/{read}"],

@@ -27,6 +27,23 @@ dram = "640 pJ"
 remote = "1920 pJ"
 """
 
+WIRED = """name = "wired"
+[accelerator]
+units = 1
+operations = "84 GOPS"
+utilisation = 0.5
+dram_bandwidth = "320 GB/s"
+dram_capacity = "8 GB"
+[topology]
+kind = "graph"
+file = "wires.json"
+[energy]
+mac = "4.6 pJ"
+dram = "640 pJ"
+remote = "1280 pJ"
+"""
+"""An array whose topology is a graph in a file beside it."""
+
 
 def cubes(**topology: Any) -> dict[str, Any]:
     data = tomllib.loads(CUBES)
