@@ -13,14 +13,14 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.joint import seconds
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.pipeline import problem_of, shapes_of
+from hypar_opt.pipeline import problem_of, workload_of
 from hypar_opt.simulator.closed_form import ClosedForm
 
 
 def closed_form(name: str) -> ClosedForm:
     problem = problem_of(array="hmc-htree-16", cost="time")
-    shapes = shapes_of(ho.load(name), problem.batch)
-    return ClosedForm.of(TimeCost.asked(problem, shapes), shapes, problem.levels)
+    workload = workload_of(ho.load(name), problem.batch)
+    return ClosedForm.of(TimeCost.from_problem(problem, workload), workload, problem.levels)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from ortools.sat.python import cp_model
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import side_by_side
-from hypar_opt.partition import threshold_tables
+from hypar_opt.search.partition import threshold_tables
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 
@@ -25,8 +25,8 @@ TARGET = 15
 
 def vgg_e() -> tuple[cp_model.CpModel, int]:
     """Return the model that the solver makes, as it exports it, and its optimum."""
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), 256)
-    thresholds = CommunicationCost().thresholds(shapes)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 256)
+    thresholds = CommunicationCost().thresholds(workload)
     assert thresholds is not None
     table = side_by_side(threshold_tables(thresholds, 4, CommunicationCost()))
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ from hypar_opt.costs.base import Thresholds
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import factored
 from hypar_opt.costs.table import side_by_side
-from hypar_opt.partition import threshold_tables
+from hypar_opt.search.partition import threshold_tables
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.product_states import transition
@@ -50,48 +50,48 @@ def seconds(work: Callable[[], Any], least: float = 0.2) -> float:
     return median(times)
 
 
-def vgg_e() -> ho.Shapes:
-    return ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), 256)
+def vgg_e() -> ho.Workload:
+    return ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 256)
 
 
-def kernel(shapes: ho.Shapes, levels: int) -> list[int]:
+def kernel(workload: ho.Workload, levels: int) -> list[int]:
     """Return how many levels each layer takes model parallelism at."""
-    thresholds = CommunicationCost().thresholds(shapes)
+    thresholds = CommunicationCost().thresholds(workload)
     assert thresholds is not None
     answers = DP.solve_thresholds(thresholds, levels, OPTIONS).assignment
     assert answers is not None
-    layers = len(shapes.layers)
+    layers = len(workload.layers)
     return [sum(answers[layer::layers]) for layer in range(layers)]
 
 
-def through_tables(shapes: ho.Shapes, levels: int) -> list[int]:
+def through_tables(workload: ho.Workload, levels: int) -> list[int]:
     """Do the same through one cost table of all the chains."""
-    thresholds = CommunicationCost().thresholds(shapes)
+    thresholds = CommunicationCost().thresholds(workload)
     assert thresholds is not None
     table = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
     answers = DP.solve(table, OPTIONS).assignment
     assert answers is not None
-    layers = len(shapes.layers)
+    layers = len(workload.layers)
     return [sum(answers[layer::layers]) for layer in range(layers)]
 
 
 def against_ilp() -> None:
-    shapes = vgg_e()
-    assert through_tables(shapes, 4) == one_ilp(shapes) == kernel(shapes, 4)
-    ours = seconds(lambda: kernel(shapes, 4))
-    tables = seconds(lambda: through_tables(shapes, 4))
-    ilp = seconds(lambda: one_ilp(shapes), 1.0)
+    workload = vgg_e()
+    assert through_tables(workload, 4) == one_ilp(workload) == kernel(workload, 4)
+    ours = seconds(lambda: kernel(workload, 4))
+    tables = seconds(lambda: through_tables(workload, 4))
+    ilp = seconds(lambda: one_ilp(workload), 1.0)
     print(
         f"kernel {ours * 1e6:.0f} us, through tables {tables * 1e6:.0f} us, CBC {ilp * 1e3:.0f} ms"
     )
     print(f"ratio {ilp / ours:.0f} (at least 300), through tables {ilp / tables:.0f} (at least 75)")
 
 
-def one_ilp(shapes: ho.Shapes) -> list[int]:
+def one_ilp(workload: ho.Workload) -> list[int]:
     """Build the tight ILP with PuLP and solve it with CBC once, ties as they come."""
     import pulp
 
-    thresholds = CommunicationCost().thresholds(shapes)
+    thresholds = CommunicationCost().thresholds(workload)
     assert thresholds is not None
     costs, ends = tight_program(thresholds, 4)
     layers = len(costs) - len(ends)
@@ -138,8 +138,8 @@ def lp() -> None:
     """Give the relaxation of the tight ILP to HiGHS as arrays and solve it."""
     import highspy
 
-    shapes = vgg_e()
-    thresholds = CommunicationCost().thresholds(shapes)
+    workload = vgg_e()
+    thresholds = CommunicationCost().thresholds(workload)
     assert thresholds is not None
     model = lp_arrays(thresholds, 4)
     highs = highspy.Highs()
@@ -150,10 +150,10 @@ def lp() -> None:
         highs.run()
 
     solve()
-    layers = len(shapes.layers)
+    layers = len(workload.layers)
     taken = np.rint(np.array(highs.getSolution().col_value[: 4 * layers])).reshape(4, layers)
-    assert taken.sum(axis=0).astype(int).tolist() == kernel(shapes, 4)
-    theirs, ours = seconds(solve), seconds(lambda: kernel(shapes, 4))
+    assert taken.sum(axis=0).astype(int).tolist() == kernel(workload, 4)
+    theirs, ours = seconds(solve), seconds(lambda: kernel(workload, 4))
     print(f"kernel {ours * 1e6:.0f} us, HiGHS on the LP {theirs * 1e3:.2f} ms")
     print(f"ratio {theirs / ours:.0f} (at least 40)")
 
@@ -198,15 +198,15 @@ def linear() -> None:
     ratio = median(b / a for a, b in rounds)
     print(f"four levels, 10^3 layers: {median(a for a, _ in rounds) * 1e6:.2f} us a layer")
     print(f"10^6 layers: ratio {ratio:.2f} (at most 1.3)")
-    shapes = vgg_e()
-    four, many = seconds(lambda: kernel(shapes, 4)), seconds(lambda: kernel(shapes, 64))
+    workload = vgg_e()
+    four, many = seconds(lambda: kernel(workload, 4)), seconds(lambda: kernel(workload, 64))
     print(f"VGG-E, 64 levels against four: ratio {many / four:.1f} (at most 20)")
 
 
 def product_states() -> None:
-    shapes, levels = vgg_e(), 10
+    workload, levels = vgg_e(), 10
     cost = CommunicationCost(level_weights=tuple(range(levels, 0, -1)))
-    table = factored(cost, shapes, levels)
+    table = factored(cost, workload, levels)
     assert table is not None
     costs = table.node[0]
 

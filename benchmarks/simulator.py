@@ -23,20 +23,20 @@ import simpy
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import Run, run
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Task
 
 
-def workload(accelerators: int) -> tuple[tuple[Task, ...], Wires]:
+def workload(accelerators: int) -> tuple[tuple[Task, ...], Interconnect]:
     """Return the step of HyPar's plan for VGG-E on a fat tree like the paper's, on new wires."""
     tree = load("hmc-htree-16").description()
     tree["topology"]["accelerators"] = accelerators
     array = Array.model_validate(tree)
     plan = ho.solve("vgg-e", array=array, batch=16 * accelerators)
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), plan.batch)
-    return program(plan, shapes, array), Wires(array.topology.graph())
+    workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), plan.batch)
+    return program(plan, workload, array), Interconnect(array.topology.graph())
 
 
 def bare(accelerators: int, events: int) -> None:
@@ -60,10 +60,10 @@ def timed(work: Callable[[], Any]) -> float:
 
 def rounds(accelerators: int) -> tuple[float, float, float, int]:
     """Return the seconds of a first run, of a second one, and of the loop; and the events."""
-    tasks, wires = workload(accelerators)
+    tasks, interconnect = workload(accelerators)
     runs: list[Run] = []
-    first = timed(lambda: runs.append(run(tasks, wires)))
-    again = timed(lambda: run(tasks, wires))
+    first = timed(lambda: runs.append(run(tasks, interconnect)))
+    again = timed(lambda: run(tasks, interconnect))
     events = runs[0].events
     return first, again, timed(lambda: bare(accelerators, events)), events
 

@@ -19,62 +19,62 @@ from typing import TYPE_CHECKING
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.advice import better_reading as better_reading
-    from hypar_opt.alternatives import best_plans as best_plans
-    from hypar_opt.alternatives import regrets as regrets
-    from hypar_opt.certificate import certify as certify
-    from hypar_opt.certificate import check_certificate as check_certificate
-    from hypar_opt.comparison import compare as compare
-    from hypar_opt.comparison import geometric_means as geometric_means
     from hypar_opt.errors import HyparError as HyparError
-    from hypar_opt.evaluation import simulate as simulate
-    from hypar_opt.exploration import explore as explore
-    from hypar_opt.graph import layer_graph as layer_graph
     from hypar_opt.hardware.array import Array as Array
     from hypar_opt.hardware.array import read_array as read_array
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
-    from hypar_opt.network import Network as Network
-    from hypar_opt.network import read_network as read_network
-    from hypar_opt.parallelism import Parallelism as Parallelism
     from hypar_opt.pipeline import read_plan as read_plan
     from hypar_opt.pipeline import repriced as repriced
     from hypar_opt.pipeline import solve as solve
-    from hypar_opt.plan import Constraints as Constraints
-    from hypar_opt.plan import Plan as Plan
-    from hypar_opt.plan import Problem as Problem
-    from hypar_opt.plan import write_plan as write_plan
-    from hypar_opt.shapes import Shapes as Shapes
+    from hypar_opt.plan.plan import Plan as Plan
+    from hypar_opt.plan.plan import write_plan as write_plan
+    from hypar_opt.plan.problem import Constraints as Constraints
+    from hypar_opt.plan.problem import Problem as Problem
+    from hypar_opt.search.certificate import certify as certify
+    from hypar_opt.search.certificate import check_certificate as check_certificate
     from hypar_opt.solvers.base import SolverOptions as SolverOptions
+    from hypar_opt.studies.advice import better_reading as better_reading
+    from hypar_opt.studies.alternatives import best_plans as best_plans
+    from hypar_opt.studies.alternatives import regrets as regrets
+    from hypar_opt.studies.comparison import compare as compare
+    from hypar_opt.studies.comparison import geometric_means as geometric_means
+    from hypar_opt.studies.evaluation import simulate as simulate
+    from hypar_opt.studies.exploration import explore as explore
+    from hypar_opt.workload.graph import layer_graph as layer_graph
+    from hypar_opt.workload.network import Network as Network
+    from hypar_opt.workload.network import read_network as read_network
+    from hypar_opt.workload.parallelism import Parallelism as Parallelism
+    from hypar_opt.workload.tensors import Workload as Workload
 
 _HOME = {
     "Array": "hardware.array",
-    "Constraints": "plan",
+    "Constraints": "plan.problem",
     "HyparError": "errors",
-    "Network": "network",
-    "Parallelism": "parallelism",
-    "Plan": "plan",
-    "Problem": "plan",
-    "Shapes": "shapes",
+    "Network": "workload.network",
+    "Parallelism": "workload.parallelism",
+    "Plan": "plan.plan",
+    "Problem": "plan.problem",
     "SolverOptions": "solvers.base",
-    "best_plans": "alternatives",
-    "better_reading": "advice",
-    "certify": "certificate",
-    "check_certificate": "certificate",
-    "compare": "comparison",
-    "explore": "exploration",
-    "geometric_means": "comparison",
-    "layer_graph": "graph",
+    "Workload": "workload.tensors",
+    "best_plans": "studies.alternatives",
+    "better_reading": "studies.advice",
+    "certify": "search.certificate",
+    "check_certificate": "search.certificate",
+    "compare": "studies.comparison",
+    "explore": "studies.exploration",
+    "geometric_means": "studies.comparison",
+    "layer_graph": "workload.graph",
     "load": "models",
     "names": "models",
     "read_array": "hardware.array",
-    "read_network": "network",
+    "read_network": "workload.network",
     "read_plan": "pipeline",
-    "regrets": "alternatives",
+    "regrets": "studies.alternatives",
     "repriced": "pipeline",
-    "simulate": "evaluation",
+    "simulate": "studies.evaluation",
     "solve": "pipeline",
-    "write_plan": "plan",
+    "write_plan": "plan.plan",
 }
 
 __all__ = [

@@ -22,35 +22,26 @@ from hypar_opt.errors import (
     WrongClaimError,
 )
 from hypar_opt.files import check_outputs, recorded_reads
-from hypar_opt.graph import layer_graph
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import find_array
-from hypar_opt.level_order import fastest_order
-from hypar_opt.limits import Limits
-from hypar_opt.network import Network, read_network
-from hypar_opt.parallelism import Parallelism
-from hypar_opt.partition import SEARCHES, Progress, Search
-from hypar_opt.plan import (
-    ArrayRecord,
-    Asked,
-    NetworkRecord,
-    Plan,
-    Problem,
-    SolverRecord,
-    SolverSettings,
-    json_number,
-    parse_plan,
-)
-from hypar_opt.shapes import Shapes
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, json_number, parse_plan
+from hypar_opt.plan.problem import ArrayRecord, NetworkRecord, Problem, ProblemFields
+from hypar_opt.search.constraints import Limits
+from hypar_opt.search.level_order import fastest_order
+from hypar_opt.search.partition import SEARCHES, Progress, Search
+from hypar_opt.search.pricing import check_plan, price
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.verify import check_plan, price
 from hypar_opt.version import __version__
+from hypar_opt.workload.graph import layer_graph
+from hypar_opt.workload.network import Network, read_network
+from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.tensors import Workload
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.wires import Split
+    from hypar_opt.hardware.interconnect import BisectionLink
 
 MOST_ORDERS = 50_000
 """Orders of an array's splits that are looked at; those that differ are solved for."""
@@ -155,7 +146,7 @@ def _placed(
     if problem.array is None or problem.cost == "bytes":
         raise HyparError("--place goes with --array and --cost time or energy")
     array = problem.array.description
-    orders: dict[tuple[Split, ...], tuple[int, ...]] = {}
+    orders: dict[tuple[BisectionLink, ...], tuple[int, ...]] = {}
     for count, order in enumerate(array.orders()):
         if count >= MOST_ORDERS:
             raise RefusedError(f"--place: {array.name} allows {MOST_ORDERS} orders or more")
@@ -178,14 +169,14 @@ def _placed(
     return best.model_copy(update={"solver": best.solver.model_copy(update=stopped)})
 
 
-def _given(array: Array, order: tuple[int, ...]) -> tuple[Split, ...]:
+def _given(array: Array, order: tuple[int, ...]) -> tuple[BisectionLink, ...]:
     """Return what an array gives each exchange that a plan may make under a placement."""
-    pairs = tuple(map(array.wires.split, order))
+    pairs = tuple(map(array.interconnect.bisection, order))
     if array.collective == "pairwise":
         return pairs
     sizes = range(1, len(order) + 1)
     rings = chain.from_iterable(combinations(order, size) for size in sizes)
-    return (*pairs, *map(array.wires.ring, rings))
+    return (*pairs, *map(array.interconnect.ring, rings))
 
 
 def _silent(done: int, of: int) -> None:
@@ -206,20 +197,20 @@ def _solve(
 ) -> Plan:
     started = time.perf_counter()
     method = SOLVERS[solver]()
-    shapes = shapes_of(described, problem.batch)
-    cost: CostModel = COSTS[problem.cost].asked(problem, shapes)
-    limits = Limits(problem, shapes)
+    workload = workload_of(described, problem.batch)
+    cost: CostModel = COSTS[problem.cost].from_problem(problem, workload)
+    limits = Limits(problem, workload)
     try:
         begin = None if start is None else _rows_to_start_from(start, described, problem)
         request = Search(
-            shapes, cost, problem.levels, limits, method, options, begin, progress, deadline
+            workload, cost, problem.levels, limits, method, options, begin, progress, deadline
         )
         partition = SEARCHES[search](request)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         raise type(error)(f"solver {solver!r} on {described.name}: {error}") from None
     rows = partition.assignments
     if search == "joint":
-        rows = tuple(fastest_order(problem, shapes, rows, deadline))
+        rows = tuple(fastest_order(problem, workload, rows, deadline))
     seconds = time.perf_counter() - started
     bound = None if partition.bound is None else json_number(partition.bound)
     return _priced(
@@ -249,19 +240,19 @@ def _priced(
     **record: Any,
 ) -> Plan:
     """Return a plan priced from its choices."""
-    shapes = shapes_of(described, problem.batch)
-    cost = price(shapes, problem, rows)
+    workload = workload_of(described, problem.batch)
+    cost = price(workload, problem, rows)
     total = cost.total
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     gap = None if bound is None else (total - bound) / total if total else 0.0
     return Plan(
         network=NetworkRecord.of(described),
-        layers=tuple(layer.name for layer in shapes.layers),
+        layers=tuple(layer.name for layer in workload.layers),
         parallelism=named(rows, problem),
         cost=cost,
         solver=SolverRecord(name=solver, bound=bound, gap=gap, **record),
-        **{name: getattr(problem, name) for name in Asked.model_fields},
+        **{name: getattr(problem, name) for name in ProblemFields.model_fields},
     )
 
 
@@ -363,8 +354,8 @@ def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None)
     asked = {"reading": reading or plan.cost.reading, "cost": cost or plan.cost.kind}
     if asked == {"reading": plan.cost.reading, "cost": plan.cost.kind}:
         return plan
-    shapes = shapes_of(plan.network.description, plan.batch)
-    priced = price(shapes, plan.problem.model_copy(update=asked), plan.assignments())
+    workload = workload_of(plan.network.description, plan.batch)
+    priced = price(workload, plan.problem.model_copy(update=asked), plan.assignments())
     claims = {"status": "feasible", "bound": None, "gap": None}
     solver = plan.solver.model_copy(update=claims)
     return plan.model_copy(update={"cost": priced, "solver": solver})
@@ -432,20 +423,22 @@ def read_plan(path: str | Path) -> Plan:
     check_plan(plan, file=str(path))
     if plan.constraints.any:
         try:
-            Limits(plan, shapes_of(plan.network.description, plan.batch)).check(plan.assignments())
+            Limits(plan, workload_of(plan.network.description, plan.batch)).check(
+                plan.assignments()
+            )
         except HyparError as error:
             raise InputError(str(error), file=str(path)) from None
     return plan
 
 
-def shapes_of(network: Network, batch: int) -> Shapes:
+def workload_of(network: Network, batch: int) -> Workload:
     """Return a network's tensors for a batch."""
-    return Shapes.of(layer_graph(network), batch)
+    return Workload.of(layer_graph(network), batch)
 
 
 def describe(network: Network, batch: int) -> dict[str, Any]:
     """Return what is known of a network's layers as plain data; counts are the batch's."""
-    shapes = shapes_of(network, validate(Problem, {"batch": batch}).batch)
+    workload = workload_of(network, validate(Problem, {"batch": batch}).batch)
     layers = [
         {
             "name": layer.name,
@@ -459,16 +452,16 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
             "macs": layer.macs,
         }
         for layer, weights, elements in zip(
-            shapes.layers, shapes.weights, shapes.pooled, strict=True
+            workload.layers, workload.weights, workload.pooled, strict=True
         )
     ]
     total = {
-        "weights": sum(shapes.weights),
-        "feature_map": sum(shapes.pooled),
-        "macs": sum(layer.macs for layer in shapes.layers),
+        "weights": sum(workload.weights),
+        "feature_map": sum(workload.pooled),
+        "macs": sum(layer.macs for layer in workload.layers),
     }
     head = {"name": network.name, "source": network.source, "digest": network.digest()}
-    return {**head, "batch": shapes.batch, "layers": layers, "total": total}
+    return {**head, "batch": workload.batch, "layers": layers, "total": total}
 
 
 def _settings(options: SolverOptions, start: Plan | None) -> SolverSettings:

@@ -11,10 +11,10 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states
-from hypar_opt.pipeline import problem_of, shapes_of
-from hypar_opt.plan import OPTIMIZERS, Problem
-from hypar_opt.verify import price_levels
-from tests.costs.plans import Asked, Rows, every_plan
+from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.plan.problem import OPTIMIZERS, Problem
+from hypar_opt.search.pricing import price_levels
+from tests.costs.plans import ProblemFields, Rows, every_plan
 
 READINGS = ("text", "tables", "figures", "executed")
 SIZES = (1, 2, 3, 4, 6, 8)
@@ -46,7 +46,7 @@ def random_network(rng: Random, longest: int) -> ho.Network:
 
 def random_problem(
     rng: Random, longest: int = 4, most_levels: int = 4, most_plans: int = 2**16
-) -> tuple[ho.Network, Asked]:
+) -> tuple[ho.Network, ProblemFields]:
     """A network and what is asked of a search, in bytes; some plan keeps to all of it.
 
     Constraints are read off a plan that is drawn first, so that one does.
@@ -56,7 +56,7 @@ def random_problem(
     layers, levels = len(network.layers), rng.randint(1, most_levels)
     while len(choices) ** (layers * levels) > most_plans:
         levels -= 1
-    asked: Asked = {
+    asked: ProblemFields = {
         "batch": rng.choice([1, 2, 3, 5, 8, 16]),
         "levels": levels,
         "choices": choices,
@@ -72,11 +72,13 @@ def random_problem(
     return network, asked
 
 
-def _random_constraints(rng: Random, network: ho.Network, asked: Asked) -> dict[str, Any]:
+def _random_constraints(rng: Random, network: ho.Network, asked: ProblemFields) -> dict[str, Any]:
     levels, choices, batch = asked["levels"], asked["choices"], asked["batch"]
-    shapes = shapes_of(network, batch)
+    workload = workload_of(network, batch)
     states = canonical_states(levels, len(choices))
-    even = [[state for state in states if divides(layer, batch, state)] for layer in shapes.layers]
+    even = [
+        [state for state in states if divides(layer, batch, state)] for layer in workload.layers
+    ]
     found: dict[str, Any] = {"even": rng.random() < 0.25 and all(even)}
     columns = [rng.choice(some) for some in (even if found["even"] else [states] * len(even))]
     names = [layer.name for layer in network.layers]
@@ -91,16 +93,16 @@ def _random_constraints(rng: Random, network: ho.Network, asked: Asked) -> dict[
     if rng.random() < 0.25:
         found["optimizer"] = rng.choice([*OPTIMIZERS, "3"])
         unlimited = problem_of(**asked, constraints=found)
-        needed = memory(shapes, unlimited, tuple(zip(*columns, strict=True)))
+        needed = memory(workload, unlimited, tuple(zip(*columns, strict=True)))
         found["memory"] = ceil(needed * Fraction(rng.choice([4, 4, 5, 8]), 4))
     return found
 
 
-def memory(shapes: ho.Shapes, problem: Problem, rows: Rows) -> Fraction:
+def memory(workload: ho.Workload, problem: Problem, rows: Rows) -> Fraction:
     """Return the bytes of an accelerator's shard: by docs/solvers.md, in own arithmetic."""
     size, total = problem.element_bytes, Fraction()
     state = problem.constraints.optimizer_bytes(size)
-    for layer, column in zip(shapes.layers, columns_of(rows, len(shapes.layers)), strict=True):
+    for layer, column in zip(workload.layers, columns_of(rows, len(workload.layers)), strict=True):
         data, model, output = (column.count(choice) for choice in range(3))
         weights = Fraction(elements(layer.weight), 2 ** (model + output))
         maps = Fraction(elements(layer.input), 2 ** (data + model))
@@ -130,30 +132,30 @@ def divides(layer: Any, batch: int, state: tuple[int, ...]) -> bool:
     return all(size % 2 ** state.count(choice) == 0 for choice, size in enumerate(split))
 
 
-def keeps(shapes: ho.Shapes, problem: Problem, rows: Rows) -> bool:
+def keeps(workload: ho.Workload, problem: Problem, rows: Rows) -> bool:
     """Whether a plan keeps to a problem's constraints; pins without patterns."""
     asked = problem.constraints
-    names = [layer.name for layer in shapes.layers]
+    names = [layer.name for layer in workload.layers]
     for pin in asked.fix:
         where, _, choice = pin.partition("=")
         name, _, level = where.partition("@H")
         pinned = rows[int(level) - 1 : int(level)] if level else rows
         if any(problem.choices[row[names.index(name)]] != choice for row in pinned):
             return False
-    columns = zip(shapes.layers, columns_of(rows, len(names)), strict=True)
+    columns = zip(workload.layers, columns_of(rows, len(names)), strict=True)
     if asked.even and not all(divides(layer, problem.batch, column) for layer, column in columns):
         return False
-    return asked.memory is None or memory(shapes, problem, rows) <= asked.memory
+    return asked.memory is None or memory(workload, problem, rows) <= asked.memory
 
 
-def priced_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction, Rows]]:
+def priced_plans(network: ho.Network, asked: ProblemFields) -> list[tuple[Fraction, Rows]]:
     """Return every plan that keeps to what is asked, cheapest first, equals in canonical order."""
     problem = problem_of(**asked)
-    shapes = shapes_of(network, problem.batch)
-    cost = COSTS[problem.cost].asked(problem, shapes)
-    plans = every_plan(len(shapes.layers), problem.levels, len(problem.choices))
-    kept = (rows for rows in plans if keeps(shapes, problem, rows))
-    priced = [(sum(price_levels(shapes, cost, rows), Fraction()), rows) for rows in kept]
+    workload = workload_of(network, problem.batch)
+    cost = COSTS[problem.cost].from_problem(problem, workload)
+    plans = every_plan(len(workload.layers), problem.levels, len(problem.choices))
+    kept = (rows for rows in plans if keeps(workload, problem, rows))
+    priced = [(sum(price_levels(workload, cost, rows), Fraction()), rows) for rows in kept]
     return sorted(priced, key=lambda each: each[0])
 
 

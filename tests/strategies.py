@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.documents import validate
 from hypar_opt.hardware.array import Array
-from hypar_opt.network import Network
+from hypar_opt.workload.network import Network
 
 _sizes = st.integers(1, 9)
 

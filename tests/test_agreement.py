@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.certificate import certify, check_certificate
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
-from hypar_opt.limits import Limits
-from hypar_opt.pipeline import named, plan_of, shapes_of
+from hypar_opt.pipeline import named, plan_of, workload_of
+from hypar_opt.search.certificate import certify, check_certificate
+from hypar_opt.search.constraints import Limits
 from hypar_opt.solvers import SOLVERS
-from tests.costs.plans import Asked, Rows
+from tests.costs.plans import ProblemFields, Rows
 from tests.problems import keeps, random_problem
 
 BATCHES, EACH = 20, 100
@@ -42,7 +42,7 @@ def test_exact_solvers_find_one_plan_and_certificates_prove_just_the_optima(batc
 
 
 def agreed(
-    network: ho.Network, asked: Asked, search: str, solvers: tuple[str, ...], which: str
+    network: ho.Network, asked: ProblemFields, search: str, solvers: tuple[str, ...], which: str
 ) -> ho.Plan:
     """Return the plan of all solvers; each says that it is optimal, and the same one."""
     plans = [ho.solve(network, solver=name, search=search, **asked) for name in solvers]
@@ -73,12 +73,12 @@ def proved(plan: ho.Plan) -> bool:
 
 def another(plan: ho.Plan, rng: Random) -> ho.Plan | None:
     """Return a random plan of the same problem that keeps to its constraints, if one is met."""
-    shapes = shapes_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch)
     for _ in range(20):
         rows: Rows = tuple(
             tuple(rng.randrange(len(plan.choices)) for _ in plan.layers) for _ in range(plan.levels)
         )
-        if keeps(shapes, plan.problem, rows):
+        if keeps(workload, plan.problem, rows):
             least = plan.cost.total
             return plan_of(plan, named(rows, plan.problem), bound=least, considered=1)
     return None
@@ -90,11 +90,11 @@ def best_bound(plan: ho.Plan) -> Fraction:
     The cheapest assignment of cost plus price times what it takes beyond the capacity, for the
     price at which that is the most: two assignments tie there, or the price is nothing.
     """
-    shapes = shapes_of(plan.network.description, plan.batch)
-    cost = COSTS["bytes"].asked(plan.problem, shapes)
+    workload = workload_of(plan.network.description, plan.batch)
+    cost = COSTS["bytes"].from_problem(plan.problem, workload)
     states = canonical_states(plan.levels, cost.choices)
-    plain = expanded(cost, shapes, plan.levels)
-    table = Limits(plan, shapes).states(plain, states)
+    plain = expanded(cost, workload, plan.levels)
+    table = Limits(plan, workload).states(plain, states)
     costs, over = every_assignment(table)
     # Of all assignments only those count that none beats in both: cheaper ones take more.
     order = np.lexsort((over, costs))
@@ -106,7 +106,7 @@ def best_bound(plan: ho.Plan) -> Fraction:
         Fraction(b[0] - a[0], a[1] - b[1]) for n, a in enumerate(kept) for b in kept[n + 1 :]
     ]
     bounds = [min(Fraction(c) + price * o for c, o in kept) for price in prices]
-    best: Fraction = max(bounds) / cost.per_unit
+    best: Fraction = max(bounds) / cost.resolution
     return best
 
 

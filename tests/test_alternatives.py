@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.alternatives import Regret
 from hypar_opt.cli.app import run
-from hypar_opt.evaluation import contenders
-from hypar_opt.limits import levels_permute
-from hypar_opt.pipeline import plan_of, problem_of, shapes_of
-from tests.costs.plans import Asked, Rows, asked_of_arrays
+from hypar_opt.pipeline import plan_of, problem_of, workload_of
+from hypar_opt.search.constraints import levels_permute
+from hypar_opt.studies.alternatives import Regret
+from hypar_opt.studies.evaluation import contenders
+from tests.costs.plans import ProblemFields, Rows, asked_of_arrays
 from tests.problems import keeps, orders, priced_plans, random_problem
 from tests.strategies import networks
 
@@ -97,11 +97,11 @@ def test_the_best_plans_are_the_cheapest_of_all_in_order(seed: int, number: int)
     st.integers(1, 9),
 )
 def test_on_an_array_they_are_too(
-    network: ho.Network, asked: Asked, cost: str, number: int
+    network: ho.Network, asked: ProblemFields, cost: str, number: int
 ) -> None:
     plan = ho.solve(network, cost=cost, search="joint", **asked)
-    wires = asked["array"].wires
-    same = len({wires.split(bit) for bit in plan.placement or ()}) == 1
+    interconnect = asked["array"].interconnect
+    same = len({interconnect.bisection(bit) for bit in plan.placement or ()}) == 1
     alike = levels_permute(plan.problem) and same
     every = expected(priced_plans(network, asked | {"cost": cost}), alike=alike)
     assert best(plan, number) == every[:number]
@@ -116,10 +116,10 @@ def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: i
     problem = problem_of(**asked)
     if not levels_permute(problem):
         return
-    shapes = shapes_of(network, problem.batch)
+    workload = workload_of(network, problem.batch)
     costs = {rows: total for total, rows in priced_plans(network, asked)}
     for rows, total in costs.items():
-        assert all(keeps(shapes, problem, other) for other in orders(rows))
+        assert all(keeps(workload, problem, other) for other in orders(rows))
         assert {costs[other] for other in orders(rows)} == {total}
 
 
@@ -136,7 +136,7 @@ def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: i
     ],
 )
 def test_levels_are_interchangeable_where_nothing_tells_them_apart(
-    asked: Asked, alike: bool
+    asked: ProblemFields, alike: bool
 ) -> None:
     assert levels_permute(problem_of(**{"levels": 2} | asked)) is alike
 

@@ -12,7 +12,7 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.documents import MOST_BITS, MOST_DEPTH, parse_json, parse_toml
 from hypar_opt.errors import InputError, RefusedError
-from hypar_opt.hardware.array import find_array
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.topologies import graph
 from hypar_opt.report import terminal
 from tests.hardware.cubes import WIRED
@@ -27,7 +27,7 @@ def chain(layers: int) -> str:
     return 'name = "chain"\ninput.features = 9\n' + "".join(map(layer.format, range(layers)))
 
 
-def wires(links: list[tuple[int, int]]) -> str:
+def interconnect(links: list[tuple[int, int]]) -> str:
     """A graph of two accelerators and any number of switches, as networkx writes it."""
     nodes = {node: {"accelerator": node} if node < 2 else {} for link in links for node in link}
     return json.dumps(
@@ -41,13 +41,13 @@ def wires(links: list[tuple[int, int]]) -> str:
 def test_a_graph_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = [(node, node + 1) for node in range(graph.MOST_NODES)]
     (tmp_path / "array.toml").write_text(WIRED)
-    (tmp_path / "wires.json").write_text(wires(path[:-1]))
+    (tmp_path / "wires.json").write_text(interconnect(path[:-1]))
     assert find_array(tmp_path / "array.toml").levels == 1
-    (tmp_path / "wires.json").write_text(wires(path))
+    (tmp_path / "wires.json").write_text(interconnect(path))
     with pytest.raises(InputError, match="nodes: should be at most 4,096, got 4,097"):
         find_array(tmp_path / "array.toml")
     monkeypatch.setattr(graph, "MOST_EDGES", 5)
-    (tmp_path / "wires.json").write_text(wires(list(combinations(range(4), 2))))
+    (tmp_path / "wires.json").write_text(interconnect(list(combinations(range(4), 2))))
     with pytest.raises(InputError, match="edges: should be at most 5, got 6"):
         find_array(tmp_path / "array.toml")
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.certificate import Certificate, read_certificate, write_certificate
 from hypar_opt.cli.app import run
+from hypar_opt.search.certificate import Certificate, read_certificate, write_certificate
 from tests.strategies import networks
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])
@@ -60,7 +60,7 @@ def test_a_plan_that_is_not_optimal_has_no_certificate() -> None:
 def test_under_memory_a_certificate_proves_or_gives_bound_and_gap(
     network: ho.Network, search: str, batch: int, levels: int, data: st.DataObject
 ) -> None:
-    memory = data.draw(st.integers(1, 16 * ho.Shapes.of(ho.layer_graph(network), batch).elements))
+    memory = data.draw(st.integers(1, 16 * ho.Workload.of(ho.layer_graph(network), batch).elements))
     try:
         plan = ho.solve(
             network, search=search, batch=batch, levels=levels, constraints={"memory": memory}

@@ -163,7 +163,7 @@ def test_a_trace_is_a_track_an_accelerator_and_a_link(tmp_path: Path) -> None:
         assert event["ts"] >= 0
         assert event["dur"] >= 0
     tracks = [event for event in named if event["name"] == "thread_name"]
-    links = len(ho.solve("lenet-c", array="hmc-htree-4").array.description.wires.links)  # type: ignore[union-attr]
+    links = len(ho.solve("lenet-c", array="hmc-htree-4").array.description.interconnect.links)  # type: ignore[union-attr]
     assert len(tracks) == 4 + links
     step = ho.simulate(ho.solve("lenet-c", array="hmc-htree-4"))
     end = max(event["ts"] + event["dur"] for event in events)

@@ -12,10 +12,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
 from hypar_opt.documents import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import repriced
+from hypar_opt.studies.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
 from tests.hardware.cubes import CUBES, cubes
 
 KEYS = (

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.advice import difference
 from hypar_opt.cli.app import run
 from hypar_opt.documents import validate
 from hypar_opt.errors import RefusedError
-from hypar_opt.evaluation import contenders, fastest, per_second, solve_again
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import problem_of
-from tests.costs.plans import Asked, asked_of_arrays, plans, shapes
+from hypar_opt.studies.advice import difference
+from hypar_opt.studies.evaluation import contenders, fastest, per_second, solve_again
+from tests.costs.plans import ProblemFields, asked_of_arrays, plans, workload
 from tests.hardware.cubes import CUBES, cubes
 from tests.problems import memory
 from tests.strategies import networks
@@ -97,7 +97,7 @@ def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
     st.integers(1, 5),
 )
 def test_contenders_are_the_best_plans_simulated(
-    network: ho.Network, asked: Asked, cost: str, number: int
+    network: ho.Network, asked: ProblemFields, cost: str, number: int
 ) -> None:
     plan = ho.solve(network, cost=cost, **asked)
     best, found = ho.best_plans(plan, number), contenders(plan, number)
@@ -198,7 +198,7 @@ def test_a_plan_is_simulated_where_it_was_placed() -> None:
 def test_memory_is_that_of_the_constraint(plan: ho.Plan) -> None:
     """Weights and gradients, and maps and errors before pooling: as `--memory` counts them."""
     step = ho.simulate(plan)
-    assert step.memory == math.ceil(memory(shapes(plan), plan.problem, plan.assignments()))
+    assert step.memory == math.ceil(memory(workload(plan), plan.problem, plan.assignments()))
     assert step.capacity == 10**6
 
 

@@ -20,11 +20,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt import files
-from hypar_opt.certificate import certify, write_certificate
 from hypar_opt.cli.app import run
+from hypar_opt.search.certificate import certify, write_certificate
 from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.sweep import sweep
-from hypar_opt.sweep.journal import Journal
+from hypar_opt.studies.sweep import sweep
+from hypar_opt.studies.sweep.journal import Journal
 from tests.hardware.cubes import WIRED
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")

@@ -19,7 +19,7 @@ import hypar_opt as ho
 from hypar_opt.cli import app
 from hypar_opt.errors import HyparError
 from hypar_opt.solvers import backends, child
-from hypar_opt.solvers.child import Workplace
+from hypar_opt.solvers.child import SolverProcess
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -109,7 +109,7 @@ def test_a_keeper_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> 
 
 
 def test_a_keeper_that_is_killed_is_told_in_a_line() -> None:
-    with Workplace() as place:
+    with SolverProcess() as place:
         place._keeper.kill()
         place._keeper.wait()
         with pytest.raises(HyparError, match="keeps the solver's program was killed; run it again"):

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.table import Integers
-from hypar_opt.partition import threshold_tables
+from hypar_opt.search.partition import threshold_tables
+from hypar_opt.search.pricing import level_tables, price_levels, price_table
 from hypar_opt.solvers.product_states import cheapest_states
-from hypar_opt.verify import level_tables, price_levels, price_table
 from tests.problems import keeps
 from tests.strategies import networks
 
@@ -28,8 +28,8 @@ Rows = tuple[tuple[int, ...], ...]
 readings = st.sampled_from(list(READINGS))
 
 
-def shapes_of(network: ho.Network, batch: int) -> ho.Shapes:
-    return ho.Shapes.of(ho.layer_graph(network), batch)
+def workload_of(network: ho.Network, batch: int) -> ho.Workload:
+    return ho.Workload.of(ho.layer_graph(network), batch)
 
 
 def all_plans(layers: int, levels: int, choices: int) -> Iterator[Rows]:
@@ -39,13 +39,13 @@ def all_plans(layers: int, levels: int, choices: int) -> Iterator[Rows]:
         yield tuple(zip(*columns[::-1], strict=True)) if levels else ()
 
 
-def brute_force(shapes: ho.Shapes, problem: ho.Problem) -> tuple[Fraction, Rows] | None:
+def brute_force(workload: ho.Workload, problem: ho.Problem) -> tuple[Fraction, Rows] | None:
     """The cheapest plan that keeps to the constraints, the first of equals."""
-    cost = CommunicationCost.asked(problem, shapes)
+    cost = CommunicationCost.from_problem(problem, workload)
     best: tuple[Fraction, Rows] | None = None
-    for rows in all_plans(len(shapes.layers), problem.levels, len(problem.choices)):
-        if keeps(shapes, problem, rows):
-            total = sum(price_levels(shapes, cost, rows), Fraction())
+    for rows in all_plans(len(workload.layers), problem.levels, len(problem.choices)):
+        if keeps(workload, problem, rows):
+            total = sum(price_levels(workload, cost, rows), Fraction())
             if best is None or total < best[0]:
                 best = total, rows
     return best
@@ -69,7 +69,7 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
             fix.append(f"{layer.name}{at}={choice}")
     weighted = draw(st.booleans())
     weights = draw(st.lists(st.integers(1, 5), min_size=levels, max_size=levels))
-    whole = 16 * shapes_of(network, batch).elements
+    whole = 16 * workload_of(network, batch).elements
     memory = draw(st.one_of(st.none(), st.integers(1, whole)))
     return ho.Problem(
         batch=batch,
@@ -90,8 +90,8 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
 def test_joint_is_brute_force_over_every_plan(data: st.DataObject) -> None:
     network = data.draw(networks(longest=3))
     problem = data.draw(problems(network))
-    shapes = shapes_of(network, problem.batch)
-    expected = brute_force(shapes, problem)
+    workload = workload_of(network, problem.batch)
+    expected = brute_force(workload, problem)
     if expected is None:
         with pytest.raises(ho.HyparError, match=r"--(fix|even|memory)"):
             ho.solve(network, search="joint", **dict(problem))
@@ -99,7 +99,7 @@ def test_joint_is_brute_force_over_every_plan(data: st.DataObject) -> None:
     plan = ho.solve(network, search="joint", **dict(problem))
     assert plan.cost.total == plan.solver.bound == expected[0]
     assert (plan.solver.status, plan.solver.scope) == ("optimal", "joint")
-    assert keeps(shapes, problem, plan.assignments())
+    assert keeps(workload, problem, plan.assignments())
     if problem.levels:
         assert plan.assignments() == expected[1]
 
@@ -111,14 +111,14 @@ def test_level_by_level_keeps_to_the_constraints_and_never_beats_joint(
 ) -> None:
     network = data.draw(networks(longest=3))
     problem = data.draw(problems(network))
-    shapes = shapes_of(network, problem.batch)
+    workload = workload_of(network, problem.batch)
     try:
         level = ho.solve(network, **dict(problem))
     except ho.HyparError:
-        assert brute_force(shapes, problem) is None
+        assert brute_force(workload, problem) is None
         return
     joint = ho.solve(network, search="joint", **dict(problem))
-    assert keeps(shapes, problem, level.assignments())
+    assert keeps(workload, problem, level.assignments())
     assert joint.cost.total <= level.cost.total
 
 
@@ -128,8 +128,8 @@ def test_independent_chains_and_product_states_find_the_same_plan(
 ) -> None:
     """MODEL facts 3 and 6, which share no code: thresholds, and Viterbi over 2^H states."""
     plan = ho.solve(network, search="joint", batch=batch, levels=levels, reading=reading)
-    shapes, cost = shapes_of(network, batch), CommunicationCost(reading)
-    table = factored(cost, shapes, levels)
+    workload, cost = workload_of(network, batch), CommunicationCost(reading)
+    table = factored(cost, workload, levels)
     assert table is not None
     states = canonical_states(levels, 2)
     columns = in_mixed_radix(states, 2)
@@ -147,23 +147,23 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     reading = data.draw(st.sampled_from(["text", "tables"]) if choices == 3 else readings)
     weights = data.draw(st.lists(st.integers(1, 9), min_size=levels, max_size=levels))
     cost = CommunicationCost(reading, choices=choices, level_weights=tuple(weights))
-    shapes = shapes_of(network, batch)
+    workload = workload_of(network, batch)
     states = canonical_states(levels, choices)
     columns = in_mixed_radix(states, choices)
-    plain, split = expanded(cost, shapes, levels), factored(cost, shapes, levels)
+    plain, split = expanded(cost, workload, levels), factored(cost, workload, levels)
     assert split is not None
     picked = data.draw(
         st.lists(
             st.integers(0, len(states) - 1),
-            min_size=len(shapes.layers),
-            max_size=len(shapes.layers),
+            min_size=len(workload.layers),
+            max_size=len(workload.layers),
         )
     )
     rows = tuple(zip(*(states[p] for p in picked), strict=True))
-    total = sum(price_table(table, row) for table, row in level_tables(shapes, cost, rows))
+    total = sum(price_table(table, row) for table, row in level_tables(workload, cost, rows))
     assert price_table(plain, picked) == total
     by_parts = sum(int(split.node[layer, columns[p]]) for layer, p in enumerate(picked))
-    for edge, (source, target) in enumerate(shapes.ends.tolist()):
+    for edge, (source, target) in enumerate(workload.ends.tolist()):
         for level, pairs in enumerate(split.pairs):
             above = states[picked[target]][:level]
             prefix = int(in_mixed_radix([above], choices)[0]) if pairs.shape[1] > 1 else 0
@@ -177,23 +177,23 @@ def test_a_threshold_is_a_level_of_uniform_splits(
     network: ho.Network, batch: int, levels: int, reading: str
 ) -> None:
     """Question t charges what a level does below t - 1 model and H - t data choices."""
-    shapes, cost = shapes_of(network, batch), CommunicationCost(reading)
-    layers = len(shapes.layers)
-    thresholds = cost.thresholds(shapes)
+    workload, cost = workload_of(network, batch), CommunicationCost(reading)
+    layers = len(workload.layers)
+    thresholds = cost.thresholds(workload)
     assert thresholds is not None
     for t, table in enumerate(threshold_tables(thresholds, levels, cost), 1):
-        level = level_table(cost, shapes, Splits.uniform(layers, (levels - t, t - 1)))
+        level = level_table(cost, workload, SplitCounts.uniform(layers, (levels - t, t - 1)))
         for answers in itertools.product(range(2), repeat=layers):
             assert price_table(table, answers) == price_table(level, answers)
 
 
 def test_a_threshold_table_is_a_level_below_so_many_choices() -> None:
-    shapes = shapes_of(ho.load("vgg-a"), 256)
+    workload = workload_of(ho.load("vgg-a"), 256)
     cost = CommunicationCost("figures")
-    thresholds = cost.thresholds(shapes)
+    thresholds = cost.thresholds(workload)
     assert thresholds is not None
     tables = threshold_tables(thresholds, 3, cost)
-    w, f = shapes.weights[-1], shapes.pooled[-1]
+    w, f = workload.weights[-1], workload.pooled[-1]
     assert [table.node[-1].tolist() for table in tables] == [
         [8 * w * 4, 8 * f * 1],
         [8 * w * 2, 8 * f * 2],
@@ -245,8 +245,8 @@ def test_unequal_weights_move_the_communication_down() -> None:
     plain = ho.solve("vgg-a", search="joint")
     plan = ho.solve("vgg-a", search="joint", level_weights=weights)
     assert plan.cost.unit == "weighted bytes"
-    shapes, cost = shapes_of(ho.load("vgg-a"), 256), CommunicationCost(level_weights=weights)
-    weighted = sum(price_levels(shapes, cost, plain.assignments()), Fraction())
+    workload, cost = workload_of(ho.load("vgg-a"), 256), CommunicationCost(level_weights=weights)
+    weighted = sum(price_levels(workload, cost, plain.assignments()), Fraction())
     assert plan.cost.total <= weighted
 
 
@@ -266,37 +266,37 @@ def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
     weights = (9, 8, 7, 6, 5, 4)
     asked: Any = {"batch": 2**24, "levels": 6, "level_weights": weights, "reading": reading}
     plan = ho.solve(network, solver=solver, search="joint", **asked)
-    shapes, problem = shapes_of(network, 2**24), plan.problem
-    cost = CommunicationCost.asked(problem, shapes)
-    table = expanded(cost, shapes, 6)
+    workload, problem = workload_of(network, 2**24), plan.problem
+    cost = CommunicationCost.from_problem(problem, workload)
+    table = expanded(cost, workload, 6)
     every = table.node[0][:, None] + table.edge[0] + table.node[1][None, :]
-    assert plan.cost.total == Fraction(int(every.min()), cost.per_unit)
+    assert plan.cost.total == Fraction(int(every.min()), cost.resolution)
     assert plan.solver.status == "optimal"
-    assert max(shapes.boundary_sizes) > sum(shapes.outputs) + sum(shapes.weights)
+    assert max(workload.boundary_sizes) > sum(workload.outputs) + sum(workload.weights)
 
 
 class Pairs(CommunicationCost):
     """Bytes, and more for a layer in model parallelism at both of two levels."""
 
-    def of_state(self, shapes: ho.Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
-        extra = np.array(shapes.weights, np.int64) * 1000
+    def of_state(self, workload: ho.Workload, state: Sequence[int]) -> Mapping[int, Integers]:
+        extra = np.array(workload.weights, np.int64) * 1000
         return {0: extra} if tuple(state) == (1, 1) else {}
 
 
 def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> None:
     """Data Parallelism's state, the first of all, may well have none."""
-    shapes, cost = shapes_of(ho.load("lenet-c"), 8), Pairs("figures")
-    plain, states = expanded(cost, shapes, 2), canonical_states(2, 2)
-    table = factored(cost, shapes, 2)
+    workload, cost = workload_of(ho.load("lenet-c"), 8), Pairs("figures")
+    plain, states = expanded(cost, workload, 2), canonical_states(2, 2)
+    table = factored(cost, workload, 2)
     assert table is not None
     columns = in_mixed_radix(states, 2)
     assert (plain.node == table.node[:, columns]).all()
     both = states.index((1, 1))
-    bare = expanded(CommunicationCost("figures"), shapes, 2).node
-    assert (plain.node[:, both] - bare[:, both]).tolist() == [1000 * w for w in shapes.weights]
+    bare = expanded(CommunicationCost("figures"), workload, 2).node
+    assert (plain.node[:, both] - bare[:, both]).tolist() == [1000 * w for w in workload.weights]
     assert (np.delete(plain.node, both, 1) == np.delete(bare, both, 1)).all()
     rng = np.random.default_rng(0)
     for _ in range(20):
-        picked = rng.integers(0, 4, len(shapes.layers)).tolist()
+        picked = rng.integers(0, 4, len(workload.layers)).tolist()
         rows = list(zip(*(states[column] for column in picked), strict=True))
-        assert price_table(plain, picked) == sum(price_levels(shapes, cost, rows))
+        assert price_table(plain, picked) == sum(price_levels(workload, cost, rows))

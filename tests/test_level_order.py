@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt import level_order
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
-from hypar_opt.level_order import fastest_order
-from hypar_opt.limits import levels_permute
-from hypar_opt.pipeline import problem_of, repriced, shapes_of
-from hypar_opt.plan import Problem
-from hypar_opt.verify import price
+from hypar_opt.pipeline import problem_of, repriced, workload_of
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search import level_order
+from hypar_opt.search.constraints import levels_permute
+from hypar_opt.search.level_order import fastest_order
+from hypar_opt.search.pricing import price
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
@@ -30,7 +30,7 @@ readings = st.sampled_from(sorted(READINGS))
 def seconds(plan: ho.Plan, rows: Rows) -> int | float:
     """Price rows as time, in the unit of the cost."""
     problem = plan.problem.model_copy(update={"cost": "time"})
-    return price(shapes_of(plan.network.description, plan.batch), problem, rows).total
+    return price(workload_of(plan.network.description, plan.batch), problem, rows).total
 
 
 def rounding(plan: ho.Plan) -> int:
@@ -66,8 +66,8 @@ def test_permuting_levels_changes_no_bytes_where_it_is_said_to_change_none(
     assert levels_permute(problem)
     row = st.tuples(*[st.integers(0, 1)] * len(network.layers))
     rows = data.draw(st.tuples(row, row, row))
-    shapes = shapes_of(network, batch)
-    totals = {price(shapes, problem, each).total for each in itertools.permutations(rows)}
+    workload = workload_of(network, batch)
+    totals = {price(workload, problem, each).total for each in itertools.permutations(rows)}
     assert len(totals) == 1
 
 
@@ -130,21 +130,21 @@ def problem() -> Problem:
 def test_a_table_that_is_not_a_sum_of_pairs_gives_the_same_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shapes = shapes_of(ho.load("lenet-c"), 64)
-    by_pairs = fastest_order(problem(), shapes, ROWS)
+    workload = workload_of(ho.load("lenet-c"), 64)
+    by_pairs = fastest_order(problem(), workload, ROWS)
     monkeypatch.setattr(level_order, "factored", lambda *given: None)
-    assert fastest_order(problem(), shapes, ROWS) == by_pairs != ROWS
+    assert fastest_order(problem(), workload, ROWS) == by_pairs != ROWS
 
 
 def test_of_too_many_orders_no_swap_of_two_levels_takes_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = ho.load("lenet-c")
-    shapes = shapes_of(network, 64)
+    workload = workload_of(network, 64)
     plan = repriced(ho.solve(network, array="h100-8x8", batch=64), cost="time")
-    best = seconds(plan, tuple(fastest_order(problem(), shapes, ROWS)))
+    best = seconds(plan, tuple(fastest_order(problem(), workload, ROWS)))
     monkeypatch.setattr(level_order, "MOST_ORDERS", 10)
-    rows = tuple(fastest_order(problem(), shapes, ROWS))
+    rows = tuple(fastest_order(problem(), workload, ROWS))
     assert Counter(rows) == Counter(ROWS)
     assert best <= seconds(plan, rows) < seconds(plan, ROWS)
     for one, other in itertools.combinations(range(6), 2):

@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt import models
-from hypar_opt.network import json_schema
+from hypar_opt.workload.network import json_schema
 
 WEIGHTS = {
     "SFC": 140_722_176,
@@ -26,13 +26,13 @@ WEIGHTS = {
 }
 
 
-def shapes(name: str, batch: int = 1) -> ho.Shapes:
-    return ho.Shapes.of(ho.layer_graph(ho.load(name)), batch)
+def workload(name: str, batch: int = 1) -> ho.Workload:
+    return ho.Workload.of(ho.layer_graph(ho.load(name)), batch)
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights(name: str) -> None:
-    assert sum(shapes(name).weights) == WEIGHTS[name]
+    assert sum(workload(name).weights) == WEIGHTS[name]
 
 
 def test_the_zoo_holds_the_papers_ten_in_its_order() -> None:
@@ -57,24 +57,24 @@ def test_a_file_satisfies_the_schema_and_cites_its_source(name: str) -> None:
 
 
 def test_vgg_e_has_the_shapes_and_macs_of_its_paper() -> None:
-    vgg = shapes("vgg-e", batch=2)
+    vgg = workload("vgg-e", batch=2)
     first, last = vgg.layers[0], vgg.layers[-1]
     assert (first.input, first.weight) == ((2, 3, 224, 224), (3, 3, 3, 64))
     assert vgg.layers[15].pooled == (2, 512, 7, 7)
     assert vgg.layers[16].input == (2, 25_088)
     assert (last.weight, last.output) == ((4096, 1000), (2, 1000))
-    assert sum(layer.macs for layer in shapes("vgg-e").layers) == 19_632_062_464
+    assert sum(layer.macs for layer in workload("vgg-e").layers) == 19_632_062_464
 
 
 def test_alexnet_states_the_real_single_column() -> None:
-    alexnet = shapes("alexnet")
+    alexnet = workload("alexnet")
     assert [layer.output[2] for layer in alexnet.layers[:5]] == [55, 27, 13, 13, 13]
     assert [layer.pooled[2] for layer in alexnet.layers[:5]] == [27, 13, 13, 13, 6]
     assert alexnet.layers[5].input == (1, 128 * 6 * 6)
 
 
 def test_cifar_c_pools_rounding_up_as_caffe_does() -> None:
-    assert [layer.pooled[2:] for layer in shapes("cifar-c").layers[:3]] == [
+    assert [layer.pooled[2:] for layer in workload("cifar-c").layers[:3]] == [
         (16, 16),
         (8, 8),
         (4, 4),

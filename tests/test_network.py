@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
-from hypar_opt.network import json_schema
+from hypar_opt.workload.network import json_schema
 from tests.strategies import networks
 
 LENET = """

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.advice import readable_bytes
 from hypar_opt.cli.app import run
 from hypar_opt.report.page import charts
+from hypar_opt.studies.advice import readable_bytes
 
 # Partial sums before conv3's pool are 64 times the map behind it: the text charges the latter.
 NETWORK = """

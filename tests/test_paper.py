@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable
-from hypar_opt.parallelism import DATA, MODEL
-from hypar_opt.plan import Problem
-from hypar_opt.verify import price
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search.pricing import price
+from hypar_opt.workload.parallelism import DATA, MODEL
 
 PRINTED: dict[str, Any] = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
 NETWORKS = list(PRINTED)
@@ -26,14 +26,14 @@ def digits(plan: ho.Plan) -> list[str]:
     return ["".join(map(str, row)) for row in plan.assignments()]
 
 
-def top_table(shapes: ho.Shapes) -> CostTable:
+def top_table(workload: ho.Workload) -> CostTable:
     """The table of level H1, in the default reading."""
-    return level_table(CommunicationCost("text"), shapes, Splits.none(len(shapes.layers)))
+    return level_table(CommunicationCost("text"), workload, SplitCounts.none(len(workload.layers)))
 
 
-def single_layer(layer: dict[str, object], reads: dict[str, int], batch: int) -> ho.Shapes:
+def single_layer(layer: dict[str, object], reads: dict[str, int], batch: int) -> ho.Workload:
     network = ho.Network.model_validate({"name": "one", "input": reads, "layer": [layer]})
-    return ho.Shapes.of(ho.layer_graph(network), batch)
+    return ho.Workload.of(ho.layer_graph(network), batch)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -50,10 +50,10 @@ def test_figure_5_is_reproduced_by_the_text_but_for_one_row(name: str) -> None:
 
 def test_where_the_text_differs_from_figure_5_our_row_costs_less() -> None:
     ours = ho.solve("cifar-c", reading="text")
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("cifar-c")), 256)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("cifar-c")), 256)
     problem = Problem(batch=256, levels=4)
     rows = [[int(digit) for digit in row] for row in PRINTED["Cifar-c"]["fig5"]]
-    printed = price(shapes, problem, rows)
+    printed = price(workload, problem, rows)
     assert ours.cost.per_level[:2] == (1_163_008, 1_965_568)
     assert printed.per_level[:2] == (1_163_008, 2_326_016)
     # The levels below pay for it: level by level is greedy, and the printed rows together
@@ -97,32 +97,32 @@ def test_figure_8_hypar_within_its_labels_rounding(name: str) -> None:
 
 
 def test_section_3_4_a_fully_connected_layer_favours_model_parallelism() -> None:
-    shapes = single_layer({"name": "fc", "kind": "fc", "units": 100}, {"features": 70}, 32)
-    table = top_table(shapes)
+    workload = single_layer({"name": "fc", "kind": "fc", "units": 100}, {"features": 70}, 32)
+    table = top_table(workload)
     assert table.node.tolist() == [[56_000, 25_600]]
 
 
 def test_section_3_4_a_convolution_favours_data_parallelism() -> None:
     layer = {"name": "conv", "kind": "conv", "filters": 50, "kernel": 5}
-    shapes = single_layer(layer, {"channels": 20, "height": 12, "width": 12}, 32)
-    assert shapes.layers[0].output == (32, 50, 8, 8)
-    table = top_table(shapes)
+    workload = single_layer(layer, {"channels": 20, "height": 12, "width": 12}, 32)
+    assert workload.layers[0].output == (32, 50, 8, 8)
+    table = top_table(workload)
     assert table.node.tolist() == [[200_000, 819_200]]
 
 
 def test_section_6_5_2_conv5_at_batch_32() -> None:
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), 32)
-    for place, layer in enumerate(shapes.layers):
+    workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 32)
+    for place, layer in enumerate(workload.layers):
         if layer.name in {"conv5_1", "conv5_2", "conv5_3", "conv5_4"}:
-            assert shapes.weights[place] == 2_359_296
-            assert shapes.outputs[place] == 3_211_264
+            assert workload.weights[place] == 2_359_296
+            assert workload.outputs[place] == 3_211_264
 
 
 def test_section_6_5_2_fc3_at_batch_4096_is_settled_by_the_boundary() -> None:
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("vgg-e")), 4096)
-    assert shapes.layers[-1].name == "fc3"
-    assert shapes.weights[-1] == shapes.pooled[-1] == 4_096_000
-    table = top_table(shapes)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 4096)
+    assert workload.layers[-1].name == "fc3"
+    assert workload.weights[-1] == workload.pooled[-1] == 4_096_000
+    table = top_table(workload)
     assert table.node[-1, DATA] == table.node[-1, MODEL]
     assert table.edge[-1, DATA, DATA] == 0
     assert (table.edge[-1].reshape(-1)[1:] > 0).all()

@@ -12,10 +12,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt import paper
-from hypar_opt.comparison import compare
 from hypar_opt.hardware import arrays
 from hypar_opt.pipeline import find_network
 from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.comparison import compare
 
 PRINTED: dict[str, Any] = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
 NETWORKS = list(PRINTED)
@@ -107,7 +107,7 @@ def test_figure_11s_one_accelerator_computes_alone() -> None:
 
     64 accelerators with all the weights each wait for their DRAM, and one does not.
     """
-    layers = ho.Shapes.of(ho.layer_graph(find_network("vgg-e")), 256).layers
+    layers = ho.Workload.of(ho.layer_graph(find_network("vgg-e")), 256).layers
     macs = sum(256 * prod(layer.weight) * prod(layer.input[2:]) for layer in layers)
     one = 6 * macs / (0.8 * 16 * 84e9)
     many = step("VGG-E", "data", "hmc-htree-64")

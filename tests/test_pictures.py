@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import hypar_opt as ho
-from hypar_opt.parallelism import Parallelism
+from hypar_opt.workload.parallelism import Parallelism
 
 pytest.importorskip("matplotlib")
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.advice import difference, readable_bytes, warnings
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import InputError
 from hypar_opt.pipeline import solve_again
-from hypar_opt.plan import json_number, parse_plan
-from hypar_opt.verify import check_plan, too_fine
+from hypar_opt.plan.plan import json_number, parse_plan
+from hypar_opt.search.pricing import check_plan, too_fine
+from hypar_opt.studies.advice import difference, readable_bytes, warnings
 from tests.strategies import networks
 
 CIFAR = ho.solve("cifar-c").document()

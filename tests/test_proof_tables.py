@@ -20,14 +20,14 @@ from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
-from hypar_opt.limits import Limits
-from hypar_opt.pipeline import problem_of, shapes_of
-from hypar_opt.proofs.tables import price_of, states, tables_of
-from hypar_opt.verify import price_table
+from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.search.constraints import Limits
+from hypar_opt.search.pricing import price_table
+from hypar_opt.search.proofs.tables import price_of, states, tables_of
 from tests.hardware.cubes import cubes
 from tests.written_plans import (
     READINGS,
-    Asked,
+    ProblemFields,
     Rows,
     choosing,
     every_rows,
@@ -42,7 +42,7 @@ COSTS = ["bytes", "time", "energy"]
 MOST = 16
 
 
-def some_rows(data: st.DataObject, network: ho.Network, asked: Asked) -> list[Rows]:
+def some_rows(data: st.DataObject, network: ho.Network, asked: ProblemFields) -> list[Rows]:
     found = list(every_rows(len(network.layers), asked["levels"], len(asked["choices"])))
     if len(found) > MOST:
         found = data.draw(st.lists(st.sampled_from(found), min_size=MOST, max_size=MOST))
@@ -56,7 +56,7 @@ def test_the_search_charges_every_plan_the_same(cost: str, reading: str) -> None
 
     @settings(max_examples=8)
     @given(small_problems(cost=cost, reading=reading), st.data())
-    def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
+    def check(problem: tuple[ho.Network, ProblemFields], data: st.DataObject) -> None:
         network, asked = problem
         write = written(network, "joint", **asked)
         for rows in some_rows(data, network, asked):
@@ -71,7 +71,7 @@ def test_the_search_charges_every_plan_the_same(cost: str, reading: str) -> None
 def test_the_search_charges_rings_the_same(cost: str, reading: str) -> None:
     @settings(max_examples=8)
     @given(small_problems(cost=cost, reading=reading), st.data())
-    def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
+    def check(problem: tuple[ho.Network, ProblemFields], data: st.DataObject) -> None:
         network, asked = problem
         asked = asked | {"array": with_collective(asked["array"], "ring")}
         write = written(network, "joint", **asked)
@@ -100,7 +100,7 @@ def test_a_table_of_states_charges_each_plan_what_its_levels_add_up_to(
 ) -> None:
     @settings(max_examples=8)
     @given(st.sampled_from(READINGS).flatmap(lambda r: small_problems(cost=cost, reading=r)))
-    def check(problem: tuple[ho.Network, Asked]) -> None:
+    def check(problem: tuple[ho.Network, ProblemFields]) -> None:
         network, asked = problem
         levels, choices = asked["levels"], len(asked["choices"])
         if cost == "bytes":
@@ -124,7 +124,7 @@ def test_a_table_of_a_level_charges_what_the_search_charges_there(cost: str) -> 
 
     @settings(max_examples=8)
     @given(readings.flatmap(lambda r: small_problems(cost=cost, reading=r)), st.data())
-    def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
+    def check(problem: tuple[ho.Network, ProblemFields], data: st.DataObject) -> None:
         network, asked = problem
         if cost != "bytes":
             asked["array"] = with_collective(asked["array"], "pairwise")
@@ -145,14 +145,14 @@ def test_the_same_plans_are_allowed_as_in_the_search(inference: bool) -> None:
 
     @settings(max_examples=15)
     @given(problems)
-    def check(problem: tuple[ho.Network, Asked]) -> None:
+    def check(problem: tuple[ho.Network, ProblemFields]) -> None:
         network, asked = problem
         asked["inference"] = inference
         write = written(network, "joint", **asked)
         columns = states(asked["levels"], len(asked["choices"]))
         found = list(every_rows(len(network.layers), asked["levels"], len(asked["choices"])))
         try:
-            limits = Limits(problem_of(**asked), shapes_of(network, asked["batch"]))
+            limits = Limits(problem_of(**asked), workload_of(network, asked["batch"]))
         except ho.HyparError:
             limits = None
         plan = write(found[0])
@@ -185,7 +185,7 @@ def fits(table: Any, chosen: list[int]) -> bool:
 @settings(max_examples=15)
 @given(small_problems(cost="bytes", reading="text"), st.data())
 def test_a_level_allows_what_some_choices_below_complete(
-    problem: tuple[ho.Network, Asked], data: st.DataObject
+    problem: tuple[ho.Network, ProblemFields], data: st.DataObject
 ) -> None:
     """And what it loads is the least that these leave: by trying all of them."""
     network, asked = problem
@@ -264,7 +264,7 @@ def test_a_cost_by_entry_point_defines_its_tables_itself(
 
     @settings(max_examples=8)
     @given(st.sampled_from(READINGS).flatmap(lambda r: small_problems(cost=cost, reading=r)))
-    def check(problem: tuple[ho.Network, Asked]) -> None:
+    def check(problem: tuple[ho.Network, ProblemFields]) -> None:
         network, asked = problem
         if cost == "bytes":
             asked["level_weights"] = (1, 3)[: asked["levels"]]
@@ -273,7 +273,7 @@ def test_a_cost_by_entry_point_defines_its_tables_itself(
             written(network, "joint", **{**asked, "cost": kind})(rows) for kind in (cost, "theirs")
         ]
         (ours,), (own,) = map(tables_of, plans)
-        assert ours.per_unit == own.per_unit
+        assert ours.resolution == own.resolution
         assert (ours.node == own.node).all()
         assert (ours.edge == own.edge).all()
         assert price_of(plans[0]) == price_of(plans[1])
@@ -311,7 +311,7 @@ def test_a_reduction_has_the_messages_of_its_collective(
     slow, fast = (ring_of_eight(collective, latency) for latency in ("1000 s", "0 s"))
     crossed = [1]  # links from one accelerator to its neighbour
     if collective == "pairwise":
-        crossed = [int(slow.wires.split(bit).hops) for bit in slow.placement]
+        crossed = [int(slow.interconnect.bisection(bit).hops) for bit in slow.placement]
     expected = 1000 * sum(map(operator.mul, messages, crossed))
     found = times(slow, reading, choice) - times(fast, reading, choice)
     assert math.isclose(found, expected, rel_tol=1e-9)

@@ -16,19 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.certificate import Certificate, TableProof, _digest, _prove, check_price
 from hypar_opt.cli.app import run
 from hypar_opt.costs.base import Thresholds
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import CheckFailedError, RefusedError
-from hypar_opt.partition import threshold_tables
-from hypar_opt.proofs.tables import tables_of
+from hypar_opt.search.certificate import Certificate, TableProof, _digest, _prove, check_price
+from hypar_opt.search.partition import threshold_tables
+from hypar_opt.search.pricing import price_table
+from hypar_opt.search.proofs.tables import tables_of
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.product_states import costs_to_come
-from hypar_opt.verify import price_table
 from tests.strategies import networks, tables
 from tests.written_plans import READINGS, Rows, every_rows, fully_connected, written
 
@@ -212,7 +212,7 @@ def test_no_potentials_prove_a_plan_that_is_not_optimal(small: Small) -> None:
             assert is_proved(plan, tight)
             assert list(ho.certify(plan).tables) == tight
             continue
-        gap = tables[0].per_unit * (Fraction(plan.cost.total) - Fraction(best.cost.total))
+        gap = tables[0].resolution * (Fraction(plan.cost.total) - Fraction(best.cost.total))
         assert not any(is_proved(plan, proofs) for proofs in forgeries(tight, int(gap)))
         assert not is_proved(plan, of_best)
         with pytest.raises(ho.HyparError, match="no certificate: potentials prove"):
@@ -362,11 +362,11 @@ def test_a_threshold_table_counts_the_parts_of_its_cost(
     element_bytes: int, weights: tuple[int, ...]
 ) -> None:
     cost = CommunicationCost("text", element_bytes, level_weights=weights)
-    shapes = ho.Shapes.of(ho.layer_graph(fully_connected(8, 1)), 4)
-    thresholds = cost.thresholds(shapes)
+    workload = ho.Workload.of(ho.layer_graph(fully_connected(8, 1)), 4)
+    thresholds = cost.thresholds(workload)
     assert thresholds is not None
     top, below = threshold_tables(thresholds, 2, cost)
-    assert (top.unit, top.per_unit) == (cost.unit, cost.per_unit)
+    assert (top.unit, top.resolution) == (cost.unit, cost.resolution)
     least = sum(each.in_units(int(each.node.min())) for each in (top, below))
     weight = weights[0] if weights else 1
     # Partial sums at H1, 2 * 4; gradients, by then halved, at H2: 2 * 2 groups * 8 / 2.

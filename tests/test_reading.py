@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.advice import as_executed, moves_more, turns, warnings_of_cost
 from hypar_opt.cli.app import run
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.documents import validate
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import problem_of, repriced
+from hypar_opt.studies.advice import as_executed, moves_more, turns, warnings_of_cost
 from tests.strategies import networks
 
 Capture = pytest.CaptureFixture[str]

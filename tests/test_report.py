@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.alternatives import regrets
-from hypar_opt.certificate import certify, write_certificate
 from hypar_opt.cli.app import run
-from hypar_opt.hardware.array import find_array
-from hypar_opt.plan import Plan, write_plan
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.report.page import page
 from hypar_opt.report.page.contents import Contents, gather
 from hypar_opt.report.page.topology import draw
+from hypar_opt.search.certificate import certify, write_certificate
+from hypar_opt.studies.alternatives import regrets
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 ADDRESSED = {"src", "href", "srcset", "action", "data", "poster", "background", "xlink:href"}
@@ -257,9 +257,9 @@ def test_the_page_is_no_stream(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_node_has_its_own_place_and_every_link_its_stroke(array: str) -> None:
     found = find_array(array)
     drawing = draw(found)
-    assert len(set(drawing.nodes.values())) == len(found.wires.graph)
-    assert len(drawing.strokes) == len(found.wires.links)
-    for link, strokes in zip(found.wires.links, drawing.strokes, strict=True):
+    assert len(set(drawing.nodes.values())) == len(found.interconnect.graph)
+    assert len(drawing.strokes) == len(found.interconnect.links)
+    for link, strokes in zip(found.interconnect.links, drawing.strokes, strict=True):
         starts = {stroke[0] for stroke in strokes} | {strokes[0][-1]}
         assert drawing.nodes[link.source] in starts
         assert drawing.nodes[link.target] in starts

@@ -22,7 +22,7 @@ def test_the_graph_of_a_network_is_a_path_of_its_layers(network: ho.Network) -> 
 
 @given(networks(), st.integers(1, 2**31 - 1))
 def test_tensors_of_a_batch(network: ho.Network, batch: int) -> None:
-    one, many = (ho.Shapes.of(ho.layer_graph(network), size) for size in (1, batch))
+    one, many = (ho.Workload.of(ho.layer_graph(network), size) for size in (1, batch))
     assert many.weights == one.weights
     assert many.pooled == tuple(batch * size for size in one.pooled)
     assert many.outputs == tuple(batch * size for size in one.outputs)
@@ -37,8 +37,8 @@ def test_tensors_of_a_batch(network: ho.Network, batch: int) -> None:
 
 @given(networks())
 def test_a_convolution_multiplies_its_kernel_at_every_output(network: ho.Network) -> None:
-    shapes = ho.Shapes.of(ho.layer_graph(network), 3)
-    for layer, weights in zip(shapes.layers, shapes.weights, strict=True):
+    workload = ho.Workload.of(ho.layer_graph(network), 3)
+    for layer, weights in zip(workload.layers, workload.weights, strict=True):
         positions = layer.output[2] * layer.output[3] if layer.kind == "conv" else 1
         assert layer.macs == 3 * weights * positions
 
@@ -49,9 +49,9 @@ def test_the_largest_sizes_overflow_nothing() -> None:
     network = ho.Network.model_validate(
         {"name": "huge", "input": {"features": most}, "layer": layers}
     )
-    shapes = ho.Shapes.of(ho.layer_graph(network), most)
-    assert shapes.weights == (most**2,) * 3
-    assert shapes.layers[0].macs == most**3
+    workload = ho.Workload.of(ho.layer_graph(network), most)
+    assert workload.weights == (most**2,) * 3
+    assert workload.layers[0].macs == most**3
     plan = ho.solve(network, batch=most, levels=64)
     # 2W or 2F an element a level of one group, twice as much at the next, 64 times
     assert plan.cost.baselines.data == 3 * 2 * 4 * most**2 * (2**64 - 1)
@@ -64,9 +64,10 @@ def test_any_graph_of_layers_has_shapes() -> None:
     fc1 = graph.nodes["fc1"]["maps"]
     graph.remove_edge("fc2", "fc3")
     graph.add_edge("fc1", "fc3", boundary=fc1.pooled)
-    shapes = ho.Shapes.of(graph, 2)
+    workload = ho.Workload.of(graph, 2)
     edges = [
-        (shapes.layers[b.source].name, shapes.layers[b.target].name) for b in shapes.boundaries
+        (workload.layers[b.source].name, workload.layers[b.target].name)
+        for b in workload.boundaries
     ]
     assert sorted(edges) == [("fc1", "fc2"), ("fc1", "fc3"), ("fc3", "fc4")]
-    assert shapes.boundary_sizes == (2 * 8192,) * 3
+    assert workload.boundary_sizes == (2 * 8192,) * 3

@@ -21,14 +21,14 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.pipeline import problem_of, shapes_of
-from hypar_opt.sweep import journal_of, sweep
-from hypar_opt.sweep.case import Row
-from hypar_opt.sweep.case import run as run_case
-from hypar_opt.sweep.journal import Journal
-from hypar_opt.sweep.run import _cores as cores
-from hypar_opt.sweep.spec import read_spec
-from hypar_opt.verify import price
+from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.search.pricing import price
+from hypar_opt.studies.sweep import journal_of, sweep
+from hypar_opt.studies.sweep.case import Row
+from hypar_opt.studies.sweep.case import run as run_case
+from hypar_opt.studies.sweep.journal import Journal
+from hypar_opt.studies.sweep.run import _cores as cores
+from hypar_opt.studies.sweep.spec import read_spec
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -145,7 +145,8 @@ def test_plans_for_time_and_of_half_the_element(tmp_path: Path) -> None:
         assert row.seconds == ho.simulate(plan).seconds
         moved = problem_of(**{**dict(plan.problem), "cost": "bytes"})
         assert (
-            row.bytes == price(shapes_of(ho.load("lenet-c"), 256), moved, plan.assignments()).total
+            row.bytes
+            == price(workload_of(ho.load("lenet-c"), 256), moved, plan.assignments()).total
         )
     assert [(row.bytes or 0) / 2 for row in rows[:2]] == [row.bytes for row in rows[6:8]]
     assert [row.search for row in rows].count("joint") == 4
@@ -404,7 +405,7 @@ def test_what_is_not_installed_is_named(
     assert capsys.readouterr().err == (
         "hypar-opt: --scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'\n"
     )
-    monkeypatch.setattr("hypar_opt.sweep.table.find_spec", lambda name: None)
+    monkeypatch.setattr("hypar_opt.studies.sweep.table.find_spec", lambda name: None)
     assert run(["sweep", spec, "-o", "t.parquet"]) == 2
     assert capsys.readouterr().err == (
         "hypar-opt: t.parquet: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'\n"
@@ -496,7 +497,7 @@ def test_on_a_cluster_that_loses_a_worker_the_table_is_the_same(
         scheduler = json.loads(address.read_text())["address"]
         assert scheduler.startswith("tcp://127.0.0.1:")
         with monkeypatch.context() as patch:
-            patch.setattr("hypar_opt.sweep.run.PATIENCE", 0.5)
+            patch.setattr("hypar_opt.studies.sweep.run.PATIENCE", 0.5)
             with pytest.raises(ho.HyparError, match=r"no worker has joined within 0\.5 s"):
                 sweep(spec, table, scheduler=scheduler)
             with pytest.raises(ho.HyparError, match=r"tcp://127\.0\.0\.1:1: cannot be reached"):

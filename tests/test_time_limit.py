@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt import deadline, partition
+from hypar_opt import deadline
 from hypar_opt.cli.app import run
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
-from hypar_opt.hardware.wires import Wires
-from hypar_opt.plan import parse_plan
+from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.plan.plan import parse_plan
+from hypar_opt.search import partition
 from hypar_opt.solvers import SOLVERS, dynamic_programming
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -29,7 +30,7 @@ from hypar_opt.solvers.ilp import IntegerProgram
 from tests.strategies import networks
 
 BASELINES = ("data", "model", "trick")
-LIMITED = [name for name in SOLVERS if "time_limit" in SOLVERS[name].heeds]
+LIMITED = [name for name in SOLVERS if "time_limit" in SOLVERS[name].supported_options]
 
 
 def fully_connected(layers: int) -> ho.Network:
@@ -236,7 +237,7 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
     link = {"bytes_per_second": Fraction(1), "latency": Fraction(1), "full_duplex": True}
     for n in range(4096):
         ring.add_edge(n, (n + 1) % 4096, **link)
-    wires = Wires(ring)
+    interconnect = Interconnect(ring)
     left: list[int] = []
     neighbours = {n: [(n - 1) % 4096, (n + 1) % 4096] for n in range(4096)}
 
@@ -245,8 +246,8 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
             left.append(node)
             return super().__getitem__(node)
 
-    wires.__dict__["_neighbours"] = Counted(neighbours)
-    hops = [wires.route(7, 7 + far).hops for far in (4, 1, 2, 8)]
+    interconnect.__dict__["_neighbours"] = Counted(neighbours)
+    hops = [interconnect.route(7, 7 + far).hops for far in (4, 1, 2, 8)]
     assert hops == [4, 1, 2, 8]
     assert len(left) <= 2 * 8
 

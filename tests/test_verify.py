@@ -13,7 +13,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.crosscheck import random_networks
+from hypar_opt.studies.crosscheck import random_networks
 
 ALL = "dp,ilp,cpsat,brute"
 
@@ -107,7 +107,7 @@ def test_random_networks_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
         made.append(network.name)
         raise ho.HyparError("enough")
 
-    monkeypatch.setattr("hypar_opt.crosscheck.compare", compare)
+    monkeypatch.setattr("hypar_opt.studies.crosscheck.compare", compare)
     assert run(["verify", "--random", "1000", "--solvers", "dp"]) == 2
     assert made == ["random-0-1"]
 
@@ -149,7 +149,7 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
     """One arrives by its entry point and claims optima that it does not have."""
     (tmp_path / "theirs.py").write_text(
         "from hypar_opt.solvers.base import SolveResult, Status\n"
-        "from hypar_opt.verify import price_table\n"
+        "from hypar_opt.search.pricing import price_table\n"
         "class Boaster:\n"
         "    summary = 'all data, and says it is the best'\n"
         "    searches = True\n"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.documents import validate
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import named, problem_of, shapes_of
-from hypar_opt.verify import price
+from hypar_opt.pipeline import named, problem_of, workload_of
+from hypar_opt.search.pricing import price
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
-Asked = dict[str, Any]
+ProblemFields = dict[str, Any]
 
 READINGS = ["text", "tables", "figures", "executed"]
 
@@ -27,13 +27,13 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
     free = {**asked, "constraints": {}}
     plan = ho.solve(network, solver="data", **free)
     solver = plan.solver.model_copy(update={"scope": scope})
-    shapes = shapes_of(network, problem.batch)
+    workload = workload_of(network, problem.batch)
 
     def write(rows: Rows) -> ho.Plan:
         update = {
             "constraints": problem.constraints,
             "parallelism": named(rows, problem),
-            "cost": price(shapes, problem, rows),
+            "cost": price(workload, problem, rows),
             "solver": solver,
         }
         return plan.model_copy(update=update)
@@ -62,13 +62,13 @@ def fully_connected(*features: int) -> ho.Network:
 @st.composite
 def small_problems(
     draw: st.DrawFn, *, cost: str, reading: str, restricted: bool = False
-) -> tuple[ho.Network, Asked]:
+) -> tuple[ho.Network, ProblemFields]:
     """A network, and what is asked of it, of so few plans that all can be looked at."""
     network = draw(networks(longest=3))
     third = reading in ("text", "tables") and draw(st.booleans())
     choices = tuple(ho.Parallelism)[: 2 + third]
     levels = 2 if len(choices) ** (2 * len(network.layers)) <= 81 else 1
-    asked: Asked = {
+    asked: ProblemFields = {
         "cost": cost,
         "reading": reading,
         "levels": levels,
@@ -89,7 +89,7 @@ def small_problems(
 
 
 @st.composite
-def restrictions(draw: st.DrawFn, network: ho.Network, asked: Asked) -> Asked:
+def restrictions(draw: st.DrawFn, network: ho.Network, asked: ProblemFields) -> ProblemFields:
     """Pins that do not contradict each other, even splits, memory: some of them."""
     pins = {
         f"{layer.name}@H{level}={draw(st.sampled_from(asked['choices']))}"
@@ -99,7 +99,7 @@ def restrictions(draw: st.DrawFn, network: ho.Network, asked: Asked) -> Asked:
     }
     if not pins and draw(st.booleans()):
         pins = {f"{network.layers[0].name[:-1]}*={draw(st.sampled_from(asked['choices']))}"}
-    elements = ho.Shapes.of(ho.layer_graph(network), asked["batch"]).elements
+    elements = ho.Workload.of(ho.layer_graph(network), asked["batch"]).elements
     return {
         "fix": tuple(sorted(pins)),
         "even": draw(st.booleans()),

@@ -13,7 +13,7 @@ from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from hypar_opt.comparison import Row
+    from hypar_opt.studies.comparison import Row
 
 PLANS = {
     "model": "Model Parallelism",
@@ -78,10 +78,11 @@ def compare(
     as_json: options.JSON = False,
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar, the joint optimum and the fastest."""
-    from hypar_opt import comparison, models
+    from hypar_opt import models
     from hypar_opt.files import csv_text, recorded_reads, write_whole
-    from hypar_opt.hardware.array import find_array
+    from hypar_opt.hardware.arrays import find_array
     from hypar_opt.pipeline import find_network
+    from hypar_opt.studies import comparison
 
     names = [name for each in networks for name in (models.names() if each == "all" else [each])]
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")

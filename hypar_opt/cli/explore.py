@@ -12,7 +12,7 @@ from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from hypar_opt.exploration import Exploration
+    from hypar_opt.studies.exploration import Exploration
 
 EPILOG = (
     "Examples: [bold]hypar-opt explore lenet-c --free all[/bold];"
@@ -88,8 +88,8 @@ def explore(
     as_json: options.JSON = False,
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
-    from hypar_opt import exploration
     from hypar_opt.files import recorded_reads, write_whole
+    from hypar_opt.studies import exploration
 
     objective = ALIASES.get(objective, objective)
     with recorded_reads() as read:

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="List what can be named: networks, 
 def networks(as_json: options.JSON = False) -> None:
     """List the networks of the zoo."""
     from hypar_opt import models
-    from hypar_opt.pipeline import shapes_of
+    from hypar_opt.pipeline import workload_of
 
     rows = []
     for name in models.names():
@@ -25,7 +25,7 @@ def networks(as_json: options.JSON = False) -> None:
             {
                 "name": name,
                 "layers": len(network.layers),
-                "weights": sum(shapes_of(network, 1).weights),
+                "weights": sum(workload_of(network, 1).weights),
                 "source": network.source,
             }
         )
@@ -43,7 +43,7 @@ def arrays(as_json: options.JSON = False) -> None:
         rows.append(
             {
                 "name": name,
-                "accelerators": array.wires.accelerators,
+                "accelerators": array.interconnect.accelerators,
                 "topology": array.topology.kind,
                 "collective": array.collective,
                 "source": array.source,
@@ -65,7 +65,9 @@ def solvers(as_json: options.JSON = False) -> None:
     for name in SOLVERS:
         try:
             solver = SOLVERS[name]
-            rows.append({"name": name, "summary": solver.summary, "takes": flags(solver.heeds)})
+            rows.append(
+                {"name": name, "summary": solver.summary, "takes": flags(solver.supported_options)}
+            )
         except (HyparError, AttributeError) as error:  # somebody else's, and broken
             rows.append({"name": name, "summary": str(error), "takes": []})
     found = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from hypar_opt.partition import Progress
+    from hypar_opt.search.partition import Progress
 
 
 LONGEST_LINE = 2000

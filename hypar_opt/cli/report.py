@@ -50,12 +50,12 @@ def report(
     ] = Path("report.html"),
 ) -> None:
     """Write a page about a plan and its step: one HTML file that needs no network."""
-    from hypar_opt.advice import readable_bytes
-    from hypar_opt.certificate import read_certificate
-    from hypar_opt.evaluation import own_array
     from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.report.page import check_installed, page
     from hypar_opt.report.page.contents import gather
+    from hypar_opt.search.certificate import read_certificate
+    from hypar_opt.studies.advice import readable_bytes
+    from hypar_opt.studies.evaluation import own_array
 
     check_installed()
     with recorded_reads() as read:

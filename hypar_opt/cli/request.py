@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import typer
 
     from hypar_opt.hardware.array import Array
-    from hypar_opt.network import Network
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
+    from hypar_opt.workload.network import Network
 
 
 PROBLEM = (
@@ -55,7 +55,7 @@ SOLVER = ("backend", "time_limit", "gap", "threads", "seed", "hint")
 def solver_options(context: typer.Context) -> SolverOptions:
     """Return the solver's options, checked as far as one can without the solver."""
     from hypar_opt.documents import validate
-    from hypar_opt.plan import SolverSettings
+    from hypar_opt.plan.plan import SolverSettings
     from hypar_opt.solvers.base import SolverOptions
 
     given = context.params
@@ -122,7 +122,7 @@ def plan_or_network(context: typer.Context, what: str) -> tuple[Plan | None, Net
 
 def array_named(array: str | None) -> Array | None:
     """Return the array that ``--array`` names, if it does."""
-    from hypar_opt.hardware.array import find_array
+    from hypar_opt.hardware.arrays import find_array
 
     return None if array is None else find_array(array)
 
@@ -140,7 +140,7 @@ def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | No
 
 def exported(model: Path | None) -> list[Path]:
     """Return the files that ``--export-model`` may write: a levelwise search has one a level."""
-    from hypar_opt.plan import MOST_LEVELS
+    from hypar_opt.plan.problem import MOST_LEVELS
 
     if model is None or not model.name:
         return [] if model is None else [model]

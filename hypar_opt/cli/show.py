@@ -12,7 +12,7 @@ from hypar_opt.cli.solve import print_plan
 from hypar_opt.errors import CheckFailedError, HyparError
 
 if TYPE_CHECKING:
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan.plan import Plan
 
 EPILOG = "Examples: [bold]hypar-opt show alexnet[/bold]; [bold]hypar-opt show plan.json[/bold]"
 
@@ -54,7 +54,7 @@ def show(
     from hypar_opt import pipeline
 
     if schema:
-        from hypar_opt.network import json_schema
+        from hypar_opt.workload.network import json_schema
 
         given = (what, batch, reading)
         if any(each is not None for each in given) or rerun or plan_options:
@@ -105,7 +105,7 @@ def is_plan(name: str) -> bool:
 
 
 def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
-    from hypar_opt import advice, evaluation
+    from hypar_opt.studies import advice, evaluation
 
     with output.progress_bar("levels") as progress:
         again = evaluation.solve_again(plan, progress, parameters=plan_options)

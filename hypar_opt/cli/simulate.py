@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
 
 EPILOG = (
@@ -69,9 +69,9 @@ def simulate(
     as_json: options.JSON = False,
 ) -> None:
     """Simulate a training step on an array: where its time and energy go."""
-    from hypar_opt import evaluation
     from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.hardware.profile import read_profile
+    from hypar_opt.studies import evaluation
 
     with recorded_reads() as read:
         measured = None if profile is None else read_profile(profile)
@@ -121,7 +121,7 @@ def default_array(levels: int | None) -> str:
 
 def _warn_of_run(plan: Plan, array: Array, step: StepResult, **run: Any) -> None:
     """Warn where Data Parallelism moves or takes less when the plan is run."""
-    from hypar_opt import advice, evaluation
+    from hypar_opt.studies import advice, evaluation
 
     more = advice.moves_more(plan.cost)
     run["trace"] = False

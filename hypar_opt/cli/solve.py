@@ -11,7 +11,7 @@ from hypar_opt.cli import options, output, request, shared
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan.plan import Plan
 
 EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --output plan.json[/bold]"
 
@@ -68,7 +68,7 @@ def solve(
     """Find a plan: each layer's parallelism at each level, and what it communicates."""
     from hypar_opt import pipeline
     from hypar_opt.files import recorded_reads
-    from hypar_opt.plan import write_plan
+    from hypar_opt.plan.plan import write_plan
 
     with recorded_reads() as read:
         start = None if warm_start is None else pipeline.read_plan(warm_start)
@@ -86,7 +86,7 @@ def solve(
         pictures.save(pictures.plan_dots(plan), picture)
     print_plan(plan, regret=regret, best=best, as_json=as_json)
     if certificate is not None:  # last: it may be refused, and the plan stands all the same
-        from hypar_opt.certificate import certify, write_certificate
+        from hypar_opt.search.certificate import certify, write_certificate
 
         write_certificate(certify(plan), certificate)
 
@@ -95,7 +95,7 @@ def print_plan(
     plan: Plan, *, regret: bool = False, best: int | None = None, as_json: bool = False
 ) -> None:
     """Print a plan, and what was asked about others, with warnings beside it."""
-    from hypar_opt import advice, alternatives
+    from hypar_opt.studies import advice, alternatives
 
     if best is not None and best < 1:
         raise HyparError(f"--best should be 1 or more, got {best}")
@@ -123,8 +123,8 @@ def print_plan(
 
 def _fastest(plan: Plan, number: int) -> Plan:
     """Return the fastest of the best plans, and say how well their cost foretold that."""
-    from hypar_opt import evaluation
     from hypar_opt.report import terminal
+    from hypar_opt.studies import evaluation
 
     with output.progress_bar("plans") as progress:
         found = evaluation.contenders(plan, number, progress=progress)

@@ -59,7 +59,7 @@ def sweep(
     as_json: options.JSON = False,
 ) -> None:
     """Simulate all combinations that a file asks for; run it again to go on."""
-    from hypar_opt.sweep import sweep
+    from hypar_opt.studies.sweep import sweep
 
     if not Path(spec).name:
         raise InputError("should be a sweep file, in TOML", file=repr(spec))

@@ -14,7 +14,7 @@ from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hypar_opt.network import Network
+    from hypar_opt.workload.network import Network
 
 EPILOG = (
     "Examples: [bold]hypar-opt verify vgg-a --solvers dp,ilp,cpsat[/bold];"
@@ -51,7 +51,7 @@ def verify(
 ) -> None:
     """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
     from hypar_opt.documents import validate
-    from hypar_opt.plan import SolverSettings
+    from hypar_opt.plan.plan import SolverSettings
 
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
     if what is not None and is_plan(what):
@@ -72,9 +72,9 @@ def verify(
 
 
 def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
-    from hypar_opt import certificate as proofs
     from hypar_opt.documents import parse_json, read_text
     from hypar_opt.pipeline import read_plan
+    from hypar_opt.search import certificate as proofs
 
     parse_json(read_text(file), file=file)  # what is no JSON is a wrong call, not a wrong plan
     try:
@@ -106,8 +106,8 @@ def _verify_solvers(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    from hypar_opt import crosscheck
     from hypar_opt.pipeline import find_network
+    from hypar_opt.studies import crosscheck
 
     if (what is None) == (random is None):
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")

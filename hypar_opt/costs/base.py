@@ -13,12 +13,12 @@ from hypar_opt.costs.table import CostTable
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
-    from hypar_opt.plan import Problem
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
 
 
 @dataclass(frozen=True, eq=False)
-class Splits:
+class SplitCounts:
     """How often each choice has been taken, layer by layer, at the levels above.
 
     Parameters
@@ -33,21 +33,21 @@ class Splits:
     counts: NDArray[np.int64]
 
     @classmethod
-    def none(cls, layers: int, choices: int = 2) -> Splits:
+    def none(cls, layers: int, choices: int = 2) -> SplitCounts:
         """Return the state at the topmost level, where every tensor is whole."""
         return cls(0, np.zeros((choices, layers), np.int64))
 
     @classmethod
-    def uniform(cls, layers: int, counts: Sequence[int]) -> Splits:
+    def uniform(cls, layers: int, counts: Sequence[int]) -> SplitCounts:
         """Return the state in which every layer has taken each choice as often."""
         column = np.array(counts, np.int64)[:, None]
         return cls(int(column.sum()), np.broadcast_to(column, (len(counts), layers)))
 
-    def after(self, assignment: Sequence[int] | NDArray[np.intp]) -> Splits:
+    def after(self, assignment: Sequence[int] | NDArray[np.intp]) -> SplitCounts:
         """Return the state one level down, each layer having taken its choice."""
         counts = self.counts.copy()
         counts[np.asarray(assignment, np.intp), np.arange(counts.shape[1])] += 1
-        return Splits(self.level + 1, counts)
+        return SplitCounts(self.level + 1, counts)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class CostModel(Protocol):
     """
 
     @classmethod
-    def asked(cls, problem: Problem, shapes: Shapes) -> CostModel:
+    def from_problem(cls, problem: Problem, workload: Workload) -> CostModel:
         """Return the cost of a problem; refuse one that it cannot charge."""
 
     @property
@@ -93,7 +93,7 @@ class CostModel(Protocol):
         """What a total counts, ``bytes``."""
 
     @property
-    def per_unit(self) -> int:
+    def resolution(self) -> int:
         """The charges count this fraction of the unit."""
         return 1
 
@@ -101,21 +101,21 @@ class CostModel(Protocol):
     def choices(self) -> int:
         """What a layer may choose from, as many as the problem's."""
 
-    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+    def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Charge each layer for each choice: ``(layers, choices)``."""
 
-    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+    def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
         """Charge each boundary for each pair of choices: ``(boundaries, choices, choices)``.
 
         A boundary's charge depends on the splits of its source in ``source`` and on those
         of its target in ``target``; a level's table has both the same.
         """
 
-    def thresholds(self, shapes: Shapes) -> Thresholds | None:  # noqa: ARG002
+    def thresholds(self, workload: Workload) -> Thresholds | None:  # noqa: ARG002
         """Return what all levels together charge, if they come apart; else None."""
         return None
 
-    def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:  # noqa: ARG002
+    def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
         """Return what of a plan no level is charged by itself; None where that is nothing.
 
         A search level by level has chosen without knowing of it.
@@ -127,7 +127,7 @@ class CostModel(Protocol):
         """
         return None
 
-    def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:  # noqa: ARG002
+    def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:  # noqa: ARG002
         """Charge each layer for what its choices at several levels make together.
 
         What `node` cannot charge, since it is no sum over levels. A search level by level does
@@ -145,18 +145,18 @@ class CostModel(Protocol):
         """
         return {}
 
-    def exchanged(self) -> CostModel | None:
+    def communication_only(self) -> CostModel | None:
         """Return the part of the cost that exchanges have; None where that is all."""
         return None
 
 
-def level_table(cost: CostModel, shapes: Shapes, splits: Splits) -> CostTable:
+def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> CostTable:
     """Price one level."""
     return CostTable(
-        node=cost.node(shapes, splits),
-        edge=cost.edge(shapes, splits, splits),
-        ends=shapes.ends,
-        kinds=tuple(layer.kind for layer in shapes.layers),
+        node=cost.node(workload, splits),
+        edge=cost.edge(workload, splits, splits),
+        ends=workload.ends,
+        kinds=tuple(layer.kind for layer in workload.layers),
         unit=cost.unit,
-        per_unit=cost.per_unit,
+        resolution=cost.resolution,
     )

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Splits, Thresholds
+from hypar_opt.costs.base import CostModel, SplitCounts, Thresholds
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.table import Integers, whole_number_type
+from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, UnknownNameError
-from hypar_opt.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.plan import Problem
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CommunicationCost(CostModel):
             raise HyparError(f"choices: output needs the reading {known}, got {self.reading}")
 
     @classmethod
-    def asked(cls, problem: Problem, shapes: Shapes) -> CommunicationCost:  # noqa: ARG003
+    def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:  # noqa: ARG003
         """Return the cost of a problem."""
         return cls(
             problem.reading,
@@ -92,7 +92,7 @@ class CommunicationCost(CostModel):
         """Return what one pass is charged."""
         return replace(self, phases=(phase,) if phase in self.phases else ())
 
-    def of_choice(self, shapes: Shapes, state: Sequence[int], choice: int) -> Integers:
+    def of_choice(self, workload: Workload, state: Sequence[int], choice: int) -> Integers:
         """Charge each layer's reductions at all the levels of a state that take one choice.
 
         Parameters
@@ -100,12 +100,12 @@ class CommunicationCost(CostModel):
         state
             The choices of a layer at all levels, H1 first; the same for every layer.
         """
-        layers = len(shapes.layers)
+        layers = len(workload.layers)
         moved: Integers = np.zeros(layers, object)
         for level, taken in enumerate(state):
             if taken == choice:
                 above = [state[:level].count(other) for other in range(self.choices)]
-                moved = moved + self.node(shapes, Splits.uniform(layers, above))[:, choice]
+                moved = moved + self.node(workload, SplitCounts.uniform(layers, above))[:, choice]
         return moved
 
     def messages(self, choice: int) -> int:
@@ -121,38 +121,38 @@ class CommunicationCost(CostModel):
         return "weighted bytes" if self.level_weights else "bytes"
 
     @cached_property
-    def per_unit(self) -> int:
+    def resolution(self) -> int:
         """Charges count bytes, or the half or quarter that a smaller element makes."""
         return Fraction(self.element_bytes, 4).denominator
 
-    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+    def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Charge each layer: Table 1."""
         row = self._row
         forward, backward, gradient = self._charged
-        outputs = shapes.outputs if row.before_pool else shapes.pooled
-        number, scale = self._number(shapes, splits.level)
+        outputs = workload.outputs if row.before_pool else workload.pooled
+        number, scale = self._number(workload, splits.level)
         counts = splits.counts.astype(number)
-        node: Integers = np.zeros((len(shapes.layers), self.choices), number)
+        node: Integers = np.zeros((len(workload.layers), self.choices), number)
         node[:, DATA] = (
-            scale * row.gradient * gradient * np.array(shapes.weights, number) << counts[DATA]
+            scale * row.gradient * gradient * np.array(workload.weights, number) << counts[DATA]
         )
         of_outputs = row.partial_sum * forward + row.gathered_error * backward
         node[:, MODEL] = scale * of_outputs * np.array(outputs, number) << counts[MODEL]
         if self.choices > OUTPUT:
-            errors = np.array(shapes.inputs, number) << counts[OUTPUT]
+            errors = np.array(workload.inputs, number) << counts[OUTPUT]
             node[:, OUTPUT] = scale * (row.input_error or 0) * backward * errors
             if not row.first_input_error:
-                first = np.setdiff1d(np.arange(len(shapes.layers)), shapes.ends[:, 1])
+                first = np.setdiff1d(np.arange(len(workload.layers)), workload.ends[:, 1])
                 node[first, OUTPUT] = 0
         return node
 
-    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:  # noqa: ARG002
+    def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:  # noqa: ARG002
         """Charge each boundary: Table 2."""
         row = self._row
         forward, backward, _ = self._charged
-        number, scale = self._number(shapes, target.level)
-        targets = shapes.ends[:, 1]
-        boundary = scale * np.array(shapes.boundary_sizes, number)
+        number, scale = self._number(workload, target.level)
+        targets = workload.ends[:, 1]
+        boundary = scale * np.array(workload.boundary_sizes, number)
         if self.choices > OUTPUT:  # the later layer reads it whole
             boundary = boundary << target.counts[OUTPUT, targets].astype(number)
         edge: Integers = np.zeros((len(boundary), self.choices, self.choices), number)
@@ -164,24 +164,24 @@ class CommunicationCost(CostModel):
             edge[:, OUTPUT, DATA] = (forward + backward) * boundary
         return edge
 
-    def thresholds(self, shapes: Shapes) -> Thresholds | None:
+    def thresholds(self, workload: Workload) -> Thresholds | None:
         """Charge all levels together: for two choices and the same weight at each level."""
         if self.choices > 2 or len(set(self.level_weights)) > 1:
             return None
         row = self._row
         forward, backward, gradient = self._charged
         weight = self.level_weights[0] if self.level_weights else 1
-        scale = self.element_bytes * weight * self.per_unit // 4
-        outputs = shapes.outputs if row.before_pool else shapes.pooled
+        scale = self.element_bytes * weight * self.resolution // 4
+        outputs = workload.outputs if row.before_pool else workload.pooled
         of_weights = scale * row.gradient * gradient
         of_outputs = scale * (row.partial_sum * forward + row.gathered_error * backward)
-        data = [of_weights * weights for weights in shapes.weights]
+        data = [of_weights * weights for weights in workload.weights]
         model = [of_outputs * output for output in outputs]
         to_model = scale * row.data_model * (forward + backward)
         model_model = scale * row.model_model * backward
         model_data = scale * row.model_data * backward
-        ends = [(boundary.source, boundary.target) for boundary in shapes.boundaries]
-        sizes = shapes.boundary_sizes
+        ends = [(boundary.source, boundary.target) for boundary in workload.boundaries]
+        sizes = workload.boundary_sizes
         factors = (0, to_model, model_data, model_model)
         dd, dm, md, mm = ([factor * size for size in sizes] for factor in factors)
         return Thresholds(data, model, ends, (dd, dm, md, mm))
@@ -194,14 +194,14 @@ class CommunicationCost(CostModel):
     def _charged(self) -> tuple[bool, ...]:
         return tuple(phase in self.phases for phase in Phase)
 
-    def most(self, shapes: Shapes, level: int) -> int:
+    def most(self, workload: Workload, level: int) -> int:
         """Return what no assignment of a level costs, in the charges' unit."""
-        return 8 * self._scale(level) * shapes.elements << level
+        return 8 * self._scale(level) * workload.elements << level
 
-    def _number(self, shapes: Shapes, level: int) -> tuple[type[np.int64 | np.object_], int]:
+    def _number(self, workload: Workload, level: int) -> tuple[type[np.int64 | np.object_], int]:
         """Return the type that holds a level's largest sum, and an element's quarter in units."""
-        return whole_number_type(self.most(shapes, level)), self._scale(level)
+        return exact_dtype(self.most(workload, level)), self._scale(level)
 
     def _scale(self, level: int) -> int:
         weight = self.level_weights[level] if self.level_weights else 1
-        return self.element_bytes * weight * self.per_unit // 4
+        return self.element_bytes * weight * self.resolution // 4

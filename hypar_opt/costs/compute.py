@@ -14,15 +14,15 @@ import numpy as np
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
-    from hypar_opt.plan import Asked
-    from hypar_opt.shapes import LayerShapes, Shapes
+    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.tensors import LayerTensors, Workload
 
 Sizes = Mapping[str, tuple[int, int]]
 NO_SIZES: Sizes = MappingProxyType({})
 
 
 def layer_macs(
-    shapes: Shapes, accelerator: Accelerator, input_sizes: Sizes = NO_SIZES
+    workload: Workload, accelerator: Accelerator, input_sizes: Sizes = NO_SIZES
 ) -> list[int]:
     """Return each layer's multiply-accumulates of one pass over the batch.
 
@@ -38,14 +38,16 @@ def layer_macs(
     Source: docs/simulator.md.
     """
     if accelerator.mac_count == "output":
-        return [layer.macs for layer in shapes.layers]
+        return [layer.macs for layer in workload.layers]
     return [
-        shapes.batch * math.prod(layer.weight) * math.prod(input_sizes.get(layer.name, _map(layer)))
-        for layer in shapes.layers
+        workload.batch
+        * math.prod(layer.weight)
+        * math.prod(input_sizes.get(layer.name, _map(layer)))
+        for layer in workload.layers
     ]
 
 
-def _map(layer: LayerShapes) -> tuple[int, ...]:
+def _map(layer: LayerTensors) -> tuple[int, ...]:
     return layer.input[2:]
 
 
@@ -61,7 +63,7 @@ def taken(counts: Integers) -> tuple[Integers, Integers, Integers]:
     return data, model, output[0] if output else 0 * data
 
 
-def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, Integers]:
+def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
     """Return the words of each layer's weights, input and output, in all accelerators together.
 
     Each has W / 2^(m+o), its input A / 2^(d+m) and its output after pooling F / 2^(d+o), and
@@ -76,12 +78,12 @@ def local_words(shapes: Shapes, counts: Integers) -> tuple[Integers, Integers, I
     """
     data, model, output = taken(counts)
     weights, inputs, pooled = (
-        np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.pooled)
+        np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.pooled)
     )
     return weights << data, inputs << output, pooled << model
 
 
-def memory_load(shapes: Shapes, counts: Integers, problem: Asked) -> Integers:
+def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
     """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
 
     Its shard is W / 2^(m+o) weights, as many gradients and the optimizer's state for each;
@@ -99,7 +101,7 @@ def memory_load(shapes: Shapes, counts: Integers, problem: Asked) -> Integers:
     levels, element_bytes = problem.levels, problem.element_bytes
     data, model, output = taken(counts)
     weights, inputs, outputs = (
-        np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.outputs)
+        np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.outputs)
     )
     shard = weights << (levels - model - output)
     maps = (inputs << (levels - data - model)) + (outputs << (levels - data - output))
@@ -122,42 +124,42 @@ class Work:
     element_bytes: int = 4
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
 
-    def computing(self, shapes: Shapes) -> list[Fraction]:
+    def computing(self, workload: Workload) -> list[Fraction]:
         """Return the seconds of each layer's multiply-accumulates."""
-        macs = layer_macs(shapes, self.accelerator, self.input_sizes)
+        macs = layer_macs(workload, self.accelerator, self.input_sizes)
         return [
             Fraction(count, 2**self.levels) / self._macs_per_second(layer)
-            for count, layer in zip(macs, shapes.layers, strict=True)
+            for count, layer in zip(macs, workload.layers, strict=True)
         ]
 
-    def loading(self, shapes: Shapes, counts: Integers) -> list[Fraction]:
+    def loading(self, workload: Workload, counts: Integers) -> list[Fraction]:
         """Return the seconds in which the DRAM delivers each layer's words."""
         per_second = self.accelerator.dram_bandwidth * 2**self.levels
-        weights, inputs, outputs = local_words(shapes, counts)
+        weights, inputs, outputs = local_words(workload, counts)
         words = weights + inputs + outputs
         return [self.element_bytes * count / per_second for count in words]
 
-    def seconds(self, shapes: Shapes, counts: Integers) -> list[Fraction]:
+    def seconds(self, workload: Workload, counts: Integers) -> list[Fraction]:
         """Return the seconds of each layer's pass, by its choices over all levels."""
-        pairs = zip(self.computing(shapes), self.loading(shapes, counts), strict=True)
+        pairs = zip(self.computing(workload), self.loading(workload, counts), strict=True)
         return [max(pair) for pair in pairs]
 
-    def bound_by_memory(self, shapes: Shapes, counts: Integers) -> list[str]:
+    def bound_by_memory(self, workload: Workload, counts: Integers) -> list[str]:
         """Return the layers whose DRAM takes longer than their compute."""
-        names = [layer.name for layer in shapes.layers]
-        times = zip(self.loading(shapes, counts), self.computing(shapes), strict=True)
+        names = [layer.name for layer in workload.layers]
+        times = zip(self.loading(workload, counts), self.computing(workload), strict=True)
         return [name for name, (load, work) in zip(names, times, strict=True) if load > work]
 
-    def worst(self, shapes: Shapes) -> Fraction:
+    def worst(self, workload: Workload) -> Fraction:
         """Return seconds that no pass takes, all layers together."""
         slowest = Fraction()
         for choice in range(3):  # words are the most where all levels take one choice
-            counts: Integers = np.zeros((3, len(shapes.layers)), object)
+            counts: Integers = np.zeros((3, len(workload.layers)), object)
             counts[choice] = self.levels
-            slowest += sum(self.loading(shapes, counts))
-        return slowest + sum(self.computing(shapes))
+            slowest += sum(self.loading(workload, counts))
+        return slowest + sum(self.computing(workload))
 
-    def _macs_per_second(self, layer: LayerShapes) -> Fraction:
+    def _macs_per_second(self, layer: LayerTensors) -> Fraction:
         rows = layer.weight[0] if layer.kind == "conv" else 1
         outputs = layer.output[2] if layer.kind == "conv" else 1
         return self.accelerator.macs_per_second(rows, outputs)

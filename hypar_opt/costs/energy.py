@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Splits
+from hypar_opt.costs.base import CostModel, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, taken
 from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
-from hypar_opt.costs.table import Integers, whole_number_type
-from hypar_opt.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hypar_opt.hardware.array import Array
-    from hypar_opt.plan import Problem
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
 
 WORD_BYTES = 4
 """The constants are those of 32-bit words; smaller elements take their part."""
@@ -67,7 +67,7 @@ class EnergyCost(CostModel):
     largest: int = 2**63
 
     @classmethod
-    def asked(cls, problem: Problem, shapes: Shapes) -> EnergyCost:
+    def from_problem(cls, problem: Problem, workload: Workload) -> EnergyCost:
         """Return the cost of a problem with an array.
 
         Raises
@@ -76,11 +76,11 @@ class EnergyCost(CostModel):
             If the problem has no array, or what does not go with one.
         """
         array, placement = array_of(problem)
-        hops = tuple(array.wires.split(bit).hops for bit in placement)
+        hops = tuple(array.interconnect.bisection(bit).hops for bit in placement)
         rings = Rings.of(array, placement) if array.energy.hop else None
-        cost = cls(CommunicationCost.asked(problem, shapes), array, hops, rings)
-        per_joule = finest(cost._worst(shapes))
-        largest = math.ceil(4 * cost._worst(shapes) * per_joule)
+        cost = cls(CommunicationCost.from_problem(problem, workload), array, hops, rings)
+        per_joule = finest(cost._worst(workload))
+        largest = math.ceil(4 * cost._worst(workload) * per_joule)
         return replace(cost, per_joule=per_joule, largest=largest)
 
     @property
@@ -91,49 +91,49 @@ class EnergyCost(CostModel):
     def choices(self) -> int:
         return self.communication.choices
 
-    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+    def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Charge each layer's exchanges and the local words that its choice adds."""
-        moved = self.communication.node(shapes, splits)
+        moved = self.communication.node(workload, splits)
         hops = Fraction() if self.rings else self.hops[splits.level]
         node = rounded(moved, self._of_byte(hops) * self.per_joule)
         if self.local:
             data, model, output = taken(splits.counts)
-            node[:, DATA] += self._touched(np.array(shapes.weights, object) << data)
-            node[:, MODEL] += self._touched(np.array(shapes.pooled, object) << model)
+            node[:, DATA] += self._touched(np.array(workload.weights, object) << data)
+            node[:, MODEL] += self._touched(np.array(workload.pooled, object) << model)
             if self.choices > OUTPUT:
-                node[:, OUTPUT] += self._touched(np.array(shapes.inputs, object) << output)
+                node[:, OUTPUT] += self._touched(np.array(workload.inputs, object) << output)
             if splits.level == 0:
-                node += self._whole(shapes)[:, None]
-        return node.astype(whole_number_type(self.largest))
+                node += self._whole(workload)[:, None]
+        return node.astype(exact_dtype(self.largest))
 
-    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+    def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
         """Charge each boundary's exchanges."""
-        moved = self.communication.edge(shapes, source, target)
+        moved = self.communication.edge(workload, source, target)
         edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
-        return edge.astype(whole_number_type(self.largest))
+        return edge.astype(exact_dtype(self.largest))
 
-    def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
+    def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Charge each layer for the links that its rings' bytes cross."""
         charges: dict[int, Integers] = {}
         for choice, levels, split in self.rings.joined(state) if self.rings else ():
             crossing = self._of_byte(split.hops) - self._of_byte(Fraction())
-            moved = self.communication.of_choice(shapes, state, choice)
+            moved = self.communication.of_choice(workload, state, choice)
             charge = rounded(moved, crossing * self.per_joule)
-            charges[levels[0]] = charge.astype(whole_number_type(self.largest))
+            charges[levels[0]] = charge.astype(exact_dtype(self.largest))
         return charges
 
-    def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:  # noqa: ARG002
+    def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
         """Return what of the energy is of a layer's state: the links that its rings cross."""
         return "a ring joins all the levels at which a layer reduces" if self.rings else None
 
-    def exchanged(self) -> EnergyCost:
+    def communication_only(self) -> EnergyCost:
         return replace(self, local=False)
 
     def _of_byte(self, hops: Fraction) -> Fraction:
         """Return the joules of a charge of communication whose bytes cross some links."""
         energy = self.array.energy
         word = energy.remote + energy.hop * hops
-        return word / (WORD_BYTES * self.communication.per_unit)
+        return word / (WORD_BYTES * self.communication.resolution)
 
     @property
     def _of_element(self) -> Fraction:
@@ -144,24 +144,25 @@ class EnergyCost(CostModel):
     def _touched(self, elements: Integers) -> Integers:
         return rounded(elements, self._of_element * self.per_joule)
 
-    def _whole(self, shapes: Shapes) -> Integers:
+    def _whole(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
         energy = self.array.energy
-        macs = np.array(layer_macs(shapes, self.array.accelerator), object)
+        macs = np.array(layer_macs(workload, self.array.accelerator), object)
         each = (energy.mac + energy.sram) * len(self.communication.phases)
         weights, inputs, outputs = (
-            np.array(sizes, object) for sizes in (shapes.weights, shapes.inputs, shapes.pooled)
+            np.array(sizes, object)
+            for sizes in (workload.weights, workload.inputs, workload.pooled)
         )
         words = weights + inputs + outputs
         return rounded(macs, each * self.per_joule) + self._touched(words)
 
-    def _worst(self, shapes: Shapes) -> Fraction:
+    def _worst(self, workload: Workload) -> Fraction:
         """Return joules that no plan takes, wherever its levels are placed."""
         levels = range(len(self.hops))
-        most = self.rings.wires.most_hops if self.rings else max(self.hops)
+        most = self.rings.interconnect.most_hops if self.rings else max(self.hops)
         dearest = self._of_byte(Fraction(most))
-        moved = sum(self.communication.most(shapes, level) for level in levels) * dearest
+        moved = sum(self.communication.most(workload, level) for level in levels) * dearest
         energy, phases = self.array.energy, len(self.communication.phases)
-        macs = sum(layer_macs(shapes, self.array.accelerator))
-        touched = (shapes.elements << len(self.hops)) * self._of_element
+        macs = sum(layer_macs(workload, self.array.accelerator))
+        touched = (workload.elements << len(self.hops)) * self._of_element
         return moved + touched + macs * phases * (energy.mac + energy.sram)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.wires import Split, Wires
-    from hypar_opt.plan import Problem
+    from hypar_opt.hardware.interconnect import BisectionLink, Interconnect
+    from hypar_opt.plan.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class Rings:
     A ring joins all the levels at which a layer makes one choice.
     """
 
-    wires: Wires
+    interconnect: Interconnect
     placement: tuple[int, ...]
 
     @classmethod
     def of(cls, array: Array, placement: tuple[int, ...]) -> Rings | None:
         """Return an array's rings; None where it reduces between pairs."""
-        return cls(array.wires, placement) if array.collective == "ring" else None
+        return cls(array.interconnect, placement) if array.collective == "ring" else None
 
-    def joined(self, state: Sequence[int]) -> Iterator[tuple[int, list[int], Split]]:
+    def joined(self, state: Sequence[int]) -> Iterator[tuple[int, list[int], BisectionLink]]:
         """Yield each choice of a state, the levels that its ring joins, and what that has.
 
         Levels are numbered from 0.
         """
         for choice in sorted(set(state)):
             levels = [level for level, taken in enumerate(state) if taken == choice]
-            yield choice, levels, self.wires.ring(self.placement[level] for level in levels)
+            yield choice, levels, self.interconnect.ring(self.placement[level] for level in levels)
 
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.base import CostModel, Splits
-from hypar_opt.costs.table import CostTable, Integers, whole_number_type
+from hypar_opt.costs.base import CostModel, SplitCounts
+from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.workload.tensors import Workload
 
 State = tuple[int, ...]
 Counts = tuple[int, ...]
@@ -64,7 +64,7 @@ class FactoredTable:
     ends: NDArray[np.intp]
     kinds: tuple[str, ...]
     unit: str
-    per_unit: int
+    resolution: int
 
     @property
     def levels(self) -> int:
@@ -76,7 +76,7 @@ class FactoredTable:
 
 
 def factored(
-    cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = NEVER
+    cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
 ) -> FactoredTable | None:
     """Price all levels at once, if each level's boundary charge comes apart.
 
@@ -92,9 +92,9 @@ def factored(
         If the deadline passes; so for all that builds tables.
     """
     choices = cost.choices
-    check_states(len(shapes.layers), choices, levels)
-    edge = _edges_of(cost, shapes, deadline)
-    node = _nodes(cost, shapes, levels, edge, deadline)
+    check_states(len(workload.layers), choices, levels)
+    edge = _edges_of(cost, workload, deadline)
+    node = _nodes(cost, workload, levels, edge, deadline)
     pairs: list[Integers] = []
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
@@ -105,7 +105,7 @@ def factored(
                 deadline.check()
                 if (edge(source, target) != charge[:, :, None] + edge(first, target)).any():
                     return None
-        for boundary, source_layer in enumerate(shapes.ends[:, 0]):
+        for boundary, source_layer in enumerate(workload.ends[:, 0]):
             deadline.check()
             extra = np.stack([charge[boundary] for charge in behind])[prefixes]
             view = node[source_layer].reshape(len(prefixes), choices, -1)
@@ -113,11 +113,13 @@ def factored(
         seen = np.stack([edge(first, target) for target in distinct], axis=1)
         alike = bool((seen == seen[:, :1]).all())
         pairs.append(seen[:, :1] if alike else seen[:, prefixes])
-    kinds = tuple(layer.kind for layer in shapes.layers)
-    return FactoredTable(node, tuple(pairs), shapes.ends, kinds, cost.unit, cost.per_unit)
+    kinds = tuple(layer.kind for layer in workload.layers)
+    return FactoredTable(node, tuple(pairs), workload.ends, kinds, cost.unit, cost.resolution)
 
 
-def expanded(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = NEVER) -> CostTable:
+def expanded(
+    cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
+) -> CostTable:
     """Price all levels at once as a plain table with a choice for each state.
 
     Columns are in canonical order, so that every solver settles ties alike.
@@ -128,12 +130,12 @@ def expanded(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = 
         If there are more pairs of states than memory allows.
     """
     choices = cost.choices
-    check_states(len(shapes.layers), choices**2, levels)
+    check_states(len(workload.layers), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
-    pair = _edges_of(cost, shapes, deadline)
-    node = _nodes(cost, shapes, levels, pair, deadline)[:, order]
-    edge: Integers = np.zeros((len(shapes.ends), len(states), len(states)), node.dtype)
+    pair = _edges_of(cost, workload, deadline)
+    node = _nodes(cost, workload, levels, pair, deadline)[:, order]
+    edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
     for level in range(levels):
         # States that have split alike above share a charge of their choices here.
         alike: dict[Counts, list[int]] = {}
@@ -144,18 +146,18 @@ def expanded(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline = 
             deadline.check()
             rows, columns = np.ix_(alike[source], alike[target])
             edge[:, rows, columns] += pair(source, target)[:, taken[rows], taken[columns]]
-    kinds = tuple(layer.kind for layer in shapes.layers)
-    return CostTable(node, edge, shapes.ends, kinds, cost.unit, cost.per_unit)
+    kinds = tuple(layer.kind for layer in workload.layers)
+    return CostTable(node, edge, workload.ends, kinds, cost.unit, cost.resolution)
 
 
 def _nodes(
-    cost: CostModel, shapes: Shapes, levels: int, edge: EdgeOf, deadline: Deadline
+    cost: CostModel, workload: Workload, levels: int, edge: EdgeOf, deadline: Deadline
 ) -> Integers:
     """Return what each state costs each layer by itself, in mixed-radix order.
 
     Its type holds every sum of nodes and edges.
     """
-    choices, layers = cost.choices, len(shapes.layers)
+    choices, layers = cost.choices, len(workload.layers)
     charges: list[Integers] = []
     largest = 0
     for level in range(levels):
@@ -163,14 +165,14 @@ def _nodes(
         each = []
         for counts in distinct:
             deadline.check()
-            each.append(cost.node(shapes, Splits.uniform(layers, counts)))
+            each.append(cost.node(workload, SplitCounts.uniform(layers, counts)))
         charges.append(np.stack(each, axis=1)[:, prefixes])
         largest += sum(charges[-1].max(axis=(1, 2)).tolist())
         pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(distinct, repeat=2)]
         largest += sum(np.max(pairs, axis=0).tolist())
-    together = _together(cost, shapes, levels, deadline)
+    together = _together(cost, workload, levels, deadline)
     largest += sum(together.max(axis=1).tolist())
-    number = np.result_type(whole_number_type(largest), together, *charges)
+    number = np.result_type(exact_dtype(largest), together, *charges)
     node: Integers = together.astype(number)
     for level, charge in enumerate(charges):
         deadline.check()
@@ -179,13 +181,13 @@ def _nodes(
     return node
 
 
-def _together(cost: CostModel, shapes: Shapes, levels: int, deadline: Deadline) -> Integers:
+def _together(cost: CostModel, workload: Workload, levels: int, deadline: Deadline) -> Integers:
     """Return what each state costs each layer beyond its levels, in mixed-radix order."""
     states = itertools.product(range(cost.choices), repeat=levels)
-    found: Integers = np.zeros((len(shapes.layers), cost.choices**levels), np.int64)
+    found: Integers = np.zeros((len(workload.layers), cost.choices**levels), np.int64)
     for column, state in enumerate(states):
         deadline.check()
-        charges = cost.of_state(shapes, state)
+        charges = cost.of_state(workload, state)
         if charges:  # of a sum over levels there are none
             total = sum(charge.astype(object) for charge in charges.values())
             found = found.astype(np.result_type(found, *charges.values()), copy=False)
@@ -203,13 +205,15 @@ def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.i
     return [tuple(row) for row in (-distinct).tolist()], place.reshape(-1)
 
 
-def _edges_of(cost: CostModel, shapes: Shapes, deadline: Deadline) -> EdgeOf:
-    layers = len(shapes.layers)
+def _edges_of(cost: CostModel, workload: Workload, deadline: Deadline) -> EdgeOf:
+    layers = len(workload.layers)
 
     @cache
     def edge(source: Counts, target: Counts) -> Integers:
         deadline.check()
-        return cost.edge(shapes, Splits.uniform(layers, source), Splits.uniform(layers, target))
+        return cost.edge(
+            workload, SplitCounts.uniform(layers, source), SplitCounts.uniform(layers, target)
+        )
 
     return edge
 

@@ -52,7 +52,7 @@ class CostTable:
     ends: NDArray[np.intp]
     kinds: tuple[str, ...] = ()
     unit: str = "bytes"
-    per_unit: int = 1
+    resolution: int = 1
     allowed: NDArray[np.bool_] | None = None
     load: Integers | None = None
     capacity: int | None = None
@@ -111,11 +111,19 @@ class CostTable:
         edges[self.ends[:, 0]] = self.edge
         return edges
 
+    def price(self, assignment: Sequence[int]) -> int:
+        """Return what an assignment costs, in the table's whole numbers."""
+        choice = np.asarray(assignment, np.intp)
+        source, target = self.ends.T
+        nodes = self.node[np.arange(self.layers), choice].tolist()
+        edges = self.edge[np.arange(len(self.ends)), choice[source], choice[target]].tolist()
+        return sum(nodes) + sum(edges)
+
     def in_units(self, cost: int) -> Fraction:
         """Turn a sum of entries into the table's unit."""
-        return Fraction(cost, self.per_unit)
+        return Fraction(cost, self.resolution)
 
-    def priced_out(self) -> tuple[CostTable, int]:
+    def with_penalty(self) -> tuple[CostTable, int]:
         """Return the table with nothing forbidden, but at a price, and that price.
 
         An assignment that costs the price or more takes a forbidden choice; no assignment
@@ -124,7 +132,7 @@ class CostTable:
         price = 1 + self.largest
         if self.allowed is None:
             return self, price
-        number = whole_number_type(price * (self.layers + 1))
+        number = exact_dtype(price * (self.layers + 1))
         forbidden: Integers = (~self.allowed).astype(number)
         node = self.node.astype(number) + price * forbidden
         return replace(self, node=node, edge=self.edge.astype(number), allowed=None), price
@@ -143,7 +151,7 @@ def side_by_side(tables: Sequence[CostTable]) -> CostTable:
     )
 
 
-def whole_number_type(largest: int) -> type[np.int64 | np.object_]:
+def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
     """Return int64 where it holds the largest sum there can be, else Python's integers."""
     return np.int64 if largest < 2**63 else np.object_
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, Splits
+from hypar_opt.costs.base import CostModel, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
-from hypar_opt.costs.table import Integers, whole_number_type
+from hypar_opt.costs.table import Integers, exact_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hypar_opt.hardware.wires import Split
-    from hypar_opt.plan import Problem
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.hardware.interconnect import BisectionLink
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class TimeCost(CostModel):
     """
 
     communication: CommunicationCost
-    splits: tuple[Split, ...]
+    splits: tuple[BisectionLink, ...]
     rings: Rings | None
     work: Work | None
     per_second: int = 10**15
     largest: int = 2**63
 
     @classmethod
-    def asked(cls, problem: Problem, shapes: Shapes) -> TimeCost:
+    def from_problem(cls, problem: Problem, workload: Workload) -> TimeCost:
         """Return the cost of a problem with an array.
 
         Raises
@@ -69,15 +69,15 @@ class TimeCost(CostModel):
             If the problem has no array, or what does not go with one.
         """
         array, placement = array_of(problem)
-        splits = tuple(array.wires.split(bit) for bit in placement)
+        splits = tuple(array.interconnect.bisection(bit) for bit in placement)
         rings = Rings.of(array, placement)
         work = Work(array.accelerator, problem.levels, problem.element_bytes)
-        cost = cls(CommunicationCost.asked(problem, shapes), splits, rings, work)
-        return cost.in_parts(finest(cost.worst(shapes)), shapes)
+        cost = cls(CommunicationCost.from_problem(problem, workload), splits, rings, work)
+        return cost.in_parts(finest(cost.worst(workload)), workload)
 
-    def in_parts(self, per_second: int, shapes: Shapes) -> TimeCost:
+    def in_parts(self, per_second: int, workload: Workload) -> TimeCost:
         """Return the same cost in another unit."""
-        largest = math.ceil(4 * self.worst(shapes) * per_second)
+        largest = math.ceil(4 * self.worst(workload) * per_second)
         return replace(self, per_second=per_second, largest=largest)
 
     @property
@@ -88,63 +88,65 @@ class TimeCost(CostModel):
     def choices(self) -> int:
         return self.communication.choices
 
-    def node(self, shapes: Shapes, splits: Splits) -> Integers:
+    def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Charge each layer's reductions between pairs and, with the last level, its compute."""
-        node: Integers = np.zeros((len(shapes.layers), self.choices), object)
+        node: Integers = np.zeros((len(workload.layers), self.choices), object)
         if self.rings is None:
             often = [self.communication.messages(choice) for choice in range(self.choices)]
             # The topmost level at which a layer makes a choice is crossed once.
             messages = np.where(splits.counts.T == 0, 1, np.array(often)).astype(object)
             for phase in self.communication.phases:
-                moved = self.communication.of(phase).node(shapes, splits)
+                moved = self.communication.of(phase).node(workload, splits)
                 node = node + self._timed(moved, self.splits[splits.level], messages)
         if self.work is not None and splits.level == self.work.levels - 1:
             passes = len(self.communication.phases)
             for choice in range(self.choices):
                 counts = splits.counts.copy()
                 counts[choice] += 1
-                seconds = self.work.seconds(shapes, counts)
+                seconds = self.work.seconds(workload, counts)
                 node[:, choice] += [round(each * passes * self.per_second) for each in seconds]
-        return node.astype(whole_number_type(self.largest))
+        return node.astype(exact_dtype(self.largest))
 
-    def edge(self, shapes: Shapes, source: Splits, target: Splits) -> Integers:
+    def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
         """Charge each boundary's exchanges."""
         edge: Integers = np.zeros(1, object)
         for phase in self.communication.phases:
-            moved = self.communication.of(phase).edge(shapes, source, target)
+            moved = self.communication.of(phase).edge(workload, source, target)
             edge = edge + self._timed(moved, self.splits[target.level])
-        return edge.astype(whole_number_type(self.largest))
+        return edge.astype(exact_dtype(self.largest))
 
-    def of_state(self, shapes: Shapes, state: Sequence[int]) -> Mapping[int, Integers]:
+    def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Charge each layer's rings, over all the levels at which it makes one choice."""
         charges: dict[int, Integers] = {}
-        number = whole_number_type(self.largest)
+        number = exact_dtype(self.largest)
         for choice, levels, split in self.rings.joined(state) if self.rings else ():
             messages = self.communication.messages(choice) * (2 ** len(levels) - 1)
-            total: Integers = np.zeros(len(shapes.layers), object)
+            total: Integers = np.zeros(len(workload.layers), object)
             for phase in self.communication.phases:
-                moved = self.communication.of(phase).of_choice(shapes, state, choice)
+                moved = self.communication.of(phase).of_choice(workload, state, choice)
                 total = total + self._timed(moved, split, messages)
             charges[levels[0]] = total.astype(number)
         return charges
 
-    def beyond_levels(self, shapes: Shapes, splits: Splits) -> str | None:
+    def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:
         """Return what of the time is of a layer's state: its rings, its DRAM where that binds."""
         if self.rings is not None:
             return "a ring joins all the levels at which a layer reduces"
-        bound = self.work.bound_by_memory(shapes, splits.counts) if self.work else []
+        bound = self.work.bound_by_memory(workload, splits.counts) if self.work else []
         layers = ", ".join(bound)
         return f"the DRAM-bound compute of {layers} depends on the final shards" if bound else None
 
-    def exchanged(self) -> TimeCost:
+    def communication_only(self) -> TimeCost:
         return replace(self, work=None)
 
-    def _timed(self, moved: Integers, split: Split, messages: Integers | int = 1) -> Integers:
+    def _timed(
+        self, moved: Integers, split: BisectionLink, messages: Integers | int = 1
+    ) -> Integers:
         """Return what exchanges take, each rounded by itself."""
-        pace = split.seconds_per_byte * self.per_second / self.communication.per_unit
+        pace = split.seconds_per_byte * self.per_second / self.communication.resolution
         return rounded(moved, pace, split.latency * self.per_second, messages)
 
-    def worst(self, shapes: Shapes) -> Fraction:
+    def worst(self, workload: Workload) -> Fraction:
         """Return seconds that no plan takes, wherever its levels are placed."""
         levels = len(self.splits)
         slowest = max(split.seconds_per_byte for split in self.splits)
@@ -152,14 +154,16 @@ class TimeCost(CostModel):
         rounds = 2 * levels
         if self.rings is not None:
             # No flow has less than one of as many flows as accelerators has of any channel.
-            slowest = max(slowest, 1 / min(self.rings.wires.capacities))
-            latency = self.rings.wires.longest_latency
+            slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))
+            latency = self.rings.interconnect.longest_latency
             rounds = 2 * 2**levels
-        messages = len(self.communication.phases) * (len(shapes.layers) + len(shapes.boundaries))
+        messages = len(self.communication.phases) * (
+            len(workload.layers) + len(workload.boundaries)
+        )
         worst = rounds * messages * latency
         for level in range(levels):
-            most = Fraction(self.communication.most(shapes, level), self.communication.per_unit)
+            most = Fraction(self.communication.most(workload, level), self.communication.resolution)
             worst += most * slowest
         if self.work is not None:
-            worst += len(self.communication.phases) * self.work.worst(shapes)
+            worst += len(self.communication.phases) * self.work.worst(workload)
         return worst

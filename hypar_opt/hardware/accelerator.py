@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, Strict, model_validator
 
 from hypar_opt.documents import Document, Size, rule
+from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate
 from hypar_opt.hardware.row_stationary import row_stationary
-from hypar_opt.hardware.units import Bandwidth, Bytes, OperationRate
 
 OPERATIONS_OF_A_MAC = 2
 

@@ -18,19 +18,17 @@ from hypar_opt.documents import (
     Document,
     Name,
     Printable,
-    find,
     parse_toml,
     read_text,
     rule,
     validate,
 )
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.hardware import arrays
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.energy import Energy
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
-from hypar_opt.hardware.wires import Wires
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 
@@ -73,7 +71,7 @@ class Array(Document):
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
         try:
-            levels = self.wires.levels
+            levels = self.interconnect.levels
         except HyparError as error:
             raise rule(f"topology: {error}") from None
         if sorted(self.placement) != list(range(levels)):
@@ -84,14 +82,14 @@ class Array(Document):
         return self
 
     @cached_property
-    def wires(self) -> Wires:
+    def interconnect(self) -> Interconnect:
         """The links, and the routes over them."""
-        return Wires(self.topology.graph())
+        return Interconnect(self.topology.graph())
 
     @property
     def levels(self) -> int:
         """Halvings down to one accelerator."""
-        return self.wires.levels
+        return self.interconnect.levels
 
     @property
     def placement(self) -> tuple[int, ...]:
@@ -147,16 +145,3 @@ def read_array(path: str | Path) -> Array:
             named = error.file or file
             raise InputError(error.problem, where=error.where, file=named) from None
     return validate(Array, data, file=file)
-
-
-def find_array(array: str | Path | Array) -> Array:
-    """Return a preset by its name, in any case, or read an array file.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is no array.
-    UnknownNameError
-        If there is neither such a name nor such a file; it suggests the nearest name.
-    """
-    return find("array", array, Array, arrays.names(), arrays.load, read_array)

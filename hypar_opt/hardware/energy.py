@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from hypar_opt.documents import Document
-from hypar_opt.hardware.units import Energy as Joules
+from hypar_opt.hardware.quantities import Energy as Joules
 
 
 class Energy(Document):

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from hypar_opt.documents import Document, Printable, Size, parse_toml, read_text, rule, validate
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.units import Time
+from hypar_opt.hardware.quantities import Time
 
 SCHEMA: Literal["hypar-opt/profile/1"] = "hypar-opt/profile/1"
 

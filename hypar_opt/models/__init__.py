@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from hypar_opt.network import Network
+    from hypar_opt.workload.network import Network
 
 _ORDER = (
     *("sfc", "sconv", "lenet-c", "cifar-c", "alexnet"),
@@ -38,7 +38,7 @@ def load(name: str) -> Network:
         Suggesting the nearest name.
     """
     from hypar_opt.documents import parse_toml, read_text, validate
-    from hypar_opt.network import Network
+    from hypar_opt.workload.network import Network
 
     if name.lower() not in names():
         raise UnknownNameError("network", name, list(names()))

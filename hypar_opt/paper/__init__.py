@@ -15,7 +15,7 @@ from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, Row, Verdict, is_lost, judge
 
 if TYPE_CHECKING:
-    from hypar_opt.partition import Progress
+    from hypar_opt.search.partition import Progress
 
 __all__ = ["FIGURES", "TITLES", "Row", "Verdict", "counts", "lost", "named", "reproduce"]
 

@@ -8,15 +8,14 @@ from statistics import geometric_mean
 
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.readings import TRAINING
-from hypar_opt.evaluation import simulate
-from hypar_opt.hardware.array import find_array
-from hypar_opt.hardware.arrays import papers
-from hypar_opt.network import Network
+from hypar_opt.hardware.arrays import find_array, papers
 from hypar_opt.paper.communication import READINGS, SOLVERS
 from hypar_opt.paper.rows import Measure, Value, column, printed
-from hypar_opt.pipeline import find_network, shapes_of, solve
+from hypar_opt.pipeline import find_network, solve, workload_of
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.simulator.step import final_counts
+from hypar_opt.studies.evaluation import simulate
+from hypar_opt.workload.network import Network
 
 H_TREE, TORUS = "hmc-htree-16", "hmc-torus-16"
 ALEXNET = {
@@ -207,9 +206,9 @@ def _seconds_of_one(network: str) -> float:
     number of accelerators would be more.
     """
     plan = solve(network, solver="data", levels=0)
-    shapes = shapes_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch)
     work = Work(find_array(H_TREE).accelerator, plan.levels, plan.element_bytes)
-    return float(sum(work.seconds(shapes, final_counts(plan, shapes)))) * len(TRAINING)
+    return float(sum(work.seconds(workload, final_counts(plan, workload)))) * len(TRAINING)
 
 
 def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:
@@ -223,7 +222,9 @@ def _part(name: str) -> Network:
     prefix, batch = PARTS[name]
     whole = find_network("vgg-e")
     reads = next(
-        layer.input[1:] for layer in shapes_of(whole, batch).layers if layer.name.startswith(prefix)
+        layer.input[1:]
+        for layer in workload_of(whole, batch).layers
+        if layer.name.startswith(prefix)
     )
     described = whole.description()
     layers = [layer for layer in described["layer"] if layer["name"].startswith(prefix)]

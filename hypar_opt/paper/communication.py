@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable
-from hypar_opt.network import Network
 from hypar_opt.paper.rows import Measure, column, printed
-from hypar_opt.parallelism import DATA, MODEL
-from hypar_opt.pipeline import find_network, shapes_of, solve
-from hypar_opt.plan import Plan
-from hypar_opt.shapes import Shapes
+from hypar_opt.pipeline import find_network, solve, workload_of
+from hypar_opt.plan.plan import Plan
+from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import DATA, MODEL
+from hypar_opt.workload.tensors import Workload
 
 READINGS = ("figures", "text")
 """Those that every figure is shown in."""
@@ -87,7 +87,7 @@ def totals() -> list[Measure]:
 
 
 @cache
-def _example(name: str) -> Shapes:
+def _example(name: str) -> Workload:
     """Return a layer of section 3.4, with one more behind it for a boundary."""
     reads, layer = _EXAMPLES[name]
     network = {
@@ -95,17 +95,17 @@ def _example(name: str) -> Shapes:
         "input": reads,
         "layer": [{"name": "first", **layer}, {"name": "second", "kind": "fc", "units": 10}],
     }
-    return shapes_of(Network.model_validate(network), 32)
+    return workload_of(Network.model_validate(network), 32)
 
 
 def _table(reading: str, example: str) -> CostTable:
-    shapes = _example(example)
-    return level_table(CommunicationCost(reading), shapes, Splits.none(len(shapes.layers)))
+    workload = _example(example)
+    return level_table(CommunicationCost(reading), workload, SplitCounts.none(len(workload.layers)))
 
 
 def _intra(reading: str, choice: str) -> float:
-    shapes = _example("fc")
-    elements = shapes.weights[0] if choice == "dp" else shapes.outputs[0]
+    workload = _example("fc")
+    elements = workload.weights[0] if choice == "dp" else workload.outputs[0]
     return float(_table(reading, "fc").node[0, _CHOICES[choice]] / (_BYTES * elements))
 
 
@@ -119,9 +119,9 @@ def _kilobytes(reading: str, example: str, choice: str) -> float:
 
 
 def _elements(layers: str, tensor: str, batch: int) -> float:
-    shapes = shapes_of(find_network("vgg-e"), batch)
-    place = next(n for n, each in enumerate(shapes.layers) if each.name.startswith(layers))
-    return (shapes.weights if tensor == "weights" else shapes.outputs)[place]
+    workload = workload_of(find_network("vgg-e"), batch)
+    place = next(n for n, each in enumerate(workload.layers) if each.name.startswith(layers))
+    return (workload.weights if tensor == "weights" else workload.outputs)[place]
 
 
 def _digits(network: str, reading: str, level: int) -> str:

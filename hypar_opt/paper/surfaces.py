@@ -8,10 +8,10 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.exploration import Exploration, explore
 from hypar_opt.paper.arrays import H_TREE
 from hypar_opt.paper.communication import READINGS, plan
 from hypar_opt.paper.rows import Measure, Value, printed
+from hypar_opt.studies.exploration import Exploration, explore
 
 _AXES = {"Lenet-c": ("H1", "H4"), "VGG-A": ("conv5_2", "fc1")}
 _TIES = 1 - 1e-9

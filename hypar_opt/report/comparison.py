@@ -11,7 +11,7 @@ from rich.text import Text
 from hypar_opt.report.terminal import gigabytes, ratio, rows_view, scaled, unbroken
 
 if TYPE_CHECKING:
-    from hypar_opt.comparison import Row
+    from hypar_opt.studies.comparison import Row
 
 
 def comparison_view(

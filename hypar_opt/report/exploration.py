@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.advice import as_executed
-from hypar_opt.parallelism import Parallelism
 from hypar_opt.report.terminal import amount, console, ratio, rows_view
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
-    from hypar_opt.exploration import Exploration
+    from hypar_opt.studies.exploration import Exploration
 
 _BARS = 40
 

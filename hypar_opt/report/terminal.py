@@ -11,14 +11,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hypar_opt.advice import as_executed
 from hypar_opt.costs.physical import PREFIXES
-from hypar_opt.parallelism import Parallelism
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
-    from hypar_opt.alternatives import Alternative, Regret
-    from hypar_opt.plan import Plan, SolverRecord
+    from hypar_opt.plan.plan import Plan, SolverRecord
     from hypar_opt.simulator.result import LayerTime, StepResult
+    from hypar_opt.studies.alternatives import Alternative, Regret
 
 GLYPHS = {Parallelism.DATA: "○", Parallelism.MODEL: "●", Parallelism.OUTPUT: "◆"}
 _ASCII_GLYPHS = {Parallelism.DATA: "-", Parallelism.MODEL: "M", Parallelism.OUTPUT: "O"}

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.profile import Profile
-    from hypar_opt.hardware.wires import Wires
-    from hypar_opt.plan import Plan
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.tensors import Workload
 
 
 def simulate(
     plan: Plan,
-    shapes: Shapes,
+    workload: Workload,
     array: Array,
     *,
     collective: str | None = None,
@@ -60,18 +60,18 @@ def simulate(
     """
     tasks = program(
         plan,
-        shapes,
+        workload,
         array,
         collective=collective,
         overlap=overlap,
         profile=profile,
         input_sizes=input_sizes,
     )
-    lower_bound, closed_form = added_up(tasks, array.wires)
-    done = run(tasks, array.wires, record=trace)
-    counts, phases = final_counts(plan, shapes), phases_of(plan)
-    needed = memory_load(shapes, counts, plan)
-    weights, inputs, outputs = local_words(shapes, counts)
+    lower_bound, closed_form = added_up(tasks, array.interconnect)
+    done = run(tasks, array.interconnect, record=trace)
+    counts, phases = final_counts(plan, workload), phases_of(plan)
+    needed = memory_load(workload, counts, plan)
+    weights, inputs, outputs = local_words(workload, counts)
     words = int((weights + inputs + outputs).sum()) * len(phases) * plan.element_bytes
     return StepResult(
         seconds=done.seconds,
@@ -79,11 +79,11 @@ def simulate(
         lower_bound=lower_bound,
         layers=_layers(tasks, done),
         levels=_levels(tasks, done),
-        links=_links(done, array.wires),
-        bottleneck=_bottleneck(done, array.wires),
+        links=_links(done, array.interconnect),
+        bottleneck=_bottleneck(done, array.interconnect),
         energy=_energy(
             array,
-            macs=sum(layer_macs(shapes, array.accelerator, input_sizes)) * len(phases),
+            macs=sum(layer_macs(workload, array.accelerator, input_sizes)) * len(phases),
             words=Fraction(words, WORD_BYTES),
             done=done,
         ),
@@ -95,11 +95,11 @@ def simulate(
         * (array.accelerator.vaults - 1)
         * len(phases),
         events=done.events,
-        trace=chrome_trace(done, tasks, array.wires) if trace else None,
+        trace=chrome_trace(done, tasks, array.interconnect) if trace else None,
     )
 
 
-def added_up(tasks: Sequence[Task], wires: Wires) -> tuple[float, float]:
+def added_up(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[float, float]:
     """Return seconds between which tasks end that all accelerators begin together.
 
     One after the other, an exchange takes its messages' latencies and its bytes over what the
@@ -109,7 +109,7 @@ def added_up(tasks: Sequence[Task], wires: Wires) -> tuple[float, float]:
     """
     foreground = background = total = 0.0
     for task in tasks:
-        seconds = task.seconds if isinstance(task, Compute) else _exchanging(task, wires)
+        seconds = task.seconds if isinstance(task, Compute) else _exchanging(task, interconnect)
         total += seconds
         if isinstance(task, Exchange) and task.background:
             background = max(foreground, background) + seconds
@@ -118,8 +118,8 @@ def added_up(tasks: Sequence[Task], wires: Wires) -> tuple[float, float]:
     return max(foreground, background), total
 
 
-def _exchanging(task: Exchange, wires: Wires) -> float:
-    split = wires.ring(task.bits) if task.ring else wires.split(task.bits[0])
+def _exchanging(task: Exchange, interconnect: Interconnect) -> float:
+    split = interconnect.ring(task.bits) if task.ring else interconnect.bisection(task.bits[0])
     return task.messages * float(split.latency) + task.bytes * float(split.seconds_per_byte)
 
 
@@ -143,19 +143,21 @@ def _levels(tasks: Sequence[Task], done: Run) -> tuple[LevelTraffic, ...]:
     )
 
 
-def _links(done: Run, wires: Wires) -> tuple[LinkTraffic, ...]:
-    names = [link.name for link in wires.links]
-    traffic = zip(names, done.link_bytes, done.link_busy, done.link_full, strict=True)
+def _links(done: Run, interconnect: Interconnect) -> tuple[LinkTraffic, ...]:
+    names = [link.name for link in interconnect.links]
+    traffic = zip(
+        names, done.link_bytes, done.link_busy, done.link_seconds_at_capacity, strict=True
+    )
     return tuple(LinkTraffic(*each) for each in traffic)
 
 
-def _bottleneck(done: Run, wires: Wires) -> tuple[str, int] | None:
-    longest = max(done.link_full, default=0.0)
+def _bottleneck(done: Run, interconnect: Interconnect) -> tuple[str, int] | None:
+    longest = max(done.link_seconds_at_capacity, default=0.0)
     if not longest:
         return None
     alike = [
         link.name
-        for link, full in zip(wires.links, done.link_full, strict=True)
+        for link, full in zip(interconnect.links, done.link_seconds_at_capacity, strict=True)
         if full >= longest * (1 - 1e-9)
     ]
     return alike[0], len(alike) - 1

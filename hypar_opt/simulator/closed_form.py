@@ -22,7 +22,7 @@ from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.workload.tensors import Workload
 
 Seconds = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class ClosedForm:
     edge: Seconds
 
     @classmethod
-    def of(cls, cost: CostModel, shapes: Shapes, levels: int) -> ClosedForm:
+    def of(cls, cost: CostModel, workload: Workload, levels: int) -> ClosedForm:
         """Add up a cost's levels: in seconds, if it is one of time, else in its unit.
 
         Raises
@@ -61,11 +61,11 @@ class ClosedForm:
         RefusedError
             If the layers are no chain, or there are more pairs of states than memory allows.
         """
-        parts = cost.per_unit
+        parts = cost.resolution
         if isinstance(cost, TimeCost):  # finer than any table, so that nothing is rounded
             parts = _PARTS
-            cost = cost.in_parts(parts, shapes)
-        table = expanded(cost, shapes, levels)
+            cost = cost.in_parts(parts, workload)
+        table = expanded(cost, workload, levels)
         if not table.is_chain:
             raise RefusedError("the closed form takes chains of layers only")
         order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)

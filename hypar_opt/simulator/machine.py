@@ -10,7 +10,7 @@ from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
 from hypar_opt.errors import RefusedError
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.network import Network, Segment
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
 
@@ -59,19 +59,19 @@ class Run:
     level_bytes: tuple[float, ...]
     link_bytes: tuple[float, ...]
     link_busy: tuple[float, ...]
-    link_full: tuple[float, ...]
+    link_seconds_at_capacity: tuple[float, ...]
     events: int
     spans: tuple[tuple[Span, ...], ...] = ()
     segments: tuple[tuple[Segment, ...], ...] = ()
 
 
-def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
+def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Run:
     """Let every accelerator run the tasks in order, exchanging messages over the wires.
 
     Parameters
     ----------
     tasks
-        Exchanges have bytes to send and bits below ``wires.levels``.
+        Exchanges have bytes to send and bits below ``interconnect.levels``.
     record
         Whether to keep what each accelerator and each link did when.
 
@@ -80,7 +80,7 @@ def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
     RefusedError
         If the step is more work than `MOST_WORK`.
     """
-    everyone = range(wires.accelerators)
+    everyone = range(interconnect.accelerators)
     events = len(everyone) * sum(map(_rounds, tasks))
     if events * len(everyone) > MOST_WORK:
         raise RefusedError(
@@ -88,7 +88,7 @@ def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
             f" {MOST_WORK // len(everyone):,} of {len(everyone):,} accelerators are simulated;"
             " take --collective pairwise, or fewer accelerators"
         )
-    machine = _Machine(tasks, wires, record=record)
+    machine = _Machine(tasks, interconnect, record=record)
     machine.run()
     ends = [machine.end(accelerator) for accelerator in everyone]
     seconds = max(ends)
@@ -98,7 +98,7 @@ def run(tasks: Sequence[Task], wires: Wires, *, record: bool = False) -> Run:
         level_bytes=tuple(machine.level_bytes),
         link_bytes=machine.network.link_bytes,
         link_busy=machine.network.link_busy,
-        link_full=machine.network.link_full,
+        link_seconds_at_capacity=machine.network.link_seconds_at_capacity,
         events=events,
         spans=tuple(tuple(machine.spans(number)) for number in everyone) if record else (),
         segments=machine.network.segments if record else (),
@@ -111,16 +111,16 @@ def _rounds(task: Task) -> int:
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[float, ...]:
-    in_front = max((span.end for span in spans if not _beside(tasks[span.task])), default=0.0)
+    in_front = max((span.end for span in spans if not _overlapped(tasks[span.task])), default=0.0)
     return tuple(
         max(0.0, span.end - max(span.start, in_front))
-        if _beside(tasks[span.task])
+        if _overlapped(tasks[span.task])
         else span.end - span.start
         for span in spans
     )
 
 
-def _beside(task: Task) -> bool:
+def _overlapped(task: Task) -> bool:
     return isinstance(task, Exchange) and task.background
 
 
@@ -165,18 +165,18 @@ class _Machine:
     name. On each kind of track all go through the same rounds, and count them.
     """
 
-    def __init__(self, tasks: Sequence[Task], wires: Wires, *, record: bool) -> None:
-        self.accelerators = wires.accelerators
-        self._wires = wires
+    def __init__(self, tasks: Sequence[Task], interconnect: Interconnect, *, record: bool) -> None:
+        self.accelerators = interconnect.accelerators
+        self._wires = interconnect
         self.env = Environment()
-        self.network = Network(self.env, wires, self._deliver, record=record)
-        self.level_bytes = [0.0] * wires.levels
+        self.network = Network(self.env, interconnect, self._deliver, record=record)
+        self.level_bytes = [0.0] * interconnect.levels
         self._patterns: dict[Any, _Pattern] = {}
         self.steps: list[Compute | _Rounds] = [
             task if isinstance(task, Compute) else self._as_rounds(place, task)
             for place, task in enumerate(tasks)
         ]
-        self._beside = [
+        self._overlapped = [
             step for step in self.steps if isinstance(step, _Rounds) and step.background
         ]
         tracks = range(2 * self.accelerators)
@@ -193,12 +193,12 @@ class _Machine:
         """Run all programs to their ends."""
         for accelerator in range(self.accelerators):
             self.env.process(self._run_in_order(accelerator))
-            if self._beside:
+            if self._overlapped:
                 self.env.process(self._run_beside(accelerator))
         self.env.run()
         for accelerator in range(self.accelerators):
             ends, beside = self._ends[accelerator], self._ends[self.accelerators + accelerator]
-            assert (len(ends), len(beside)) == (len(self.steps), len(self._beside)), "deadlock"
+            assert (len(ends), len(beside)) == (len(self.steps), len(self._overlapped)), "deadlock"
 
     def end(self, accelerator: int) -> float:
         """Return when one accelerator has done all, seconds."""
@@ -265,7 +265,7 @@ class _Machine:
 
     def _run_beside(self, accelerator: int) -> ProcessGenerator:
         track = self.accelerators + accelerator
-        for place, step in enumerate(self._beside):
+        for place, step in enumerate(self._overlapped):
             if self._handed[accelerator] == place:
                 idle = self._idle[accelerator] = Event(self.env)
                 yield idle

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simpy import Environment, Event
 from simpy.events import EventPriority
 
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 
 AFTER_THE_REST = EventPriority(2)
 """Later than everything else of the same instant: SimPy's NORMAL is 1."""
@@ -77,22 +77,22 @@ class Network:
     def __init__(
         self,
         env: Environment,
-        wires: Wires,
+        interconnect: Interconnect,
         delivered: Callable[[list[int]], None],
         *,
         record: bool = False,
     ) -> None:
         self._env = env
-        self._wires = wires
+        self._wires = interconnect
         self._delivered = delivered
         self._record = record
-        self._capacities = np.array([float(capacity) for capacity in wires.capacities])
-        self._channel_link = np.array(wires.channel_link, np.intp)
+        self._capacities = np.array([float(capacity) for capacity in interconnect.capacities])
+        self._channel_link = np.array(interconnect.channel_link, np.intp)
         self._routes: list[Wire] = []
         self._numbers: dict[tuple[int, int], int] = {}
         self._sent: list[float] = []
-        self._busy = np.zeros(len(wires.links))
-        self._segments: list[list[Segment]] = [[] for _ in wires.links]
+        self._busy = np.zeros(len(interconnect.links))
+        self._segments: list[list[Segment]] = [[] for _ in interconnect.links]
         self._starting: list[tuple[int, float, int, int]] = []
         self._flows = np.empty(0, FLOW)
         self._pace = Pace(np.empty(0), np.empty(0), np.empty(0, np.intp))
@@ -141,7 +141,7 @@ class Network:
         return tuple(total.tolist())
 
     @property
-    def link_full(self) -> tuple[float, ...]:
+    def link_seconds_at_capacity(self) -> tuple[float, ...]:
         """Seconds that each link's bytes take at its full rate, in its busier direction."""
         longest = np.zeros(len(self._wires.links))
         np.maximum.at(longest, self._channel_link, self._channel_bytes() / self._capacities)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import Splits
+from hypar_opt.costs.base import SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import NO_SIZES, Sizes, Work
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
-    from hypar_opt.plan import Plan
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.tensors import Workload
 
 COLLECTIVES = ("pairwise", "ring")
 OVERLAPS = ("none", "gradient")
@@ -47,23 +47,25 @@ class Moves:
 
 
 def moves(
-    shapes: Shapes, communication: CommunicationCost, rows: Sequence[Sequence[int]]
+    workload: Workload, communication: CommunicationCost, rows: Sequence[Sequence[int]]
 ) -> Mapping[Phase, Moves]:
     """Return what each pass exchanges: the entries of the cost's tables that a plan picks."""
-    return {phase: _moves(shapes, communication.of(phase), rows) for phase in communication.phases}
+    return {
+        phase: _moves(workload, communication.of(phase), rows) for phase in communication.phases
+    }
 
 
-def _moves(shapes: Shapes, cost: CommunicationCost, rows: Sequence[Sequence[int]]) -> Moves:
-    splits = Splits.none(len(shapes.layers), cost.choices)
-    sources, targets = shapes.ends.T
+def _moves(workload: Workload, cost: CommunicationCost, rows: Sequence[Sequence[int]]) -> Moves:
+    splits = SplitCounts.none(len(workload.layers), cost.choices)
+    sources, targets = workload.ends.T
     layers, boundaries = [], []
     for row in rows:
         choice = np.asarray(row, np.intp)
-        node = cost.node(shapes, splits)[np.arange(len(choice)), choice]
-        edge = cost.edge(shapes, splits, splits)
+        node = cost.node(workload, splits)[np.arange(len(choice)), choice]
+        edge = cost.edge(workload, splits, splits)
         pairs = edge[np.arange(len(edge)), choice[sources], choice[targets]]
-        layers.append(tuple(Fraction(int(each), cost.per_unit) for each in node))
-        boundaries.append(tuple(Fraction(int(each), cost.per_unit) for each in pairs))
+        layers.append(tuple(Fraction(int(each), cost.resolution) for each in node))
+        boundaries.append(tuple(Fraction(int(each), cost.resolution) for each in pairs))
         splits = splits.after(row)
     return Moves(tuple(layers), tuple(boundaries))
 
@@ -88,7 +90,7 @@ class Step:
         Run the exchanges of gradients beside the work that follows.
     """
 
-    shapes: Shapes
+    workload: Workload
     moves: Mapping[Phase, Moves]
     seconds: Mapping[Phase, Sequence[float]]
     placement: tuple[int, ...]
@@ -106,7 +108,7 @@ class Step:
 
         Source: docs/simulator.md.
         """
-        layers = range(len(self.shapes.layers))
+        layers = range(len(self.workload.layers))
         forward = [task for layer in layers for task in self._forward(layer)]
         if Phase.BACKWARD not in self.moves:
             return tuple(forward)
@@ -129,11 +131,11 @@ class Step:
         yield from self._boundaries(layer, Phase.BACKWARD)
 
     def _compute(self, layer: int, phase: Phase) -> Compute:
-        return Compute(self.shapes.layers[layer].name, phase, self.seconds[phase][layer])
+        return Compute(self.workload.layers[layer].name, phase, self.seconds[phase][layer])
 
     def _boundaries(self, layer: int, phase: Phase) -> Iterator[Exchange]:
         """Yield the exchanges of what a layer reads, topmost level first."""
-        name = self.shapes.layers[layer].name
+        name = self.workload.layers[layer].name
         for place in self._read_by[layer]:
             for level, amounts in enumerate(self.moves[phase].boundaries):
                 moved, bits = float(amounts[place]), (self.placement[level],)
@@ -143,14 +145,14 @@ class Step:
     @cached_property
     def _read_by(self) -> list[list[int]]:
         """The boundaries that each layer reads."""
-        places: list[list[int]] = [[] for _ in self.shapes.layers]
-        for place, boundary in enumerate(self.shapes.boundaries):
+        places: list[list[int]] = [[] for _ in self.workload.layers]
+        for place, boundary in enumerate(self.workload.boundaries):
             places[boundary.target].append(place)
         return places
 
     def _collective(self, steps: Steps, layer: int, phase: Phase, kind: Kind) -> Iterator[Exchange]:
         """Yield the exchanges over the levels at which a layer's shards are reduced or gathered."""
-        name, background = self.shapes.layers[layer].name, self.overlap and kind is Kind.GRADIENTS
+        name, background = self.workload.layers[layer].name, self.overlap and kind is Kind.GRADIENTS
         amounts = [moved[layer] for moved in self.moves[phase].layers]
         levels = [level for level, moved in enumerate(amounts) if moved]
         if self.ring and levels:  # a ring joins all these levels
@@ -196,7 +198,7 @@ def _all_reduce(levels: Sequence[int]) -> list[tuple[int, Fraction]]:
 
 def program(
     plan: Plan,
-    shapes: Shapes,
+    workload: Workload,
     array: Array,
     *,
     collective: str | None = None,
@@ -217,12 +219,12 @@ def program(
     if overlap not in OVERLAPS:
         raise UnknownNameError("overlap", overlap, list(OVERLAPS))
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
-    communication = CommunicationCost.asked(unweighted, shapes)
-    counts = final_counts(plan, shapes)
+    communication = CommunicationCost.from_problem(unweighted, workload)
+    counts = final_counts(plan, workload)
     step = Step(
-        shapes,
-        moves(shapes, communication, plan.assignments()),
-        _seconds(plan, shapes, array, counts, phases_of(plan), profile, input_sizes),
+        workload,
+        moves(workload, communication, plan.assignments()),
+        _seconds(plan, workload, array, counts, phases_of(plan), profile, input_sizes),
         _placement(plan, array),
         scatter=READINGS[plan.cost.reading].gathered_error > 0,
         ring=collective == "ring",
@@ -235,9 +237,9 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
     return INFERENCE if plan.inference else TRAINING
 
 
-def final_counts(plan: Plan, shapes: Shapes) -> Integers:
+def final_counts(plan: Plan, workload: Workload) -> Integers:
     """Return how often each layer takes each choice, over all levels: ``(choices, layers)``."""
-    splits = Splits.none(len(shapes.layers), len(plan.choices))
+    splits = SplitCounts.none(len(workload.layers), len(plan.choices))
     for row in plan.assignments():
         splits = splits.after(row)
     return splits.counts
@@ -250,7 +252,7 @@ def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
 
 def _seconds(
     plan: Plan,
-    shapes: Shapes,
+    workload: Workload,
     array: Array,
     counts: Integers,
     phases: Sequence[Phase],
@@ -260,8 +262,8 @@ def _seconds(
     """Return, for each pass, what each layer takes on an accelerator."""
     if profile is None:
         work = Work(array.accelerator, plan.levels, plan.element_bytes, input_sizes)
-        seconds = [float(each) for each in work.seconds(shapes, counts)]
+        seconds = [float(each) for each in work.seconds(workload, counts)]
         return dict.fromkeys(phases, seconds)
-    names = [layer.name for layer in shapes.layers]
-    whole = profile.seconds(names, shapes.batch, [phase.value for phase in phases])
+    names = [layer.name for layer in workload.layers]
+    whole = profile.seconds(names, workload.batch, [phase.value for phase in phases])
     return {phase: [float(each / 2**plan.levels) for each in whole[phase]] for phase in phases}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import Run
 from hypar_opt.simulator.tasks import Compute, Task
 
@@ -14,7 +14,7 @@ ACCELERATORS, LINKS = 1, 2
 """The two processes' numbers."""
 
 
-def chrome_trace(run: Run, tasks: Sequence[Task], wires: Wires) -> dict[str, Any]:
+def chrome_trace(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> dict[str, Any]:
     """Return a run as an object to write as JSON.
 
     Each accelerator has a track, and a second one for its exchanges in the background; each
@@ -29,7 +29,7 @@ def chrome_trace(run: Run, tasks: Sequence[Task], wires: Wires) -> dict[str, Any
     HyparError
         If the run was not recorded.
     """
-    if len(run.spans) != wires.accelerators:
+    if len(run.spans) != interconnect.accelerators:
         raise HyparError("a trace is of a recorded run: run(..., record=True)")
     names = [_name(task) for task in tasks]
     details = [_details(task) for task in tasks]
@@ -52,7 +52,7 @@ def chrome_trace(run: Run, tasks: Sequence[Task], wires: Wires) -> dict[str, Any
             )
             for span in spans
         )
-    for number, (link, segments) in enumerate(zip(wires.links, run.segments, strict=True)):
+    for number, (link, segments) in enumerate(zip(interconnect.links, run.segments, strict=True)):
         events.append(_naming("thread_name", LINKS, number, link.name))
         for segment in segments:
             together = [details[label] for label in segment.labels]

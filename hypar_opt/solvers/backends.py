@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.solvers.child import Workplace
+from hypar_opt.solvers.child import SolverProcess
 from hypar_opt.solvers.parameters import check_parameters
 
 GRACE = 0.3
@@ -95,7 +95,7 @@ class Backend(NamedTuple):
     name: str
     version: str
     takes: frozenset[str]
-    heeds: frozenset[str]
+    supported_options: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def find(options: SolverOptions) -> Backend:
     found = next((backend for name in names if (backend := every[name])), None)
     if found is None:
         raise RefusedError(f"finds no backend {names[0]} here; there are: {there}")
-    refused = options.given() - found.heeds
+    refused = options.given() - found.supported_options
     if refused:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(refused))
         raise RefusedError(f"with the backend {found.name} takes no {named}")
@@ -174,7 +174,7 @@ def backends() -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``name``; ``available``; ``version``, where known; ``heeds``, the names of the
+        ``name``; ``available``; ``version``, where known; ``supported_options``, the names of the
         `SolverOptions` that it takes.
     """
     return [
@@ -182,7 +182,7 @@ def backends() -> list[dict[str, Any]]:
             "name": name,
             "available": backend is not None,
             "version": backend.version if backend else "",
-            "heeds": sorted(backend.heeds) if backend else [],
+            "heeds": sorted(backend.supported_options) if backend else [],
         }
         for name, backend in _backends().items()
     ]
@@ -190,12 +190,12 @@ def backends() -> list[dict[str, Any]]:
 
 @functools.cache
 def _backends() -> dict[str, Backend | None]:
-    with Workplace() as place:
+    with SolverProcess() as place:
         listed = place.ask_pulp({})
         ours = _cbc_program()
         if ours:
             place.run([ours, "-quit"])
-            version = _told(r"Version: (\S+)", place.log.read_text())
+            version = _search_log(r"Version: (\S+)", place.log.read_text())
     if listed is None or "error" in listed:
         raise HyparError(f"PuLP cannot list its solvers: {(listed or {}).get('error')}")
     every: dict[str, Backend | None] = {
@@ -228,7 +228,7 @@ def _stem(name: str) -> str:
 
 def call(
     backend: Backend,
-    place: Workplace,
+    place: SolverProcess,
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
@@ -270,7 +270,7 @@ def _cbc_program() -> str | None:
 
 
 def _ask_cbc(
-    place: Workplace,
+    place: SolverProcess,
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
@@ -309,7 +309,7 @@ def _ask_cbc(
     status = place.run(command, _patience(limit))
     in_time = limit is None or (deadline.left() or 0.0) > limit / 2
     log = place.log.read_text(encoding="utf-8", errors="replace")
-    refused = _told(
+    refused = _search_log(
         r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)", log
     )
     if refused:
@@ -331,7 +331,7 @@ def _ask_cbc(
     # PuLP's status has "Optimal" for a solution that a time limit left.
     optimal = state == pulp.LpSolutionOptimal and not options.gap
     found = optimal or state in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}
-    stopped = _told(r"^Stopped on (\w+)", first_line)
+    stopped = _search_log(r"^Stopped on (\w+)", first_line)
     # As its time runs out CBC may call "proven infeasible" what it had no time to look at.
     infeasible = "nfeasible" in first_line and in_time
     if not found and not infeasible and stopped is None:
@@ -342,16 +342,16 @@ def _ask_cbc(
         values=values if found else None,
         objective=float(last_word) if found else None,
         proven=optimal or infeasible,
-        bound=_number(_told(r"^Lower bound: +(\S+)", log)),
-        root=_number(_told(r"^Optimal objective (\S+) - ", log)),
+        bound=_number(_search_log(r"^Lower bound: +(\S+)", log)),
+        root=_number(_search_log(r"^Optimal objective (\S+) - ", log)),
         stopped_by=TIME_LIMIT if stopped == "time" else stopped,
-        version=_told(r"^Version: (\S+)", log) or "",
+        version=_search_log(r"^Version: (\S+)", log) or "",
     )
 
 
 def _ask_pulp(
     backend: Backend,
-    place: Workplace,
+    place: SolverProcess,
     problem: Any,
     options: SolverOptions,
     start: Mapping[str, int],
@@ -425,7 +425,7 @@ def _patience(limit: float | None) -> float | None:
     return None if limit is None else limit + GRACE
 
 
-def _told(pattern: str, log: str) -> str | None:
+def _search_log(pattern: str, log: str) -> str | None:
     """Return what a log says in the group that matches."""
     found = re.search(pattern, log, re.MULTILINE)
     return next(filter(None, found.groups()), None) if found else None

@@ -139,7 +139,7 @@ class Solver(Protocol):
     searches: ClassVar[bool]
     """Whether it compares assignments; a baseline takes the same one at every level."""
 
-    heeds: ClassVar[frozenset[str]]
+    supported_options: ClassVar[frozenset[str]]
     """The names of the `SolverOptions` that it takes."""
 
     most_columns: ClassVar[int | None]

@@ -21,7 +21,7 @@ class BruteForce:
 
     summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a table"
     searches: ClassVar[bool] = True
-    heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
+    supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
@@ -45,7 +45,7 @@ class BruteForce:
 
     def _totals(self, table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
         """Return what each assignment costs, and the price of what is not allowed."""
-        free, price = table.priced_out()
+        free, price = table.with_penalty()
         totals = self._sums(table, free.node, deadline)
         for (source, target), edge in zip(free.ends, free.edge, strict=True):
             deadline.check()

@@ -1,6 +1,6 @@
 """Solvers outside our process: in a session of their own, with files that end with us.
 
-Run as a program, this file is what a `Workplace` starts. ``keep`` holds the other end of a
+Run as a program, this file is what a `SolverProcess` starts. ``keep`` holds the other end of a
 pipe: whatever ends us, be it Ctrl-C, SIGTERM or SIGKILL, also ends the pipe, and then the
 program at work and all its files. ``pulp`` calls a solver through PuLP, so that the solver's
 library is loaded there and not here: those of highspy and ortools cannot share a process.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Workplace:
+class SolverProcess:
     """A private directory and one program at a time in it; both end when we do.
 
     The program gets a session of its own: a Ctrl-C in the terminal reaches us alone.

@@ -61,7 +61,7 @@ class ConstraintProgram:
 
     summary: ClassVar[str] = "constraint programming (OR-Tools CP-SAT); exact on any graph"
     searches: ClassVar[bool] = True
-    heeds: ClassVar[frozenset[str]] = frozenset(
+    supported_options: ClassVar[frozenset[str]] = frozenset(
         {"time_limit", "gap", "threads", "seed", "parameters"}
         | {"warm_start", "hint", "log", "export"}
     )

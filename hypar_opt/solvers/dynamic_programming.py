@@ -42,7 +42,7 @@ class DynamicProgramming:
 
     summary: ClassVar[str] = "layer-wise dynamic programming; exact on a chain, linear in layers"
     searches: ClassVar[bool] = True
-    heeds: ClassVar[frozenset[str]] = frozenset({"time_limit"})
+    supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
@@ -52,7 +52,7 @@ class DynamicProgramming:
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
-        free, price = table.priced_out()
+        free, price = table.with_penalty()
         try:
             if table.capacity is not None:
                 objective, assignment = _within_capacity(table, deadline)
@@ -252,7 +252,7 @@ def _within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, 
                     )
                 costs, loads = costs + node[layer, choice], loads + load[layer, choice]
                 fits = loads <= table.capacity - behind[layer]
-                costs, loads = _unbeaten(costs[fits], loads[fits])
+                costs, loads = _pareto_front(costs[fits], loads[fits])
             here.append((costs, loads))
             kept += len(costs)
         if kept > MOST_LABELS:
@@ -289,13 +289,13 @@ def _together(
             costs, loads = (
                 np.concatenate(part) for part in zip(*ways[start : start + 2], strict=True)
             )
-            merged.append(_unbeaten(costs, loads))
+            merged.append(_pareto_front(costs, loads))
         ways = merged
     costs, loads = (np.concatenate(part) for part in zip(*ways, strict=True))
     return costs, loads
 
 
-def _unbeaten(costs: Integers, loads: Integers) -> tuple[Integers, Integers]:
+def _pareto_front(costs: Integers, loads: Integers) -> tuple[Integers, Integers]:
     """Drop each way that another matches in load and in cost, keeping one of equals."""
     if len(costs) == 0:
         return costs, loads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from hypar_opt.parallelism import DATA, MODEL
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.workload.parallelism import DATA, MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ class DataParallelism:
 
     summary: ClassVar[str] = "data parallelism for every layer; no search"
     searches: ClassVar[bool] = False
-    heeds: ClassVar[frozenset[str]] = frozenset()
+    supported_options: ClassVar[frozenset[str]] = frozenset()
     most_columns: ClassVar[int | None] = None
     _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": DATA}
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import write_whole
 from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError
@@ -17,14 +15,14 @@ from hypar_opt.solvers.backends import EVERY, Answer, Backend, call, find, load_
 from hypar_opt.solvers.backends import backends as backends
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.canonical import canonical
-from hypar_opt.solvers.child import Workplace
+from hypar_opt.solvers.child import SolverProcess
 from hypar_opt.solvers.zero_one import (
     Pick,
     Program,
     allowed_choices,
     cover,
     formulate,
-    hopeless,
+    trivially_infeasible,
 )
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ class IntegerProgram:
 
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
     searches: ClassVar[bool] = True
-    heeds: ClassVar[frozenset[str]] = EVERY
+    supported_options: ClassVar[frozenset[str]] = EVERY
     most_columns: ClassVar[int | None] = MOST_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
@@ -128,15 +126,15 @@ class IntegerProgram:
         deadline = Deadline.after(options.time_limit)
         backend = find(options)
         logs: list[str] = []
-        with Workplace() as place:
+        with SolverProcess() as place:
             task = _Task(backend, place, options, logs, deadline)
             try:
-                if options.export is not None and not hopeless(table):
+                if options.export is not None and not trivially_infeasible(table):
                     export(table, options.export, place.directory, deadline)
                 coarse, unit = _coarser(table)
                 if unit > 1:
                     return _by_parts(task, table, coarse, unit)
-                return _settled(task, table, _minimise(task, table))
+                return _break_ties(task, table, _minimise(task, table))
             finally:
                 if options.log is not None:
                     write_whole(options.log, "".join(logs))
@@ -147,7 +145,7 @@ class _Task:
     """What a backend is called with for each of the tables that one table's search asks for."""
 
     backend: Backend
-    place: Workplace
+    place: SolverProcess
     options: SolverOptions
     logs: list[str]
     deadline: Deadline
@@ -187,7 +185,7 @@ def _by_parts(task: _Task, table: CostTable, coarse: CostTable, unit: int) -> So
         if found.assignment is not None:
             seen.append(found.assignment)
             # From the last layer back, so that the least is the canonical one.
-            priced = _cost(table, found.assignment), found.assignment[::-1]
+            priced = table.price(found.assignment), found.assignment[::-1]
             best = priced if best is None else min(best, priced)
         if best is None:
             return found
@@ -215,7 +213,7 @@ def _minimise(
 
     With at least one of some choices taken, if there are any.
     """
-    if hopeless(table):
+    if trivially_infeasible(table):
         return SolveResult(None, None, Status.INFEASIBLE)
     try:
         return _asked(task, table, one_of, seen)
@@ -242,7 +240,7 @@ def _asked(
         assignment = program.assignment(answer.values)
         heavy = cover(table, assignment)
         if heavy is None:
-            return _claim(task, table, program, assignment, answer)
+            return _to_result(task, table, program, assignment, answer)
         # It fits within the backend's tolerance, but not in whole numbers.
         program = program.with_row(f"cover_{len(program.rows)}", heavy[0], "<=", heavy[1])
 
@@ -271,11 +269,11 @@ def _answer(task: _Task, program: Program) -> Answer:
     return replace(answer, objective=objective, bound=bound, root=root)
 
 
-def _claim(
+def _to_result(
     task: _Task, table: CostTable, program: Program, assignment: tuple[int, ...], answer: Answer
 ) -> SolveResult:
     """Say what an answer is worth, in the table's whole numbers."""
-    objective = _cost(table, assignment)
+    objective = table.price(assignment)
     relative = (objective - program.constant) // program.factor
     told = [number for number in (answer.bound, answer.root) if number is not None]
     if answer.proven and answer.objective is not None:
@@ -306,13 +304,7 @@ def _claim(
     )
 
 
-def _cost(table: CostTable, assignment: tuple[int, ...]) -> int:
-    at, (u, v) = np.array(assignment), table.ends.T
-    nodes = int(table.node[range(table.layers), at].sum())
-    return nodes + int(table.edge[range(len(u)), at[u], at[v]].sum())
-
-
-def _settled(task: _Task, table: CostTable, found: SolveResult) -> SolveResult:
+def _break_ties(task: _Task, table: CostTable, found: SolveResult) -> SolveResult:
     """Return the canonical optimum, if an optimum was found.
 
     One question settles most tables: what costs an assignment at the least that takes an

@@ -91,7 +91,7 @@ class Program:
 
 
 def formulate(table: CostTable, deadline: Deadline = NEVER) -> Program:
-    """Return the tightest program there is for a table that is not `hopeless`.
+    """Return the tightest program there is for a table that is not `trivially_infeasible`.
 
     On two choices, wherever all edges can be made to charge equal choices less than unequal
     ones: difference constraints, whose relaxation is integral on any graph. Else the path form,
@@ -108,7 +108,7 @@ def formulate(table: CostTable, deadline: Deadline = NEVER) -> Program:
     return program
 
 
-def hopeless(table: CostTable) -> bool:
+def trivially_infeasible(table: CostTable) -> bool:
     """Whether a layer has no choice at all, or the lightest choices exceed the capacity."""
     may = allowed_choices(table)
     if not may.any(axis=1).all():

@@ -14,8 +14,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt import models
-from hypar_opt.hardware.array import find_array
-from hypar_opt.plan import Plan
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page import page
 from hypar_opt.report.page.contents import gather
 
@@ -222,7 +222,7 @@ def test_other_topologies_open_clean(browser: Chrome, array: str, tmp_path: Path
     opened = show(browser, ho.solve("cifar-c", array=array), tmp_path)
     points = "return document.querySelectorAll('#figure-links .points path').length"
     graph = opened.execute_script(points)
-    assert graph >= len(find_array(array).wires.graph)
+    assert graph >= len(find_array(array).interconnect.graph)
     assert log(opened, "browser") == []
 
 

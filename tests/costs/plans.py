@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.product import canonical_states
-from hypar_opt.pipeline import named, plan_of, shapes_of
+from hypar_opt.pipeline import named, plan_of, workload_of
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
-Asked = dict[str, Any]
+ProblemFields = dict[str, Any]
 
 
 @st.composite
-def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> Asked:
+def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> ProblemFields:
     """What may be asked of a search on an array, but for the cost."""
     third = draw(st.booleans())
     readings = ["text", "tables"] if third else ["text", "tables", "figures", "executed"]
@@ -56,8 +56,8 @@ def every_plan(layers: int, levels: int, choices: int) -> Iterator[Rows]:
         yield tuple(zip(*columns[::-1], strict=True))
 
 
-def shapes(plan: ho.Plan) -> ho.Shapes:
-    return shapes_of(plan.network.description, plan.batch)
+def workload(plan: ho.Plan) -> ho.Workload:
+    return workload_of(plan.network.description, plan.batch)
 
 
 def counts(plan: ho.Plan) -> list[tuple[int, int, int]]:
@@ -72,7 +72,7 @@ def macs(plan: ho.Plan) -> list[int]:
     """One pass's multiply-accumulates of each layer, as the array counts them."""
     assert plan.array is not None
     found = []
-    for layer in shapes(plan).layers:
+    for layer in workload(plan).layers:
         over = layer.output
         if plan.array.description.accelerator.mac_count == "input":
             over = layer.input

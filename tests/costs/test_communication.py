@@ -11,71 +11,71 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import INFERENCE, READINGS
-from hypar_opt.verify import price_levels, price_table
+from hypar_opt.search.pricing import price_levels, price_table
 from tests.strategies import networks
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[ho.Shapes, list[list[int]]]:
+def plans(draw: st.DrawFn) -> tuple[ho.Workload, list[list[int]]]:
     """A random network with a random batch, and any plan of up to five levels for it."""
-    shapes = ho.Shapes.of(ho.layer_graph(draw(networks())), draw(st.integers(1, 9)))
-    row = st.lists(st.integers(0, 1), min_size=len(shapes.layers), max_size=len(shapes.layers))
-    return shapes, draw(st.lists(row, max_size=5))
+    workload = ho.Workload.of(ho.layer_graph(draw(networks())), draw(st.integers(1, 9)))
+    row = st.lists(st.integers(0, 1), min_size=len(workload.layers), max_size=len(workload.layers))
+    return workload, draw(st.lists(row, max_size=5))
 
 
-def total(shapes: ho.Shapes, rows: list[list[int]], cost: CommunicationCost) -> Fraction:
-    return sum(price_levels(shapes, cost, rows), Fraction())
+def total(workload: ho.Workload, rows: list[list[int]], cost: CommunicationCost) -> Fraction:
+    return sum(price_levels(workload, cost, rows), Fraction())
 
 
 @given(plans())
 def test_intra_layer_communication_telescopes_and_boundaries_count_levels(
-    plan: tuple[ho.Shapes, list[list[int]]],
+    plan: tuple[ho.Workload, list[list[int]]],
 ) -> None:
     """docs/decisions/0005-joint-optimum.md: totals in closed form, whatever the order."""
-    shapes, rows = plan
+    workload, rows = plan
     levels = len(rows)
     # S[k]: the levels at which layer k takes model parallelism.
-    s = [{h for h in range(levels) if rows[h][k]} for k in range(len(shapes.layers))]
+    s = [{h for h in range(levels) if rows[h][k]} for k in range(len(workload.layers))]
     expected = dict.fromkeys(READINGS, Fraction())
     for k, (w, f, whole) in enumerate(
-        zip(shapes.weights, shapes.pooled, shapes.outputs, strict=True)
+        zip(workload.weights, workload.pooled, workload.outputs, strict=True)
     ):
         gradients, sums = w * (2 ** (levels - len(s[k])) - 1), 2 ** len(s[k]) - 1
         expected["tables"] += gradients + f * sums
         expected["text"] += 2 * gradients + 2 * f * sums
         expected["figures"] += 2 * gradients + 2 * f * sums
         expected["executed"] += 2 * gradients + 2 * whole * sums
-    for (before, behind), a in zip(pairwise(s), shapes.boundary_sizes, strict=True):
+    for (before, behind), a in zip(pairwise(s), workload.boundary_sizes, strict=True):
         expected["tables"] += Fraction(a, 2) * len(before | behind)
         expected["text"] += Fraction(a, 2) * len(before | behind)
         expected["figures"] += a * len(behind - before)
         expected["executed"] += a * len(behind - before)
     for reading, elements in expected.items():
-        assert total(shapes, rows, CommunicationCost(reading)) == 4 * elements
+        assert total(workload, rows, CommunicationCost(reading)) == 4 * elements
 
 
 @given(plans())
-def test_half_precision_moves_half_the_bytes(plan: tuple[ho.Shapes, list[list[int]]]) -> None:
-    shapes, rows = plan
+def test_half_precision_moves_half_the_bytes(plan: tuple[ho.Workload, list[list[int]]]) -> None:
+    workload, rows = plan
     for reading in READINGS:
-        whole = total(shapes, rows, CommunicationCost(reading))
+        whole = total(workload, rows, CommunicationCost(reading))
         for size in (1, 2, 8):
-            assert total(shapes, rows, CommunicationCost(reading, size)) == whole * size / 4
+            assert total(workload, rows, CommunicationCost(reading, size)) == whole * size / 4
 
 
 @given(plans())
 def test_inference_moves_partial_sums_and_the_feature_map_half_of_dp_mp(
-    plan: tuple[ho.Shapes, list[list[int]]],
+    plan: tuple[ho.Workload, list[list[int]]],
 ) -> None:
-    shapes, rows = plan
+    workload, rows = plan
     levels = range(len(rows))
-    s = [{h for h in levels if rows[h][k]} for k in range(len(shapes.layers))]
+    s = [{h for h in levels if rows[h][k]} for k in range(len(workload.layers))]
     into_model = sum(
         a * len(behind - before)
-        for (before, behind), a in zip(pairwise(s), shapes.boundary_sizes, strict=True)
+        for (before, behind), a in zip(pairwise(s), workload.boundary_sizes, strict=True)
     )
     for reading, (sums, half) in {
         "tables": (1, Fraction(1, 4)),
@@ -83,39 +83,39 @@ def test_inference_moves_partial_sums_and_the_feature_map_half_of_dp_mp(
         "figures": (2, Fraction(1, 2)),
         "executed": (1, Fraction(1, 2)),  # the error is gathered backward
     }.items():
-        sizes = shapes.outputs if reading == "executed" else shapes.pooled
+        sizes = workload.outputs if reading == "executed" else workload.pooled
         partial = sum(f * (2 ** len(m) - 1) for f, m in zip(sizes, s, strict=True))
-        moved = total(shapes, rows, CommunicationCost(reading, phases=INFERENCE))
+        moved = total(workload, rows, CommunicationCost(reading, phases=INFERENCE))
         assert moved == 4 * (sums * partial + half * into_model)
 
 
 @given(plans())
 def test_output_parallelism_mirrors_model_parallelism(
-    plan: tuple[ho.Shapes, list[list[int]]],
+    plan: tuple[ho.Workload, list[list[int]]],
 ) -> None:
     """A layer that splits its output exchanges its input's errors: E where model has F."""
-    shapes, rows = plan
+    workload, rows = plan
     levels = len(rows)
     flipped = [[2 if choice else 0 for choice in row] for row in rows]
-    s = [{h for h in range(levels) if rows[h][k]} for k in range(len(shapes.layers))]
+    s = [{h for h in range(levels) if rows[h][k]} for k in range(len(workload.layers))]
     expected = Fraction()
-    for k, (w, e) in enumerate(zip(shapes.weights, shapes.inputs, strict=True)):
+    for k, (w, e) in enumerate(zip(workload.weights, workload.inputs, strict=True)):
         charged = 2 * e * (2 ** len(s[k]) - 1) if k else 0
         expected += 2 * w * (2 ** (levels - len(s[k])) - 1) + charged
-    for k, a in enumerate(shapes.boundary_sizes):
+    for k, a in enumerate(workload.boundary_sizes):
         for h in range(levels):
             # The boundary is whole for each output choice that its reader has made above.
             size = a * 2 ** len([level for level in s[k + 1] if level < h])
             before, behind = rows[h][k], rows[h][k + 1]
             expected += Fraction(size, 2) if before or behind else 0
-    assert total(shapes, flipped, CommunicationCost("text", choices=3)) == 4 * expected
+    assert total(workload, flipped, CommunicationCost("text", choices=3)) == 4 * expected
 
 
 def test_accpar_charges_the_first_layers_input_error_too() -> None:
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("sfc")), 2)
-    none = Splits.none(4, 3)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("sfc")), 2)
+    none = SplitCounts.none(4, 3)
     tables, text = (
-        level_table(CommunicationCost(reading, choices=3), shapes, none).node[:, 2]
+        level_table(CommunicationCost(reading, choices=3), workload, none).node[:, 2]
         for reading in ("tables", "text")
     )
     assert tables.tolist() == [4 * 2 * 784] + [4 * 2 * 8192] * 3
@@ -123,21 +123,21 @@ def test_accpar_charges_the_first_layers_input_error_too() -> None:
 
 
 def test_without_output_choices_a_third_choice_changes_nothing() -> None:
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("cifar-c")), 5)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("cifar-c")), 5)
     rows = [[0, 1, 0, 1, 1], [1, 1, 0, 0, 1]]
     for reading in ("text", "tables"):
         two, three = (CommunicationCost(reading, choices=n) for n in (2, 3))
-        assert total(shapes, rows, two) == total(shapes, rows, three)
+        assert total(workload, rows, two) == total(workload, rows, three)
 
 
 @given(plans(), st.lists(st.integers(1, 9), min_size=5, max_size=5))
 def test_a_level_weighs_what_it_is_told(
-    plan: tuple[ho.Shapes, list[list[int]]], weights: list[int]
+    plan: tuple[ho.Workload, list[list[int]]], weights: list[int]
 ) -> None:
-    shapes, rows = plan
-    plain = price_levels(shapes, CommunicationCost("figures"), rows)
+    workload, rows = plan
+    plain = price_levels(workload, CommunicationCost("figures"), rows)
     weighted = CommunicationCost("figures", level_weights=tuple(weights[: len(rows)]))
-    assert price_levels(shapes, weighted, rows) == tuple(
+    assert price_levels(workload, weighted, rows) == tuple(
         weight * cost for weight, cost in zip(weights, plain, strict=False)
     )
 
@@ -147,14 +147,14 @@ def test_a_table_is_the_same_in_int64_and_beyond_it(
     network: ho.Network, batch: int, reading: str
 ) -> None:
     """The deepest of 64 levels needs more than 64 bits; its charges scale exactly."""
-    shapes = ho.Shapes.of(ho.layer_graph(network), batch)
-    layers = len(shapes.layers)
-    shallow, deep = Splits.none(layers), Splits.none(layers)
+    workload = ho.Workload.of(ho.layer_graph(network), batch)
+    layers = len(workload.layers)
+    shallow, deep = SplitCounts.none(layers), SplitCounts.none(layers)
     for level in range(63):
         choice = [(level + layer) % 2 for layer in range(layers)]
         deep = deep.after(choice)
-    small = level_table(CommunicationCost(reading), shapes, shallow)
-    large = level_table(CommunicationCost(reading), shapes, deep)
+    small = level_table(CommunicationCost(reading), workload, shallow)
+    large = level_table(CommunicationCost(reading), workload, deep)
     assert small.node.dtype == np.int64
     assert large.node.dtype == np.object_
     assert {type(entry) for entry in large.node.flat} == {int}
@@ -174,11 +174,11 @@ def test_the_rows_are_those_of_tables_1_and_2() -> None:
             {"name": "b", "kind": "fc", "units": 2},
         ],
     }
-    shapes = ho.Shapes.of(ho.layer_graph(ho.Network.model_validate(description)), 4)
-    assert (shapes.weights[1], shapes.pooled[1], shapes.boundary_sizes[0]) == (12, 8, 24)
+    workload = ho.Workload.of(ho.layer_graph(ho.Network.model_validate(description)), 4)
+    assert (workload.weights[1], workload.pooled[1], workload.boundary_sizes[0]) == (12, 8, 24)
     charged = {}
     for reading in READINGS:
-        table = level_table(CommunicationCost(reading), shapes, Splits.none(2))
+        table = level_table(CommunicationCost(reading), workload, SplitCounts.none(2))
         dp, mp = table.node[1] // 4
         (dp_dp, dp_mp), (mp_dp, mp_mp) = table.edge[0] // 4
         charged[reading] = (dp, mp, dp_dp, dp_mp, mp_mp, mp_dp)
@@ -204,28 +204,28 @@ def test_executed_adds_partial_sums_before_the_pool() -> None:
             }
         ],
     }
-    shapes = ho.Shapes.of(ho.layer_graph(ho.Network.model_validate(description)), 1)
+    workload = ho.Workload.of(ho.layer_graph(ho.Network.model_validate(description)), 1)
     for reading, elements in (("text", 4), ("figures", 4), ("executed", 16)):
-        table = level_table(CommunicationCost(reading), shapes, Splits.none(1))
+        table = level_table(CommunicationCost(reading), workload, SplitCounts.none(1))
         assert price_table(table, [1]) == 4 * 2 * elements
 
 
 @given(plans())
 def test_running_a_plan_moves_what_the_figures_say_but_for_maps_in_front_of_pools(
-    plan: tuple[ho.Shapes, list[list[int]]],
+    plan: tuple[ho.Workload, list[list[int]]],
 ) -> None:
     """Level by level; of a layer that pools, model parallelism reduces the map before the pool."""
-    shapes, rows = plan
+    workload, rows = plan
     executed, figures = (
-        price_levels(shapes, CommunicationCost(reading), rows)
+        price_levels(workload, CommunicationCost(reading), rows)
         for reading in ("executed", "figures")
     )
-    counts = np.zeros(len(shapes.layers), int)
+    counts = np.zeros(len(workload.layers), int)
     for row, run, printed in zip(rows, executed, figures, strict=True):
         dropped = [
             2 * (whole - pooled) * 2**count * choice
             for whole, pooled, count, choice in zip(
-                shapes.outputs, shapes.pooled, counts.tolist(), row, strict=True
+                workload.outputs, workload.pooled, counts.tolist(), row, strict=True
             )
         ]
         assert run == printed + 4 * sum(dropped)
@@ -253,7 +253,7 @@ def test_the_others_move_more_by_the_maps_before_their_pools(name: str) -> None:
 
 def test_a_level_charges_all_its_groups_as_algorithm_2_does() -> None:
     """com = com_h + 2 com_n, with com_h one group's: W / 2^m and F / 2^d of what it holds."""
-    shapes = ho.Shapes.of(ho.layer_graph(ho.load("lenet-c")), 3)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("lenet-c")), 3)
     rows = [[0, 0, 1, 1], [0, 1, 1, 0], [1, 1, 0, 0]]
 
     def com(rows: list[list[int]], d: list[int], m: list[int]) -> Fraction:
@@ -262,16 +262,16 @@ def test_a_level_charges_all_its_groups_as_algorithm_2_does() -> None:
         here = Fraction()
         row = rows[0]
         for k, choice in enumerate(row):
-            w = Fraction(shapes.weights[k], 2 ** m[k])
-            f = Fraction(shapes.pooled[k], 2 ** d[k])
+            w = Fraction(workload.weights[k], 2 ** m[k])
+            f = Fraction(workload.pooled[k], 2 ** d[k])
             here += 2 * (f if choice else w)
             if k and (choice or row[k - 1]):
-                here += Fraction(shapes.boundary_sizes[k - 1], 2 ** (d[k] + m[k])) / 2
+                here += Fraction(workload.boundary_sizes[k - 1], 2 ** (d[k] + m[k])) / 2
         below_d = [n + (not choice) for n, choice in zip(d, row, strict=True)]
         below_m = [n + choice for n, choice in zip(m, row, strict=True)]
         return here + 2 * com(rows[1:], below_d, below_m)
 
-    assert total(shapes, rows, CommunicationCost("text")) == 4 * com(rows, [0] * 4, [0] * 4)
+    assert total(workload, rows, CommunicationCost("text")) == 4 * com(rows, [0] * 4, [0] * 4)
 
 
 def test_an_unknown_reading_is_refused() -> None:

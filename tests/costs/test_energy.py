@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.costs.product import canonical_states, expanded
@@ -18,8 +18,17 @@ from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents import validate
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.array import Array
-from hypar_opt.verify import price_levels, price_table
-from tests.costs.plans import Asked, asked_of_arrays, counts, macs, plan_with, plans, shapes, total
+from hypar_opt.search.pricing import price_levels, price_table
+from tests.costs.plans import (
+    ProblemFields,
+    asked_of_arrays,
+    counts,
+    macs,
+    plan_with,
+    plans,
+    total,
+    workload,
+)
 from tests.hardware.cubes import cubes
 from tests.strategies import networks
 
@@ -32,12 +41,12 @@ def level_bytes(plan: ho.Plan) -> tuple[Fraction, ...]:
     """What the plan's reading moves at each level, all groups together."""
     phases = INFERENCE if plan.inference else TRAINING
     cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases, len(plan.choices))
-    return price_levels(shapes(plan), cost, plan.assignments())
+    return price_levels(workload(plan), cost, plan.assignments())
 
 
 def local_words(plan: ho.Plan) -> Fraction:
     """|W| + |F_in| + |F_out| of every layer on an accelerator, times the accelerators."""
-    sizes, words = shapes(plan), Fraction()
+    sizes, words = workload(plan), Fraction()
     for place, (d, m, o) in enumerate(counts(plan)):
         words += Fraction(sizes.weights[place], 2 ** (m + o))
         words += Fraction(sizes.inputs[place], 2 ** (d + m))
@@ -62,20 +71,23 @@ def crossed_by_the_formula(plan: ho.Plan) -> Fraction:
     """Bytes times links: those of a level's pairs, or of the rings over all of a layer's levels."""
     assert plan.array is not None
     assert plan.placement is not None
-    wires, rings = plan.array.description.wires, plan.array.description.collective == "ring"
+    interconnect, rings = (
+        plan.array.description.interconnect,
+        plan.array.description.collective == "ring",
+    )
     phases = INFERENCE if plan.inference else TRAINING
     cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases, len(plan.choices))
     states = list(zip(*plan.assignments(), strict=True))
-    splits, crossed = Splits.none(len(plan.layers), len(plan.choices)), Fraction()
+    splits, crossed = SplitCounts.none(len(plan.layers), len(plan.choices)), Fraction()
     for bit, row in zip(plan.placement, plan.assignments(), strict=True):
-        table = level_table(cost, shapes(plan), splits)
+        table = level_table(cost, workload(plan), splits)
         for layer, choice in enumerate(row):
             bits = [b for b, c in zip(plan.placement, states[layer], strict=True) if c == choice]
-            hops = (wires.ring(bits) if rings else wires.split(bit)).hops
+            hops = (interconnect.ring(bits) if rings else interconnect.bisection(bit)).hops
             crossed += hops * table.in_units(int(table.node[layer, choice]))
         for edge, (source, target) in enumerate(table.ends):
             moved = table.in_units(int(table.edge[edge, row[source], row[target]]))
-            crossed += wires.split(bit).hops * moved
+            crossed += interconnect.bisection(bit).hops * moved
         splits = splits.after(row)
     return crossed
 
@@ -111,18 +123,18 @@ def test_a_hop_is_paid_for_each_byte_and_link(plan: ho.Plan, collective: str) ->
     assert step.energy.hops == pytest.approx(float(array.energy.hop) * crossed / 4)
     if collective == "pairwise":
         assert plan.placement is not None
-        hops = [array.wires.split(bit).hops for bit in plan.placement]
+        hops = [array.interconnect.bisection(bit).hops for bit in plan.placement]
         expected = sum(map(float, (h * b for h, b in zip(hops, level_bytes(plan), strict=True))))
         assert crossed == pytest.approx(expected)
 
 
 @given(networks(longest=3), asked_of_arrays(), st.data())
 def test_level_by_level_charges_telescope_to_those_of_the_final_shards(
-    network: ho.Network, asked: Asked, data: st.DataObject
+    network: ho.Network, asked: ProblemFields, data: st.DataObject
 ) -> None:
     """What each level adds, and what a state of all levels costs, are the same whole numbers."""
     plan = ho.solve(network, cost="energy", solver="data", **asked)
-    cost, sizes = COSTS["energy"].asked(plan.problem, shapes(plan)), shapes(plan)
+    cost, sizes = COSTS["energy"].from_problem(plan.problem, workload(plan)), workload(plan)
     states = canonical_states(plan.levels, cost.choices)
     columns = [data.draw(st.integers(0, len(states) - 1)) for _ in plan.layers]
     rows = list(zip(*(states[column] for column in columns), strict=True))
@@ -164,7 +176,9 @@ def test_dear_work_makes_the_unit_coarser_and_the_plan_says_so(mac: str, unit: s
 
 
 @given(networks(longest=4), asked_of_arrays())
-def test_level_by_level_energy_needs_no_final_shards(network: ho.Network, asked: Asked) -> None:
+def test_level_by_level_energy_needs_no_final_shards(
+    network: ho.Network, asked: ProblemFields
+) -> None:
     """But for the links that rings cross, which join levels."""
     array: Array = asked["array"]
     if array.collective == "ring" and array.energy.hop:
@@ -188,9 +202,9 @@ def test_nothing_but_words_between_accelerators_makes_it_the_plan_of_bytes() -> 
         moved = ho.solve(name, search="joint", reading="executed")
         assert energy.cost.unit == "femtojoules"
         assert energy.cost.total == 1000 * moved.cost.total
-        splits = Splits.none(len(energy.layers))
-        cost = COSTS["energy"].asked(energy.problem, shapes(energy))
-        table = level_table(cost, shapes(energy), splits)
+        splits = SplitCounts.none(len(energy.layers))
+        cost = COSTS["energy"].from_problem(energy.problem, workload(energy))
+        table = level_table(cost, workload(energy), splits)
         assert (table.node % 1000 == 0).all()
 
 

@@ -15,19 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.certificate import Certificate
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import Splits, level_table
+from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import PREFIXES, finest, rounded
 from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, InputError, RefusedError
-from hypar_opt.evaluation import per_second
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import problem_of, shapes_of
-from hypar_opt.verify import price_levels
-from tests.costs.plans import Asked, asked_of_arrays, counts, every_plan, macs, plans, shapes, total
+from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.search.certificate import Certificate
+from hypar_opt.search.pricing import price_levels
+from hypar_opt.studies.evaluation import per_second
+from tests.costs.plans import (
+    ProblemFields,
+    asked_of_arrays,
+    counts,
+    every_plan,
+    macs,
+    plans,
+    total,
+    workload,
+)
 from tests.hardware.cubes import cubes
 from tests.strategies import networks
 
@@ -45,9 +54,9 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
         # Bytes by what they belong to: a layer's choice, or a boundary at a level.
         moved: dict[tuple[int, ...], list[tuple[int, Fraction]]] = {}
         cost = CommunicationCost(plan.cost.reading, plan.element_bytes, (phase,), len(plan.choices))
-        splits = Splits.none(len(plan.layers), len(plan.choices))
+        splits = SplitCounts.none(len(plan.layers), len(plan.choices))
         for bit, row in zip(plan.placement, plan.assignments(), strict=True):
-            table = level_table(cost, shapes(plan), splits)
+            table = level_table(cost, workload(plan), splits)
             for layer, choice in enumerate(row):
                 amount = table.in_units(int(table.node[layer, choice]))
                 moved.setdefault((layer, choice), []).append((bit, amount))
@@ -72,12 +81,12 @@ def seconds_by_hand(
     Around a ring of n it is n - 1 rounds, twice for an all-reduce.
     """
     if array.collective == "ring" and not boundary:
-        split = array.wires.ring([bit for bit, _ in crossed])
+        split = array.interconnect.ring([bit for bit, _ in crossed])
         rounds = often * (2 ** len(crossed) - 1)
         moved = sum((amount for _, amount in crossed), Fraction())
         around: Fraction = rounds * split.latency + moved * split.seconds_per_byte
         return around
-    splits = [array.wires.split(bit) for bit, _ in crossed]
+    splits = [array.interconnect.bisection(bit) for bit, _ in crossed]
     messages = [1] + [often] * (len(crossed) - 1)
     return sum(
         (
@@ -92,7 +101,7 @@ def work_by_hand(plan: ho.Plan) -> list[Fraction]:
     """One pass of each layer on one accelerator: the slower of its units and its DRAM."""
     assert plan.array is not None
     accelerator = plan.array.description.accelerator
-    sizes, seconds = shapes(plan), []
+    sizes, seconds = workload(plan), []
     for place, (layer, (d, m, o)) in enumerate(zip(sizes.layers, counts(plan), strict=True)):
         rows = (layer.weight[0], layer.output[2]) if layer.kind == "conv" else (1, 1)
         used = accelerator.utilisation_of(*rows)
@@ -158,20 +167,22 @@ def test_slow_links_make_the_unit_coarser_and_the_plan_says_so(bandwidth: str, u
     ho.check_certificate(plan, ho.certify(plan))
 
 
-def small(network: ho.Network, asked: Asked) -> bool:
+def small(network: ho.Network, asked: ProblemFields) -> bool:
     return bool(len(asked["choices"]) ** (len(network.layers) * asked["array"].levels) <= 2**10)
 
 
 @settings(max_examples=100)
 @given(networks(longest=3), asked_of_arrays(), COST)
-def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked, cost: str) -> None:
+def test_joint_is_brute_force_over_every_plan(
+    network: ho.Network, asked: ProblemFields, cost: str
+) -> None:
     if not small(network, asked):
         asked["choices"] = tuple(ho.Parallelism)[:2]
     plan = ho.solve(network, cost=cost, **asked)
     assert (plan.solver.search, plan.solver.status) == ("joint", "optimal")
     problem = problem_of(cost=cost, **asked)
-    sizes = shapes_of(network, problem.batch)
-    charged = COSTS[cost].asked(problem, sizes)
+    sizes = workload_of(network, problem.batch)
+    charged = COSTS[cost].from_problem(problem, sizes)
     every = list(every_plan(len(network.layers), plan.levels, charged.choices))
     totals = [sum(price_levels(sizes, charged, rows)) for rows in every]
     assert plan.cost.total == plan.solver.bound == min(totals)
@@ -182,7 +193,7 @@ def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked,
 @settings(max_examples=20)
 @given(networks(longest=3), asked_of_arrays(2), COST)
 def test_every_exact_solver_finds_the_same_plan(
-    network: ho.Network, asked: Asked, cost: str
+    network: ho.Network, asked: ProblemFields, cost: str
 ) -> None:
     found = [ho.solve(network, solver=name, cost=cost, **asked) for name in EXACT]
     assert len({plan.cost.total for plan in found}) == 1
@@ -193,7 +204,7 @@ def test_every_exact_solver_finds_the_same_plan(
 @settings(max_examples=25)
 @given(networks(longest=3), asked_of_arrays(2))
 def test_level_by_level_solvers_agree_or_are_refused_where_the_dram_binds(
-    network: ho.Network, asked: Asked
+    network: ho.Network, asked: ProblemFields
 ) -> None:
     found = {level_by_level(network, solver, asked) for solver in EXACT}
     assert len(found) == 1
@@ -209,7 +220,9 @@ def test_level_by_level_solvers_agree_or_are_refused_where_the_dram_binds(
     assert best.cost.total <= answer[1]
 
 
-def level_by_level(network: ho.Network, solver: str, asked: Asked) -> str | tuple[Any, int | float]:
+def level_by_level(
+    network: ho.Network, solver: str, asked: ProblemFields
+) -> str | tuple[Any, int | float]:
     """What a solver finds, or why not."""
     try:
         plan = ho.solve(network, solver=solver, search="levelwise", cost="time", **asked)
@@ -244,13 +257,13 @@ def test_memory_level_by_level_is_refused_by_name(cost: str) -> None:
 
 @given(networks(longest=3), asked_of_arrays(2), COST, st.data())
 def test_under_memory_joint_is_the_best_of_all_that_fit(
-    network: ho.Network, asked: Asked, cost: str, data: st.DataObject
+    network: ho.Network, asked: ProblemFields, cost: str, data: st.DataObject
 ) -> None:
-    sizes = shapes_of(network, asked["batch"])
+    sizes = workload_of(network, asked["batch"])
     memory = data.draw(st.integers(1, 4 * asked["element_bytes"] * sizes.elements))
     asked["constraints"] = {"memory": memory, "optimizer": "adam"}
     problem = problem_of(cost=cost, **asked)
-    charged = COSTS[cost].asked(problem, sizes)
+    charged = COSTS[cost].from_problem(problem, sizes)
     totals = [
         sum(price_levels(sizes, charged, rows))
         for rows in every_plan(len(network.layers), problem.levels, charged.choices)
@@ -263,7 +276,7 @@ def test_under_memory_joint_is_the_best_of_all_that_fit(
     assert ho.solve(network, cost=cost, **asked).cost.total == min(totals)
 
 
-def memory_by_hand(sizes: ho.Shapes, problem: ho.Problem, rows: Any) -> Fraction:
+def memory_by_hand(sizes: ho.Workload, problem: ho.Problem, rows: Any) -> Fraction:
     """Weights, gradients and Adam's two states; maps and errors of input and output.
 
     A forward pass alone has neither gradients nor states nor errors.
@@ -298,7 +311,7 @@ def test_a_tampered_certificate_proves_nothing(cost: str, search: str) -> None:
 @settings(max_examples=30)
 @given(networks(longest=3), asked_of_arrays(), COST)
 def test_a_plan_file_knows_its_array_and_its_placement(
-    network: ho.Network, asked: Asked, cost: str
+    network: ho.Network, asked: ProblemFields, cost: str
 ) -> None:
     plan = ho.solve(network, cost=cost, **asked)
     again = validate(ho.Plan, json.loads(plan.to_json()))
@@ -439,7 +452,7 @@ def test_inference_takes_a_third_of_the_compute_and_fewer_messages() -> None:
 @settings(max_examples=40)
 @given(networks(longest=2), asked_of_arrays(2), COST)
 def test_placed_is_brute_force_over_orders_and_plans(
-    network: ho.Network, asked: Asked, cost: str
+    network: ho.Network, asked: ProblemFields, cost: str
 ) -> None:
     array = asked["array"]
     del asked["placement"]
@@ -447,8 +460,8 @@ def test_placed_is_brute_force_over_orders_and_plans(
     totals = {}
     for order in array.orders():
         problem = problem_of(cost=cost, placement=order, **asked)
-        sizes = shapes_of(network, problem.batch)
-        charged = COSTS[cost].asked(problem, sizes)
+        sizes = workload_of(network, problem.batch)
+        charged = COSTS[cost].from_problem(problem, sizes)
         every = every_plan(len(network.layers), problem.levels, charged.choices)
         totals[order] = min(
             Fraction(sum(price_levels(sizes, charged, rows)), in_a_unit(charged.unit))

@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 import hypar_opt as ho
-from hypar_opt.certificate import certify
 from hypar_opt.cli.app import app
+from hypar_opt.search.certificate import certify
 from tests.fuzz.mutations import ODD, mutated, mutated_text, to_json, to_toml
 
 NETWORK: dict[str, Any] = {

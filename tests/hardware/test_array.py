@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypar_opt.documents import validate
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array, find_array, read_array
+from hypar_opt.hardware.array import Array, read_array
+from hypar_opt.hardware.arrays import find_array
 from tests.hardware.cubes import CUBES, LINK, cubes
 
 
@@ -32,8 +33,8 @@ def test_an_array_file_reads(tmp_path: Path) -> None:
     assert array.accelerator.dram_bandwidth == 320 * 10**9
     assert array.energy.dram == Fraction(640, 10**12)
     assert array.energy.hop == array.energy.sram == 0
-    assert array.wires.accelerators == 8
-    assert array.wires is array.wires
+    assert array.interconnect.accelerators == 8
+    assert array.interconnect is array.interconnect
 
 
 def test_what_is_said_in_other_words_is_the_same_array() -> None:
@@ -96,7 +97,7 @@ def test_the_papers_arrays_come_first_in_order_of_size() -> None:
     paper = [f"hmc-{kind}-{size}" for kind in ("htree", "torus") for size in sizes]
     assert list(arrays.names()[:12]) == paper
     assert [arrays.load(name).collective for name in paper] == ["pairwise"] * 12
-    assert [arrays.load(name).wires.accelerators for name in paper] == sizes * 2
+    assert [arrays.load(name).interconnect.accelerators for name in paper] == sizes * 2
 
 
 def test_the_papers_sixteen_cubes_in_numbers() -> None:
@@ -107,8 +108,8 @@ def test_the_papers_sixteen_cubes_in_numbers() -> None:
     assert tree.accelerator.macs_per_second(3, 13) == 16 * 84 * 10**9 * 4 // 10
     assert tree.energy.remote == 3 * tree.energy.dram == Fraction(1920, 10**12)
     for bit in range(4):
-        assert tree.wires.split(bit).seconds_per_byte == Fraction(1, 3_200_000_000)
-        assert torus.wires.split(bit).seconds_per_byte == Fraction(2, 3_200_000_000)
+        assert tree.interconnect.bisection(bit).seconds_per_byte == Fraction(1, 3_200_000_000)
+        assert torus.interconnect.bisection(bit).seconds_per_byte == Fraction(2, 3_200_000_000)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

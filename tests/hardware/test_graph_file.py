@@ -47,8 +47,8 @@ def test_a_graph_of_networkx_lies_beside_the_array_and_is_read_into_it(
     file = a_file_of(tmp_path, node_link(square(), edges))
     array = read_array(file)
     assert array.levels == 2
-    assert array.wires.route(0, 3).hops == 1
-    assert array.wires.route(1, 2).hops == 2
+    assert array.interconnect.route(0, 3).hops == 1
+    assert array.interconnect.route(1, 2).hops == 2
     assert set(array.orders()) == {(1, 0), (0, 1)}
     described = array.description()
     assert "file" not in described["topology"]

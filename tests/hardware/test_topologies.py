@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware import arrays
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
-from hypar_opt.hardware.wires import Wires
 
 LINK = {"bandwidth": "1.6 Gb/s", "latency": "1 us"}
 HALF = {**LINK, "duplex": "half"}
@@ -65,10 +65,10 @@ def test_there_is_an_example_of_every_kind() -> None:
     assert {example["kind"] for example in EXAMPLES} == set(TOPOLOGIES)
 
 
-def directions(wires: Wires) -> list[list[tuple[Any, Any]]]:
+def directions(interconnect: Interconnect) -> list[list[tuple[Any, Any]]]:
     """Return the ways along each channel: one, or both of a half-duplex link."""
     ways: list[list[tuple[Any, Any]]] = []
-    for link in wires.links:
+    for link in interconnect.links:
         there, back = (link.source, link.target), (link.target, link.source)
         ways += [[there], [back]] if link.full_duplex else [[there, back]]
     return ways
@@ -85,7 +85,7 @@ class TestEveryTopology:
     def test_its_dimensions_hold_each_bit_once(self, example: dict[str, Any]) -> None:
         made = topology(example)
         bits = [bit for bits in made.dimensions() for bit in bits]
-        assert sorted(bits) == list(range(Wires(made.graph()).levels))
+        assert sorted(bits) == list(range(Interconnect(made.graph()).levels))
 
     def test_it_is_described_whole(self, example: dict[str, Any]) -> None:
         made = topology(example)
@@ -94,12 +94,12 @@ class TestEveryTopology:
 
     def test_a_route_is_a_flow_along_shortest_paths(self, example: dict[str, Any]) -> None:
         """One byte leaves the source, one reaches the target, and no node keeps any."""
-        wires = Wires(topology(example).graph())
-        ways = directions(wires)
-        for source, target in itertools.permutations(range(wires.accelerators), 2):
-            route = wires.route(source, target)
-            away = nx.single_source_shortest_path_length(wires.graph, source)
-            left = nx.single_source_shortest_path_length(wires.graph, target)
+        interconnect = Interconnect(topology(example).graph())
+        ways = directions(interconnect)
+        for source, target in itertools.permutations(range(interconnect.accelerators), 2):
+            route = interconnect.route(source, target)
+            away = nx.single_source_shortest_path_length(interconnect.graph, source)
+            left = nx.single_source_shortest_path_length(interconnect.graph, target)
             kept: dict[Any, Fraction] = defaultdict(Fraction)
             for channel, share in zip(route.channels, route.shares, strict=True):
                 (tail, head), *rest = (w for w in ways[channel] if away[w[0]] < away[w[1]])
@@ -113,17 +113,17 @@ class TestEveryTopology:
     def test_an_exchange_takes_as_long_as_its_most_loaded_channel(
         self, example: dict[str, Any]
     ) -> None:
-        wires = Wires(topology(example).graph())
-        for bit in range(wires.levels):
+        interconnect = Interconnect(topology(example).graph())
+        for bit in range(interconnect.levels):
             loads: dict[int, Fraction] = defaultdict(Fraction)
-            for number in range(wires.accelerators):
-                route = wires.route(number, number ^ 1 << bit)
+            for number in range(interconnect.accelerators):
+                route = interconnect.route(number, number ^ 1 << bit)
                 for channel, share in zip(route.channels, route.shares, strict=True):
                     loads[channel] += share
-            split = wires.split(bit)
-            assert sum(loads.values()) == split.hops * wires.accelerators
-            assert split.seconds_per_byte * wires.accelerators == max(
-                load / wires.capacities[channel] for channel, load in loads.items()
+            split = interconnect.bisection(bit)
+            assert sum(loads.values()) == split.hops * interconnect.accelerators
+            assert split.seconds_per_byte * interconnect.accelerators == max(
+                load / interconnect.capacities[channel] for channel, load in loads.items()
             )
 
 
@@ -131,20 +131,22 @@ class TestEveryTopology:
 def test_the_papers_h_tree_moves_a_levels_bytes_at_its_total_bandwidth(levels: int) -> None:
     """25.6 Gb/s at every level, for any number of accelerators."""
     link = {"bandwidth": f"{25.6 / 2**levels} Gb/s"}
-    wires = Wires(topology({"kind": "htree", "accelerators": 2**levels, "link": link}).graph())
+    interconnect = Interconnect(
+        topology({"kind": "htree", "accelerators": 2**levels, "link": link}).graph()
+    )
     for bit in range(levels):
-        split = wires.split(bit)
+        split = interconnect.bisection(bit)
         assert split.seconds_per_byte == Fraction(1, 3_200_000_000)
         assert split.hops == 2 * (bit + 1)
 
 
 def test_the_papers_torus_takes_twice_the_h_trees_time_at_every_level() -> None:
-    tree = Wires(topology({"kind": "htree", "accelerators": 16, "link": LINK}).graph())
-    torus = Wires(topology({"kind": "torus", "shape": [4, 4], "link": HALF}).graph())
-    full = Wires(topology({"kind": "torus", "shape": [4, 4], "link": LINK}).graph())
+    tree = Interconnect(topology({"kind": "htree", "accelerators": 16, "link": LINK}).graph())
+    torus = Interconnect(topology({"kind": "torus", "shape": [4, 4], "link": HALF}).graph())
+    full = Interconnect(topology({"kind": "torus", "shape": [4, 4], "link": LINK}).graph())
     for bit in range(4):
-        assert torus.split(bit).seconds_per_byte == 2 * tree.split(bit).seconds_per_byte
-        assert full.split(bit).seconds_per_byte == tree.split(bit).seconds_per_byte
+        assert torus.bisection(bit).seconds_per_byte == 2 * tree.bisection(bit).seconds_per_byte
+        assert full.bisection(bit).seconds_per_byte == tree.bisection(bit).seconds_per_byte
 
 
 @pytest.mark.parametrize(
@@ -155,16 +157,16 @@ def test_a_larger_torus_takes_four_times_where_a_dimension_of_eight_is_crossed_i
     accelerators: int, times: list[int]
 ) -> None:
     torus, tree = (arrays.load(f"hmc-{kind}-{accelerators}") for kind in ("torus", "htree"))
-    pace = tree.wires.split(0).seconds_per_byte  # an H tree's is the same at every level
-    splits = [torus.wires.split(bit) for bit in torus.placement]
+    pace = tree.interconnect.bisection(0).seconds_per_byte  # an H tree's is the same at every level
+    splits = [torus.interconnect.bisection(bit) for bit in torus.placement]
     assert [split.seconds_per_byte / pace for split in splits] == times
     assert all((split.hops > 1) for split, n in zip(splits, times, strict=True) if n == 4)
 
 
 def test_links_of_an_h_tree_widen_upwards() -> None:
     table = {"kind": "htree", "accelerators": 8, "link": {"bandwidth": "10 B/s"}, "growth": 1.5}
-    wires = Wires(topology(table).graph())
-    rates = sorted(link.bytes_per_second for link in wires.links)
+    interconnect = Interconnect(topology(table).graph())
+    rates = sorted(link.bytes_per_second for link in interconnect.links)
     assert rates == [10] * 8 + [15] * 4 + [Fraction(45, 2)] * 2
 
 
@@ -210,18 +212,20 @@ def test_nodes_come_before_what_is_in_them() -> None:
 def test_a_mesh_of_two_rows_and_four_columns_by_hand() -> None:
     """0-1-2-3 above 4-5-6-7, every link one byte a second each way."""
     link = {"bandwidth": "1 B/s", "latency": "1 s"}
-    wires = Wires(topology({"kind": "mesh", "shape": [2, 4], "link": link}).graph())
+    interconnect = Interconnect(topology({"kind": "mesh", "shape": [2, 4], "link": link}).graph())
     # Bit 2 exchanges the rows, each pair over a link of its own.
-    assert wires.split(2).seconds_per_byte == Fraction(1, 8)
+    assert interconnect.bisection(2).seconds_per_byte == Fraction(1, 8)
     # Bit 1 sends 0 to 2 and 1 to 3, so link 1-2 carries two of the eight bytes each way.
-    assert wires.split(1).seconds_per_byte == Fraction(2, 8)
+    assert interconnect.bisection(1).seconds_per_byte == Fraction(2, 8)
     # Bit 0 exchanges neighbours.
-    assert wires.split(0).seconds_per_byte == Fraction(1, 8)
-    assert [wires.split(bit).hops for bit in (2, 1, 0)] == [1, 2, 1]
-    assert [wires.split(bit).latency for bit in (2, 1, 0)] == [1, 2, 1]
+    assert interconnect.bisection(0).seconds_per_byte == Fraction(1, 8)
+    assert [interconnect.bisection(bit).hops for bit in (2, 1, 0)] == [1, 2, 1]
+    assert [interconnect.bisection(bit).latency for bit in (2, 1, 0)] == [1, 2, 1]
     # From corner to corner 0 -> 7 there are four paths, one for each place to go down.
-    route = wires.route(0, 7)
-    ends = [wires.links[wires.channel_link[channel]].name for channel in route.channels]
+    route = interconnect.route(0, 7)
+    ends = [
+        interconnect.links[interconnect.channel_link[channel]].name for channel in route.channels
+    ]
     shares = dict(zip(ends, (4 * share for share in route.shares), strict=True))
     assert shares == {
         "0-1": 3,
@@ -246,12 +250,12 @@ def test_the_slower_of_a_fabric_and_its_links_decides_by_hand() -> None:
         "link": {"bandwidth": "3 B/s", "latency": "1 s"},
         "fabric": {"bandwidth": "4 B/s", "latency": "10 s"},
     }
-    wires = Wires(topology(table).graph())
+    interconnect = Interconnect(topology(table).graph())
     # Of four bytes two leave each node: half a second; one leaves each accelerator.
-    assert wires.split(1).seconds_per_byte == Fraction(1, 2) / 4
-    assert wires.split(0).seconds_per_byte == Fraction(1, 3) / 4
-    assert [wires.split(bit).latency for bit in (1, 0)] == [22, 2]
-    assert [wires.split(bit).hops for bit in (1, 0)] == [4, 2]
+    assert interconnect.bisection(1).seconds_per_byte == Fraction(1, 2) / 4
+    assert interconnect.bisection(0).seconds_per_byte == Fraction(1, 3) / 4
+    assert [interconnect.bisection(bit).latency for bit in (1, 0)] == [22, 2]
+    assert [interconnect.bisection(bit).hops for bit in (1, 0)] == [4, 2]
 
 
 @st.composite
@@ -275,9 +279,9 @@ def wired(draw: st.DrawFn) -> nx.Graph[Any]:
 
 @given(wired())
 def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) -> None:
-    wires = Wires(graph)
-    ways = directions(wires)
-    for source, target in itertools.permutations(range(wires.accelerators), 2):
+    interconnect = Interconnect(graph)
+    ways = directions(interconnect)
+    for source, target in itertools.permutations(range(interconnect.accelerators), 2):
         paths = list(nx.all_shortest_paths(graph, source, target))
         shares: dict[tuple[Any, Any], Fraction] = defaultdict(Fraction)
         slowest = Fraction()
@@ -287,7 +291,7 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) 
                 shares[step] += Fraction(1, len(paths))
             latencies = (graph.edges[step]["latency"] for step in steps)
             slowest = max(slowest, sum(latencies, Fraction()))
-        route = wires.route(source, target)
+        route = interconnect.route(source, target)
         found = {
             next(way for way in ways[channel] if way in shares): share
             for channel, share in zip(route.channels, route.shares, strict=True)
@@ -299,17 +303,17 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) 
 
 @given(wired())
 def test_no_exchange_beats_its_most_loaded_channel(graph: nx.Graph[Any]) -> None:
-    wires = Wires(graph)
-    for bit in range(wires.levels):
+    interconnect = Interconnect(graph)
+    for bit in range(interconnect.levels):
         loads: dict[Any, Fraction] = defaultdict(Fraction)
-        for number in range(wires.accelerators):
+        for number in range(interconnect.accelerators):
             paths = list(nx.all_shortest_paths(graph, number, number ^ 1 << bit))
             for step in itertools.chain.from_iterable(map(itertools.pairwise, paths)):
                 data = graph.edges[step]
                 one = step if data["full_duplex"] else frozenset(step)
                 loads[one] += Fraction(1, len(paths)) / data["bytes_per_second"]
         slowest = max(loads.values())
-        assert wires.split(bit).seconds_per_byte == slowest / wires.accelerators
+        assert interconnect.bisection(bit).seconds_per_byte == slowest / interconnect.accelerators
 
 
 @pytest.mark.parametrize(
@@ -330,10 +334,10 @@ def test_a_graph_that_is_no_array_is_refused(
     for ends in edges:
         graph.add_edge(*ends, bytes_per_second=Fraction(1), latency=Fraction(), full_duplex=True)
     with pytest.raises(HyparError, match=problem):
-        Wires(graph)
+        Interconnect(graph)
 
 
 def test_a_switch_that_leads_nowhere_does_no_harm() -> None:
     graph = topology({"kind": "ring", "accelerators": 4, "link": LINK}).graph()
     graph.add_node("spare")
-    assert Wires(graph).split(1).hops == 2
+    assert Interconnect(graph).bisection(1).hops == 2

@@ -10,7 +10,7 @@ import networkx as nx
 from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
 
 LAYERS = ("conv1", "conv2", "fc1")
@@ -18,7 +18,7 @@ LAYERS = ("conv1", "conv2", "fc1")
 
 def wired(
     edges: Iterable[tuple[Any, Any, float]], *, latency: float = 0, full_duplex: bool = True
-) -> Wires:
+) -> Interconnect:
     """Return the wires of edges, each with its bytes a second; all alike otherwise."""
     graph: nx.Graph[Any] = nx.Graph()
     for source, target, bandwidth in edges:
@@ -29,10 +29,10 @@ def wired(
             latency=Fraction(latency),
             full_duplex=full_duplex,
         )
-    return Wires(graph)
+    return Interconnect(graph)
 
 
-def fat_tree(levels: int, *, latency: float = 0) -> Wires:
+def fat_tree(levels: int, *, latency: float = 0) -> Interconnect:
     """Return a binary tree whose links double in bandwidth, 8 bytes a second at the leaves."""
     edges: list[tuple[Any, Any, float]] = []
     below: list[Any] = list(range(2**levels))
@@ -44,7 +44,9 @@ def fat_tree(levels: int, *, latency: float = 0) -> Wires:
     return wired(edges, latency=latency)
 
 
-def torus(rows: int, columns: int, *, latency: float = 0, full_duplex: bool = False) -> Wires:
+def torus(
+    rows: int, columns: int, *, latency: float = 0, full_duplex: bool = False
+) -> Interconnect:
     """Return a torus numbered row by row, 8 bytes a second a link."""
     edges = [
         (row * columns + column, below % rows * columns + beside % columns, 8)
@@ -56,12 +58,12 @@ def torus(rows: int, columns: int, *, latency: float = 0, full_duplex: bool = Fa
     return wired(edges, latency=latency, full_duplex=full_duplex)
 
 
-def ring(accelerators: int, *, latency: float = 0) -> Wires:
+def ring(accelerators: int, *, latency: float = 0) -> Interconnect:
     return torus(1, accelerators, latency=latency, full_duplex=True)
 
 
 def exchange(
-    wires: Wires,
+    interconnect: Interconnect,
     level: int,
     bytes: float,  # noqa: A002
     *,
@@ -70,14 +72,14 @@ def exchange(
     """Return an exchange between pairs at a level, H1 being the highest bit."""
     kind = Kind.GRADIENTS if background else Kind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
-    bits = (wires.levels - 1 - level,)
+    bits = (interconnect.levels - 1 - level,)
     return Exchange("fc1", phase, kind, (level,), bits, bytes, background=background)
 
 
-def all_reduce(wires: Wires, bytes: float, levels: Sequence[int] = ()) -> Exchange:  # noqa: A002
+def all_reduce(interconnect: Interconnect, bytes: float, levels: Sequence[int] = ()) -> Exchange:  # noqa: A002
     """Return a ring over some levels, or all."""
-    levels = tuple(levels) or tuple(range(wires.levels))
-    bits = tuple(wires.levels - 1 - level for level in levels)
+    levels = tuple(levels) or tuple(range(interconnect.levels))
+    bits = tuple(interconnect.levels - 1 - level for level in levels)
     return Exchange(
         "fc1",
         Phase.GRADIENT,
@@ -91,7 +93,7 @@ def all_reduce(wires: Wires, bytes: float, levels: Sequence[int] = ()) -> Exchan
 
 
 @st.composite
-def random_wires(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Wires:
+def random_wires(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Interconnect:
     """Draw a connected graph of 2 to 8 accelerators and up to two switches, links unequal."""
     nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
     nodes += draw(st.sampled_from([[], ["a"], ["a", "b"]]))
@@ -115,7 +117,7 @@ def random_wires(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Wires
             latency=Fraction(draw(st.sampled_from(list(latencies)))),
             full_duplex=draw(st.booleans()),
         )
-    return Wires(graph)
+    return Interconnect(graph)
 
 
 @st.composite

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.evaluation import per_second
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import shapes_of
+from hypar_opt.pipeline import workload_of
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
+from hypar_opt.studies.evaluation import per_second
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -146,8 +146,8 @@ def test_output_parallelisms_errors_are_all_reduced() -> None:
 
 def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
     assert plan.array is not None
-    shapes = shapes_of(plan.network.description, plan.batch)
-    return program(plan, shapes, plan.array.description)
+    workload = workload_of(plan.network.description, plan.batch)
+    return program(plan, workload, plan.array.description)
 
 
 def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_down() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import Span, run
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
 from tests.simulator import (
@@ -49,9 +49,9 @@ def in_front(tasks: Sequence[Task]) -> list[Task]:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> tuple[list[Task], Wires]:
-    wires = draw(random_wires(latencies=(0, 0.125)))
-    return draw(programs(wires.levels)), wires
+def steps(draw: st.DrawFn) -> tuple[list[Task], Interconnect]:
+    interconnect = draw(random_wires(latencies=(0, 0.125)))
+    return draw(programs(interconnect.levels)), interconnect
 
 
 def test_one_accelerator_computes() -> None:
@@ -60,10 +60,10 @@ def test_one_accelerator_computes() -> None:
     assert not any((done.level_bytes, done.link_bytes, done.link_busy))
 
 
-def single() -> Wires:
+def single() -> Interconnect:
     graph: nx.Graph[int] = nx.Graph()
     graph.add_node(0)
-    return Wires(graph)
+    return Interconnect(graph)
 
 
 def test_no_tasks_take_no_time() -> None:
@@ -73,32 +73,34 @@ def test_no_tasks_take_no_time() -> None:
 
 @given(random_wires(), st.data())
 def test_an_exchange_takes_what_the_most_loaded_channel_takes(
-    wires: Wires, data: st.DataObject
+    interconnect: Interconnect, data: st.DataObject
 ) -> None:
-    level = data.draw(st.integers(0, wires.levels - 1))
-    split = wires.split(wires.levels - 1 - level)
-    done = run([exchange(wires, level, 1000)], wires)
+    level = data.draw(st.integers(0, interconnect.levels - 1))
+    split = interconnect.bisection(interconnect.levels - 1 - level)
+    done = run([exchange(interconnect, level, 1000)], interconnect)
     assert done.seconds == pytest.approx(float(split.seconds_per_byte * 1000), rel=1e-12)
 
 
 @given(random_wires(latencies=[0.5]), st.data())
 def test_an_exchange_takes_at_most_its_slowest_latency_more(
-    wires: Wires, data: st.DataObject
+    interconnect: Interconnect, data: st.DataObject
 ) -> None:
     """Less, where the slowest message is not the one with the most hops."""
-    level = data.draw(st.integers(0, wires.levels - 1))
-    split = wires.split(wires.levels - 1 - level)
+    level = data.draw(st.integers(0, interconnect.levels - 1))
+    split = interconnect.bisection(interconnect.levels - 1 - level)
     transfer = float(split.seconds_per_byte * 1000)
-    done = run([exchange(wires, level, 1000)], wires)
+    done = run([exchange(interconnect, level, 1000)], interconnect)
     assert done.seconds <= (transfer + float(split.latency)) * (1 + 1e-12)
     assert done.seconds >= (transfer + 0.5) * (1 - 1e-12)
 
 
 @arrays
-def test_an_exchange_between_equally_distant_pairs_takes_its_latency_more(wires: Wires) -> None:
-    for level in range(wires.levels):
-        split = wires.split(wires.levels - 1 - level)
-        done = run([exchange(wires, level, 1000)], wires)
+def test_an_exchange_between_equally_distant_pairs_takes_its_latency_more(
+    interconnect: Interconnect,
+) -> None:
+    for level in range(interconnect.levels):
+        split = interconnect.bisection(interconnect.levels - 1 - level)
+        done = run([exchange(interconnect, level, 1000)], interconnect)
         expected = float(split.seconds_per_byte * 1000 + split.latency)
         assert done.seconds == pytest.approx(expected, rel=1e-12)
 
@@ -108,8 +110,8 @@ def test_a_ring_takes_the_textbooks_time(accelerators: int) -> None:
     """Source: P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms (2009)."""
     weights, bandwidth, latency = 4096, 8, 0.25
     rounds = 2 * (accelerators - 1)
-    wires = ring(accelerators, latency=latency)
-    done = run([all_reduce(wires, rounds * weights)], wires)
+    interconnect = ring(accelerators, latency=latency)
+    done = run([all_reduce(interconnect, rounds * weights)], interconnect)
     expected = rounds / accelerators * weights / bandwidth + rounds * latency
     assert done.seconds == pytest.approx(expected, rel=1e-12)
     assert done.events == accelerators * rounds
@@ -118,21 +120,21 @@ def test_a_ring_takes_the_textbooks_time(accelerators: int) -> None:
 
 def test_a_ring_over_one_level_of_two_is_two_rings() -> None:
     # Of eight bytes each sends two, one a round, to the other of its own pair.
-    wires = fat_tree(2)
-    done = run([all_reduce(wires, 8, levels=[1])], wires)
+    interconnect = fat_tree(2)
+    done = run([all_reduce(interconnect, 8, levels=[1])], interconnect)
     assert list(done.level_bytes) == [0, 8]
     assert done.seconds == 2 / 8
     # Around all four, 1 to 2 and 3 to 0 cross the middle: half of the messages.
-    assert list(run([all_reduce(wires, 24)], wires).level_bytes) == [12, 12]
+    assert list(run([all_reduce(interconnect, 24)], interconnect).level_bytes) == [12, 12]
 
 
 def test_no_accelerator_waits_for_more_than_its_partner() -> None:
     # Pairs 0-1 and 2-3 send 8 bytes a message at 8 and at 2 bytes a second: 1 and 4 seconds.
     # Meanwhile 0 and 1 compute for two seconds, and wait from 3 to 6, when 2 and 3 have done
     # the same. Then pairs 0-2 and 1-3 send at 8 a second, until 7.
-    wires = wired([(0, 1, 8), (2, 3, 2), (0, 2, 8), (1, 3, 8)])
-    tasks: list[Task] = [exchange(wires, 1, 32), compute(2), exchange(wires, 0, 32)]
-    done = run(tasks, wires, record=True)
+    interconnect = wired([(0, 1, 8), (2, 3, 2), (0, 2, 8), (1, 3, 8)])
+    tasks: list[Task] = [exchange(interconnect, 1, 32), compute(2), exchange(interconnect, 0, 32)]
+    done = run(tasks, interconnect, record=True)
     fast, slow = (
         (Span(0, 0, 1), Span(1, 1, 3), Span(2, 3, 7)),
         (Span(0, 0, 4), Span(1, 4, 6), Span(2, 6, 7)),
@@ -147,9 +149,9 @@ def test_no_accelerator_waits_for_more_than_its_partner() -> None:
 
 def test_an_exchange_in_the_background_hides_behind_computing() -> None:
     # 16 bytes a message at 8 a second: 2 seconds, of which 1.5 are hidden.
-    wires = wired([(0, 1, 8)])
-    tasks: list[Task] = [compute(1), exchange(wires, 0, 32, background=True), compute(1.5)]
-    done = run(tasks, wires, record=True)
+    interconnect = wired([(0, 1, 8)])
+    tasks: list[Task] = [compute(1), exchange(interconnect, 0, 32, background=True), compute(1.5)]
+    done = run(tasks, interconnect, record=True)
     assert done.seconds == 3
     assert list(done.task_seconds) == [1, 0.5, 1.5]
     assert done.spans[0] == (Span(0, 0, 1), Span(1, 1, 3), Span(2, 1, 2.5))
@@ -157,9 +159,9 @@ def test_an_exchange_in_the_background_hides_behind_computing() -> None:
 
 def test_exchanges_in_the_background_run_one_after_the_other() -> None:
     # Handed over at 0 and 1, they take 2 seconds each: 0 to 2 and 2 to 4.
-    wires = wired([(0, 1, 8)])
-    behind = exchange(wires, 0, 32, background=True)
-    done = run([behind, compute(1), behind, compute(0.5)], wires, record=True)
+    interconnect = wired([(0, 1, 8)])
+    behind = exchange(interconnect, 0, 32, background=True)
+    done = run([behind, compute(1), behind, compute(0.5)], interconnect, record=True)
     assert done.spans[1] == (Span(0, 0, 2), Span(1, 0, 1), Span(2, 2, 4), Span(3, 1, 1.5))
     assert list(done.task_seconds) == [0.5, 1, 2, 0.5]
 
@@ -167,9 +169,9 @@ def test_exchanges_in_the_background_run_one_after_the_other() -> None:
 def test_background_and_foreground_share_the_links() -> None:
     # 16 and 8 bytes a message on one channel of 8 a second: the shorter ends at 2, then the
     # other has 8 to go.
-    wires = wired([(0, 1, 8)])
-    tasks = [exchange(wires, 0, 32, background=True), exchange(wires, 0, 16)]
-    done = run(tasks, wires, record=True)
+    interconnect = wired([(0, 1, 8)])
+    tasks = [exchange(interconnect, 0, 32, background=True), exchange(interconnect, 0, 16)]
+    done = run(tasks, interconnect, record=True)
     assert done.seconds == 3
     assert list(done.task_seconds) == [1, 2]
     assert [segment.labels for segment in done.segments[0]] == [(0, 1), (0,)]
@@ -177,35 +179,39 @@ def test_background_and_foreground_share_the_links() -> None:
 
 @given(steps())
 def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
-    step: tuple[list[Task], Wires],
+    step: tuple[list[Task], Interconnect],
 ) -> None:
-    tasks, wires = step
-    levels, links, messages = [Fraction()] * wires.levels, [Fraction()] * len(wires.links), 0
+    tasks, interconnect = step
+    levels, links, messages = (
+        [Fraction()] * interconnect.levels,
+        [Fraction()] * len(interconnect.links),
+        0,
+    )
     for task in tasks:
         if isinstance(task, Compute):
-            messages += wires.accelerators
+            messages += interconnect.accelerators
             continue
-        for (sender, receiver), rounds in messages_of(task, wires).items():
+        for (sender, receiver), rounds in messages_of(task, interconnect).items():
             messages += rounds
-            size = Fraction(task.bytes) * rounds / sum(messages_of(task, wires).values())
+            size = Fraction(task.bytes) * rounds / sum(messages_of(task, interconnect).values())
             highest = max(bit for bit in task.bits if (sender ^ receiver) >> bit & 1)
             levels[task.levels[task.bits.index(highest)]] += size
-            route = wires.route(sender, receiver)
+            route = interconnect.route(sender, receiver)
             for channel, share in zip(route.channels, route.shares, strict=True):
-                links[wires.channel_link[channel]] += size * share
-    done = run(tasks, wires)
+                links[interconnect.channel_link[channel]] += size * share
+    done = run(tasks, interconnect)
     assert done.events == messages
     assert done.level_bytes == pytest.approx([float(size) for size in levels], rel=1e-12)
     assert done.link_bytes == pytest.approx([float(size) for size in links], rel=1e-12)
-    exchanged = sum(task.bytes for task in tasks if isinstance(task, Exchange))
-    assert sum(done.level_bytes) == pytest.approx(exchanged, rel=1e-12)
+    communication_only = sum(task.bytes for task in tasks if isinstance(task, Exchange))
+    assert sum(done.level_bytes) == pytest.approx(communication_only, rel=1e-12)
 
 
-def messages_of(task: Exchange, wires: Wires) -> Counter[tuple[int, int]]:
+def messages_of(task: Exchange, interconnect: Interconnect) -> Counter[tuple[int, int]]:
     """Return how many messages go from whom to whom."""
     found: Counter[tuple[int, int]] = Counter()
     groups: dict[int, list[int]] = {}
-    for number in range(wires.accelerators):
+    for number in range(interconnect.accelerators):
         groups.setdefault(number & ~sum(1 << bit for bit in task.bits), []).append(number)
     for group in groups.values():
         for place, number in enumerate(group):
@@ -214,9 +220,11 @@ def messages_of(task: Exchange, wires: Wires) -> Counter[tuple[int, int]]:
 
 
 @given(steps())
-def test_no_task_starts_before_its_operands_have_arrived(step: tuple[list[Task], Wires]) -> None:
-    tasks, wires = step
-    done = run(tasks, wires, record=True)
+def test_no_task_starts_before_its_operands_have_arrived(
+    step: tuple[list[Task], Interconnect],
+) -> None:
+    tasks, interconnect = step
+    done = run(tasks, interconnect, record=True)
     for number, spans in enumerate(done.spans):
         assert [span.task for span in spans] == list(range(len(tasks)))
         now = 0.0
@@ -228,67 +236,75 @@ def test_no_task_starts_before_its_operands_have_arrived(step: tuple[list[Task],
             if isinstance(task, Compute):
                 assert span.end == pytest.approx(span.start + task.seconds)
                 continue
-            for (sender, receiver), rounds in messages_of(task, wires).items():
+            for (sender, receiver), rounds in messages_of(task, interconnect).items():
                 if number in (sender, receiver):
-                    size = task.bytes * rounds / sum(messages_of(task, wires).values())
-                    least = transfer(wires, sender, receiver, size, rounds)
+                    size = task.bytes * rounds / sum(messages_of(task, interconnect).values())
+                    least = transfer(interconnect, sender, receiver, size, rounds)
                     sent = done.spans[sender][span.task].start
                     assert span.end >= (sent + least) * (1 - 1e-9)
 
 
-def transfer(wires: Wires, sender: int, receiver: int, size: float, messages: int) -> float:
+def transfer(
+    interconnect: Interconnect, sender: int, receiver: int, size: float, messages: int
+) -> float:
     """Return the seconds of messages, one after the other, with all links to themselves."""
-    route = wires.route(sender, receiver)
+    route = interconnect.route(sender, receiver)
     rate = min(
-        wires.capacities[channel] / share
+        interconnect.capacities[channel] / share
         for channel, share in zip(route.channels, route.shares, strict=True)
     )
     return size / float(rate) + messages * float(route.latency)
 
 
 @given(steps())
-def test_the_tasks_of_who_ends_last_add_up_to_the_step(step: tuple[list[Task], Wires]) -> None:
+def test_the_tasks_of_who_ends_last_add_up_to_the_step(
+    step: tuple[list[Task], Interconnect],
+) -> None:
     done = run(*step)
     assert sum(done.task_seconds) == pytest.approx(done.seconds, rel=1e-12)
     assert all(seconds >= 0 for seconds in done.task_seconds)
 
 
 @given(steps())
-def test_the_same_step_runs_the_same_again(step: tuple[list[Task], Wires]) -> None:
-    tasks, wires = step
-    first = run(tasks, wires, record=True)
-    assert run(tasks, wires, record=True) == first
-    assert run(tasks, wires) == replace(first, spans=(), segments=())
+def test_the_same_step_runs_the_same_again(step: tuple[list[Task], Interconnect]) -> None:
+    tasks, interconnect = step
+    first = run(tasks, interconnect, record=True)
+    assert run(tasks, interconnect, record=True) == first
+    assert run(tasks, interconnect) == replace(first, spans=(), segments=())
 
 
 @arrays
 @given(data=st.data())
-def test_overlap_is_never_slower(wires: Wires, data: st.DataObject) -> None:
-    tasks = data.draw(programs(wires.levels))
-    assert run(tasks, wires).seconds <= run(in_front(tasks), wires).seconds * (1 + 1e-9)
+def test_overlap_is_never_slower(interconnect: Interconnect, data: st.DataObject) -> None:
+    tasks = data.draw(programs(interconnect.levels))
+    assert run(tasks, interconnect).seconds <= run(in_front(tasks), interconnect).seconds * (
+        1 + 1e-9
+    )
 
 
 @given(steps())
-def test_a_step_is_never_faster_than_its_critical_path(step: tuple[list[Task], Wires]) -> None:
-    tasks, wires = step
-    assert run(tasks, wires).seconds >= critical_path(tasks, wires) * (1 - 1e-9)
+def test_a_step_is_never_faster_than_its_critical_path(
+    step: tuple[list[Task], Interconnect],
+) -> None:
+    tasks, interconnect = step
+    assert run(tasks, interconnect).seconds >= critical_path(tasks, interconnect) * (1 - 1e-9)
 
 
-def critical_path(tasks: Sequence[Task], wires: Wires) -> float:
+def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     """Return the seconds of what is in front, had each message all links to itself."""
-    ready = [0.0] * wires.accelerators
+    ready = [0.0] * interconnect.accelerators
     for task in tasks:
         if isinstance(task, Compute):
             ready = [each + task.seconds for each in ready]
             continue
         if task.background:
             continue
-        messages = messages_of(task, wires)
+        messages = messages_of(task, interconnect)
         for _ in range(max(messages.values())):
             begun, size = ready, task.bytes / sum(messages.values())
-            ready = [0.0] * wires.accelerators
+            ready = [0.0] * interconnect.accelerators
             for sender, receiver in messages:
-                arrival = begun[sender] + transfer(wires, sender, receiver, size, 1)
+                arrival = begun[sender] + transfer(interconnect, sender, receiver, size, 1)
                 ready[sender] = max(ready[sender], arrival)
                 ready[receiver] = max(ready[receiver], arrival)
     return max(ready)
@@ -296,12 +312,14 @@ def critical_path(tasks: Sequence[Task], wires: Wires) -> float:
 
 @arrays
 @given(data=st.data())
-def test_without_rings_and_background_durations_add_up(wires: Wires, data: st.DataObject) -> None:
+def test_without_rings_and_background_durations_add_up(
+    interconnect: Interconnect, data: st.DataObject
+) -> None:
     """Pairs are equally distant here, so that all accelerators remain in step.
 
     Rings' neighbours are not: who has done one exchange earlier begins the next one earlier.
     """
-    tasks = data.draw(programs(wires.levels))
+    tasks = data.draw(programs(interconnect.levels))
     tasks = [task for task in in_front(tasks) if isinstance(task, Compute) or not task.ring]
-    expected = [run([task], wires).seconds for task in tasks]
-    assert list(run(tasks, wires).task_seconds) == pytest.approx(expected, rel=1e-9)
+    expected = [run([task], interconnect).seconds for task in tasks]
+    assert list(run(tasks, interconnect).task_seconds) == pytest.approx(expected, rel=1e-9)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.network import Network, Segment, max_min_rates
 from tests.simulator import random_wires, wired
 
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
     segments: list[tuple[Segment, ...]]
 
 
-def sent(wires: Wires, messages: Sequence[Message]) -> Sent:
+def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
     env = Environment()
     arrivals = [0.0] * len(messages)
 
@@ -39,7 +39,7 @@ def sent(wires: Wires, messages: Sequence[Message]) -> Sent:
         for message in those:
             arrivals[message] = env.now
 
-    network = Network(env, wires, delivered, record=True)
+    network = Network(env, interconnect, delivered, record=True)
 
     def send(message: int) -> Any:
         start, source, target, size = messages[message]
@@ -52,7 +52,7 @@ def sent(wires: Wires, messages: Sequence[Message]) -> Sent:
     return Sent(arrivals, list(network.link_bytes), list(network.link_busy), list(network.segments))
 
 
-def star(*bandwidths: float, full_duplex: bool = True) -> Wires:
+def star(*bandwidths: float, full_duplex: bool = True) -> Interconnect:
     """Accelerators around a switch."""
     return wired(
         [(number, "s", bandwidth) for number, bandwidth in enumerate(bandwidths)],
@@ -62,8 +62,8 @@ def star(*bandwidths: float, full_duplex: bool = True) -> Wires:
 
 def test_a_message_takes_its_transfer_and_then_the_latency_of_its_links() -> None:
     # 100 bytes at 10 a second, then two links of half a second.
-    wires = wired([(0, "s", 10), ("s", 1, 20)], latency=0.5)
-    done = sent(wires, [(0, 0, 1, 100)])
+    interconnect = wired([(0, "s", 10), ("s", 1, 20)], latency=0.5)
+    done = sent(interconnect, [(0, 0, 1, 100)])
     assert done.arrivals == [11]
     assert done.busy == [10, 10]
     assert done.bytes == [100, 100]
@@ -81,8 +81,8 @@ def test_two_messages_from_one_accelerator_share_its_link_until_one_has_ended() 
 def test_opposite_messages_share_a_link_only_if_it_is_half_duplex(
     full_duplex: bool, seconds: float
 ) -> None:
-    wires = wired([(0, 1, 10)], full_duplex=full_duplex)
-    done = sent(wires, [(0, 0, 1, 100), (0, 1, 0, 100)])
+    interconnect = wired([(0, 1, 10)], full_duplex=full_duplex)
+    done = sent(interconnect, [(0, 0, 1, 100), (0, 1, 0, 100)])
     assert done.arrivals == [seconds, seconds]
     assert done.bytes == [200]
     assert done.busy == [seconds]
@@ -99,8 +99,8 @@ def test_three_messages_on_a_line() -> None:
     # A and C get 3 each of the second link; B has the other 9 of the first. At 5, C has ended;
     # A has 15 to go and B 45, with 6 each of the first link. At 7.5 A has ended; B has 30 to go
     # at 12.
-    wires = wired([(0, 1, 12), (1, 2, 6), (2, 3, 8)])
-    done = sent(wires, [(0, 0, 3, 30), (0, 0, 1, 90), (0, 1, 2, 15)])
+    interconnect = wired([(0, 1, 12), (1, 2, 6), (2, 3, 8)])
+    done = sent(interconnect, [(0, 0, 3, 30), (0, 0, 1, 90), (0, 1, 2, 15)])
     assert done.arrivals == [7.5, 10, 5]
     assert done.bytes == [120, 45, 30]
     assert done.busy == [10, 7.5, 7.5]
@@ -114,7 +114,7 @@ def test_a_later_message_slows_an_earlier_one_down() -> None:
     assert done.segments == [(Segment(0, 5, (0,)), Segment(5, 10, (0, 1)), Segment(10, 12.5, (0,)))]
 
 
-def unequal_mesh() -> Wires:
+def unequal_mesh() -> Interconnect:
     """Two by two, 0 and 1 above 2 and 3."""
     graph: nx.Graph[Any] = nx.Graph()
     for source, target, bandwidth, latency in (
@@ -130,7 +130,7 @@ def unequal_mesh() -> Wires:
             latency=Fraction(latency),
             full_duplex=True,
         )
-    return Wires(graph)
+    return Interconnect(graph)
 
 
 def test_an_unequal_mesh() -> None:
@@ -138,10 +138,10 @@ def test_an_unequal_mesh() -> None:
     # Link 2-3 gives x to C and x/2 to A's half: x = 4/3, and A goes at x too. Link 1-3 has
     # 4 - 2/3 = 10/3 left for B. At 3, A's 4 bytes have left; C has 4 to go at 2, B 10 at 4:
     # they end at 5 and 5.5. Latencies: A's slower path has 1 + 2, B's link 2, C's 1.
-    wires = unequal_mesh()
-    done = sent(wires, [(0, 0, 3, 4), (0, 1, 3, 20), (0, 2, 3, 8)])
+    interconnect = unequal_mesh()
+    done = sent(interconnect, [(0, 0, 3, 4), (0, 1, 3, 20), (0, 2, 3, 8)])
     assert done.arrivals == pytest.approx([6, 7.5, 6], rel=1e-12)
-    place = {frozenset((link.source, link.target)): n for n, link in enumerate(wires.links)}
+    place = {frozenset((link.source, link.target)): n for n, link in enumerate(interconnect.links)}
     links = [place[frozenset(pair)] for pair in ((0, 1), (0, 2), (1, 3), (2, 3))]
     assert [done.busy[link] for link in links] == pytest.approx([3, 3, 5.5, 5], rel=1e-12)
     assert [done.bytes[link] for link in links] == pytest.approx([2, 2, 22, 10], rel=1e-12)
@@ -158,25 +158,25 @@ def test_a_message_that_starts_as_another_ends_has_the_link_to_itself() -> None:
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> tuple[Wires, list[Message]]:
-    wires = draw(random_wires(latencies=(0, 0.25)))
-    numbers = st.integers(0, wires.accelerators - 1)
+def crowds(draw: st.DrawFn) -> tuple[Interconnect, list[Message]]:
+    interconnect = draw(random_wires(latencies=(0, 0.25)))
+    numbers = st.integers(0, interconnect.accelerators - 1)
     messages = [
         (draw(st.integers(0, 4)) / 2, source, target, float(draw(st.integers(1, 60))))
         for source, target in draw(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12))
         if source != target
     ]
-    return wires, messages
+    return interconnect, messages
 
 
 @given(crowds())
-def test_rates_are_max_min_fair(crowd: tuple[Wires, list[Message]]) -> None:
+def test_rates_are_max_min_fair(crowd: tuple[Interconnect, list[Message]]) -> None:
     """Each message crosses a full channel on which none is faster (Bertsekas and Gallager)."""
-    wires, messages = crowd
-    routes = [wires.route(source, target) for _, source, target, _ in messages]
+    interconnect, messages = crowd
+    routes = [interconnect.route(source, target) for _, source, target, _ in messages]
     if not routes:
         return
-    capacities = np.array([float(capacity) for capacity in wires.capacities])
+    capacities = np.array([float(capacity) for capacity in interconnect.capacities])
     channels = [np.array(route.channels, np.intp) for route in routes]
     shares = [np.array(route.shares, float) for route in routes]
     rates = max_min_rates(capacities, channels, shares, np.ones(len(routes), int))
@@ -191,27 +191,31 @@ def test_rates_are_max_min_fair(crowd: tuple[Wires, list[Message]]) -> None:
 
 
 @given(crowds())
-def test_every_message_arrives_no_sooner_than_alone(crowd: tuple[Wires, list[Message]]) -> None:
-    wires, messages = crowd
-    done = sent(wires, messages)
+def test_every_message_arrives_no_sooner_than_alone(
+    crowd: tuple[Interconnect, list[Message]],
+) -> None:
+    interconnect, messages = crowd
+    done = sent(interconnect, messages)
     for (start, source, target, size), arrival in zip(messages, done.arrivals, strict=True):
-        alone = sent(wires, [(0, source, target, size)]).arrivals[0]
+        alone = sent(interconnect, [(0, source, target, size)]).arrivals[0]
         assert arrival >= (start + alone) * (1 - 1e-9)
 
 
 @given(crowds())
-def test_the_same_messages_take_the_same_time_again(crowd: tuple[Wires, list[Message]]) -> None:
+def test_the_same_messages_take_the_same_time_again(
+    crowd: tuple[Interconnect, list[Message]],
+) -> None:
     assert sent(*crowd) == sent(*crowd)
 
 
 @given(crowds())
 def test_a_link_carries_no_more_than_its_channels_can_while_it_is_busy(
-    crowd: tuple[Wires, list[Message]],
+    crowd: tuple[Interconnect, list[Message]],
 ) -> None:
-    wires, messages = crowd
-    done = sent(wires, messages)
+    interconnect, messages = crowd
+    done = sent(interconnect, messages)
     for link, moved, busy, segments in zip(
-        wires.links, done.bytes, done.busy, done.segments, strict=True
+        interconnect.links, done.bytes, done.busy, done.segments, strict=True
     ):
         directions = 1 + link.full_duplex
         assert moved <= busy * directions * float(link.bytes_per_second) * (1 + 1e-9)

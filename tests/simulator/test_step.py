@@ -17,15 +17,15 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
-from hypar_opt.evaluation import contenders, fastest
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.pipeline import problem_of, shapes_of
+from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.search.pricing import price_levels
 from hypar_opt.simulator import simulate
 from hypar_opt.simulator.closed_form import ClosedForm
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.verify import price_levels
+from hypar_opt.studies.evaluation import contenders, fastest
 from tests.strategies import networks
 
 LINK = {"bandwidth": "8 B/s"}
@@ -117,8 +117,8 @@ def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]]) -> ho.Plan:
 
 def run(plan: ho.Plan, **options: Any) -> StepResult:
     assert plan.array is not None
-    shapes = shapes_of(plan.network.description, plan.batch)
-    return simulate(plan, shapes, plan.array.description, **options)
+    workload = workload_of(plan.network.description, plan.batch)
+    return simulate(plan, workload, plan.array.description, **options)
 
 
 @given(plan=plans(IN_STEP + UNEVEN))
@@ -131,8 +131,8 @@ def test_what_moves_is_what_the_cost_charges_level_by_level(plan: ho.Plan) -> No
 def test_a_links_bytes_are_bytes_times_hops(plan: ho.Plan) -> None:
     assert plan.array is not None
     assert plan.placement is not None
-    step, wires = run(plan), plan.array.description.wires
-    hops = [wires.split(bit).hops for bit in plan.placement]
+    step, interconnect = run(plan), plan.array.description.interconnect
+    hops = [interconnect.bisection(bit).hops for bit in plan.placement]
     expected = sum(moved * hop for moved, hop in zip(plan.cost.per_level, hops, strict=True))
     assert sum(link.bytes for link in step.links) == pytest.approx(float(expected))
     assert step.energy.hops == pytest.approx(5 * float(expected) / 4)
@@ -200,8 +200,8 @@ def test_a_ring_of_gradients_takes_what_the_textbook_says() -> None:
 def test_the_closed_form_scores_every_plan_as_the_events_do(
     plan: ho.Plan, data: st.DataObject
 ) -> None:
-    shapes = shapes_of(plan.network.description, plan.batch)
-    closed = closed_form(plan, shapes)
+    workload = workload_of(plan.network.description, plan.batch)
+    closed = closed_form(plan, workload)
     columns = list(zip(*plan.assignments(), strict=True))
     base = len(plan.choices)
     codes = [sum(c * base ** (2 - at) for at, c in enumerate(column)) for column in columns]
@@ -216,15 +216,15 @@ def test_the_closed_form_scores_every_plan_as_the_events_do(
     assert grid.reshape(-1) == pytest.approx(closed.of_plans(listed.astype(np.uint8)), rel=1e-12)
 
 
-def closed_form(plan: ho.Plan, shapes: ho.Shapes) -> ClosedForm:
-    return ClosedForm.of(TimeCost.asked(plan.problem, shapes), shapes, plan.levels)
+def closed_form(plan: ho.Plan, workload: ho.Workload) -> ClosedForm:
+    return ClosedForm.of(TimeCost.from_problem(plan.problem, workload), workload, plan.levels)
 
 
 def test_all_65536_plans_of_lenet_c_are_scored_at_once_and_hypars_is_among_the_best() -> None:
     """12 plans tie, HyPar's among them."""
     problem = problem_of(array="hmc-htree-16", cost="time", reading="figures")
-    shapes = shapes_of(ho.load("lenet-c"), 256)
-    seconds = ClosedForm.of(TimeCost.asked(problem, shapes), shapes, 4).of_all()
+    workload = workload_of(ho.load("lenet-c"), 256)
+    seconds = ClosedForm.of(TimeCost.from_problem(problem, workload), workload, 4).of_all()
     assert seconds.shape == (16, 16, 16, 16)
     plan = ho.solve("lenet-c", reading="figures", array="hmc-htree-16")
     states = tuple(
@@ -238,14 +238,14 @@ def test_all_65536_plans_of_lenet_c_are_scored_at_once_and_hypars_is_among_the_b
 
 def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
     problem = problem_of(array="hmc-torus-16", cost="time", reading="executed")
-    shapes = shapes_of(ho.load("vgg-e"), 256)
-    cost = TimeCost.asked(problem, shapes)
-    closed = ClosedForm.of(cost, shapes, 4)
+    workload = workload_of(ho.load("vgg-e"), 256)
+    cost = TimeCost.from_problem(problem, workload)
+    closed = ClosedForm.of(cost, workload, 4)
     states = np.random.default_rng(0).integers(0, 16, (19, 50_000)).astype(np.uint8)
     seconds = closed.of_plans(states)
     for place in (0, 17, 49_999):
         rows = [[int(code) >> (3 - level) & 1 for code in states[:, place]] for level in range(4)]
-        exact = sum(price_levels(shapes, cost, rows), Fraction()) / cost.per_second
+        exact = sum(price_levels(workload, cost, rows), Fraction()) / cost.per_second
         assert seconds[place] == pytest.approx(float(exact), rel=1e-12)
     with pytest.raises(ValueError, match="below 16"):
         closed.of_plans(states + np.uint8(8))
@@ -316,12 +316,14 @@ def test_work_is_bound_by_compute_or_by_memory_whichever_is_slower() -> None:
     bound, free = (
         run(plan_on(network, each, [["data"] * 4] * 3, batch=8)) for each in (slow, fast)
     )
-    macs = sum(layer.macs for layer in shapes_of(network, 8).layers)
+    macs = sum(layer.macs for layer in workload_of(network, 8).layers)
     assert free.compute == pytest.approx(3 * macs / 8 / (1e9 / 2 * 0.5))
-    shapes = shapes_of(network, 8)
+    workload = workload_of(network, 8)
     words = sum(
         weights + (reads + writes) / 8
-        for weights, reads, writes in zip(shapes.weights, shapes.inputs, shapes.pooled, strict=True)
+        for weights, reads, writes in zip(
+            workload.weights, workload.inputs, workload.pooled, strict=True
+        )
     )
     assert bound.compute == pytest.approx(3 * 4 * words)
 
@@ -331,11 +333,11 @@ def test_work_spread_over_vaults_has_the_smallest_tensor_moved_between_them() ->
     whole, spread = (array(IN_STEP[0], vaults=vaults) for vaults in (1, 16))
     plan = [["data"] * 4] * 3
     assert run(plan_on(network, whole, plan, batch=8)).vault_words == 0
-    shapes = shapes_of(network, 8)
+    workload = workload_of(network, 8)
     # In data parallelism on 8 accelerators: 8 copies of the weights, a part of the rest each.
     least = sum(
         min(8 * w, a, f)
-        for w, a, f in zip(shapes.weights, shapes.inputs, shapes.pooled, strict=True)
+        for w, a, f in zip(workload.weights, workload.inputs, workload.pooled, strict=True)
     )
     assert run(plan_on(network, spread, plan, batch=8)).vault_words == 3 * 15 * least
 
@@ -377,10 +379,10 @@ def test_two_runs_give_the_same_trace() -> None:
 
 def test_communication_costs_of_passes_add_up_to_the_whole() -> None:
     cost = CommunicationCost("executed")
-    shapes = shapes_of(ho.load("alexnet"), 256)
+    workload = workload_of(ho.load("alexnet"), 256)
     rows = [[0, 1, 0, 1, 1, 0, 1, 1]] * 2
-    whole = price_levels(shapes, cost, rows)
-    parts = [price_levels(shapes, cost.of(phase), rows) for phase in cost.phases]
+    whole = price_levels(workload, cost, rows)
+    parts = [price_levels(workload, cost.of(phase), rows) for phase in cost.phases]
     assert whole == tuple(map(sum, zip(*parts, strict=True)))
 
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.wires import Wires
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import run
 from hypar_opt.simulator.tasks import Compute, Task
 from hypar_opt.simulator.trace import chrome_trace
 from tests.simulator import exchange, programs, random_wires, wired
 
 
-def traced(tasks: list[Task], wires: Wires) -> list[dict[str, Any]]:
-    trace = chrome_trace(run(tasks, wires, record=True), tasks, wires)
+def traced(tasks: list[Task], interconnect: Interconnect) -> list[dict[str, Any]]:
+    trace = chrome_trace(run(tasks, interconnect, record=True), tasks, interconnect)
     # As a reader sees it; NaN and the infinities are no JSON.
     events: list[dict[str, Any]] = json.loads(json.dumps(trace, allow_nan=False))["traceEvents"]
     return events
@@ -37,14 +37,14 @@ def tracks(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[dict[str,
 def test_a_step_with_gradients_in_the_background() -> None:
     # Messages of 16 and 8 bytes at 8 bytes a second: the gradients go from 1 s on, alone for
     # half a second, then with the partial sums, which end at 3.5; 4 bytes are left.
-    wires = wired([(0, 1, 8)])
+    interconnect = wired([(0, 1, 8)])
     tasks: list[Task] = [
         Compute("conv1", Phase.GRADIENT, 1),
-        exchange(wires, 0, 32, background=True),
+        exchange(interconnect, 0, 32, background=True),
         Compute("conv1", Phase.FORWARD, 0.5),
-        exchange(wires, 0, 16),
+        exchange(interconnect, 0, 16),
     ]
-    events = traced(tasks, wires)
+    events = traced(tasks, interconnect)
     names = {
         (event["pid"], event["tid"]): event["args"]["name"]
         for event in events
@@ -86,19 +86,19 @@ def test_a_step_with_gradients_in_the_background() -> None:
 
 
 @given(random_wires(latencies=(0, 0.1)), st.data())
-def test_spans_of_a_track_do_not_overlap(wires: Wires, data: st.DataObject) -> None:
-    tasks = data.draw(programs(wires.levels))
-    events = traced(tasks, wires)
+def test_spans_of_a_track_do_not_overlap(interconnect: Interconnect, data: st.DataObject) -> None:
+    tasks = data.draw(programs(interconnect.levels))
+    events = traced(tasks, interconnect)
     for spans in tracks(events).values():
         for before, after in pairwise(spans):
             # Whole nanoseconds.
             end = round(before["ts"] * 1000) + round(before["dur"] * 1000)
             assert end <= round(after["ts"] * 1000)
     assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
-    assert events == traced(tasks, wires)
+    assert events == traced(tasks, interconnect)
 
 
 def test_a_run_that_was_not_recorded_has_no_trace() -> None:
-    wires = wired([(0, 1, 8)])
+    interconnect = wired([(0, 1, 8)])
     with pytest.raises(HyparError, match="recorded"):
-        chrome_trace(run([], wires), [], wires)
+        chrome_trace(run([], interconnect), [], interconnect)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypar_opt.costs.base import Thresholds
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
-from hypar_opt.partition import check_claim, threshold_tables
+from hypar_opt.search.partition import check_claim, threshold_tables
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -194,7 +194,9 @@ def hard_table(name: str) -> CostTable:
     )
 
 
-@pytest.mark.parametrize("name", [n for n in SOLVERS if "time_limit" in SOLVERS[n].heeds])
+@pytest.mark.parametrize(
+    "name", [n for n in SOLVERS if "time_limit" in SOLVERS[n].supported_options]
+)
 def test_a_time_limit_ends_the_search_and_the_answer_says_so(name: str) -> None:
     solver: Solver = SOLVERS[name]()
     table = hard_table(name)

@@ -128,10 +128,10 @@ def test_costs_that_thirteen_digits_do_not_tell_apart_are_told_apart(name: str) 
 @pytest.mark.parametrize("choices", [2, 3])
 def test_costs_of_sixteen_digits_are_told_apart_and_ties_settled(seed: int, choices: int) -> None:
     """Most digits are the same, and the last few decide, or tie."""
-    dice = np.random.default_rng(seed)
-    large = dice.integers(1, 3, (4, choices)) * 3 * 10**15
-    node = large + dice.integers(0, 3, (4, choices)) * 7
-    edge = dice.integers(0, 2, (3, choices, choices)) * (10**13 + 1)
+    rng = np.random.default_rng(seed)
+    large = rng.integers(1, 3, (4, choices)) * 3 * 10**15
+    node = large + rng.integers(0, 3, (4, choices)) * 7
+    edge = rng.integers(0, 2, (3, choices, choices)) * (10**13 + 1)
     table = CostTable(node, edge, chain_ends(4))
     for solver in (SOLVERS["ilp"](), SOLVERS["brute"]()):
         assert solver.accepts(table) is None

@@ -16,7 +16,7 @@ from hypar_opt import pipeline
 from hypar_opt.cli.app import run
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, RefusedError
-from hypar_opt.plan import write_plan
+from hypar_opt.plan.plan import write_plan
 from hypar_opt.solvers.backends import _cbc_program
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.cp_sat import configured
@@ -168,7 +168,7 @@ def test_a_plans_own_parameters_are_handed_over_when_asked_for(
 
 
 def test_a_report_of_a_plan_leaves_out_what_would_need_its_parameters(tmp_path: Path) -> None:
-    from hypar_opt.hardware.array import find_array
+    from hypar_opt.hardware.arrays import find_array
     from hypar_opt.report.page.contents import gather
 
     plan = ho.read_plan(with_parameters(tmp_path, {"passCuts": "3"}))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, UnknownNameError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hypar_opt.hardware.array import Array
 
 
@@ -71,3 +73,19 @@ def load(name: str) -> Array:
     with as_file(files(__name__).joinpath(file)) as path:
         text = read_text(path)
     return validate(Array, parse_toml(text, file=file), file=file)
+
+
+def find_array(array: str | Path | Array) -> Array:
+    """Return a preset by its name, in any case, or read an array file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no array.
+    UnknownNameError
+        If there is neither such a name nor such a file; it suggests the nearest name.
+    """
+    from hypar_opt.documents import find
+    from hypar_opt.hardware.array import Array, read_array
+
+    return find("array", array, Array, names(), load, read_array)

@@ -11,7 +11,7 @@ import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents import Document, Size, rule
-from hypar_opt.hardware.units import Bandwidth, Time
+from hypar_opt.hardware.quantities import Bandwidth, Time
 
 MOST_ACCELERATORS = 1024
 """Routes between four times as many take minutes, and gigabytes."""
@@ -26,7 +26,7 @@ class LinkSpec(Document):
     duplex: Literal["full", "half"] = "full"
 
     def edge(self, times: Fraction = Fraction(1)) -> dict[str, Any]:
-        """Return the attributes that `Wires` reads, with so many times the bandwidth."""
+        """Return the attributes that `Interconnect` reads, with so many times the bandwidth."""
         return {
             "bytes_per_second": self.bandwidth * times,
             "latency": self.latency,
@@ -57,7 +57,7 @@ class Topology(Document, ABC):
 
     @abstractmethod
     def graph(self) -> nx.Graph[Any]:
-        """Return the graph that `hypar_opt.hardware.wires.Wires` takes."""
+        """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""
 
     @abstractmethod
     def dimensions(self) -> tuple[tuple[int, ...], ...]:

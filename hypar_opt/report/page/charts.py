@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.advice import readable_bytes
 from hypar_opt.report import terminal
 from hypar_opt.report.page.contents import BASELINES
+from hypar_opt.studies.advice import readable_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult

@@ -6,25 +6,26 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt import advice, alternatives, certificate, evaluation
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
-from hypar_opt.parallelism import Parallelism
-from hypar_opt.pipeline import shapes_of
-from hypar_opt.plan import Plan
+from hypar_opt.pipeline import workload_of
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report import terminal
-from hypar_opt.verify import level_tables
+from hypar_opt.search import certificate
+from hypar_opt.search.pricing import level_tables
+from hypar_opt.studies import advice, alternatives, evaluation
+from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.alternatives import Regret
-    from hypar_opt.certificate import Certificate
     from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.array import Array
-    from hypar_opt.partition import Progress
-    from hypar_opt.shapes import Shapes
+    from hypar_opt.search.certificate import Certificate
+    from hypar_opt.search.partition import Progress
     from hypar_opt.simulator.result import StepResult
+    from hypar_opt.studies.alternatives import Regret
+    from hypar_opt.workload.tensors import Workload
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
 """Solvers that search nothing, and the paper's names of their plans."""
@@ -191,13 +192,13 @@ def _too_many(plan: Plan) -> str:
 
 
 def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, ...], ...], ...]:
-    shapes = shapes_of(plan.network.description, plan.batch)
-    cost = COSTS[plan.cost.kind].asked(plan.problem, shapes)
+    workload = workload_of(plan.network.description, plan.batch)
+    cost = COSTS[plan.cost.kind].from_problem(plan.problem, workload)
     extra = {(each.level, each.layer, each.choice): each.extra for each in regrets}
     found = []
     rows = plan.assignments()
-    for level, (table, row) in enumerate(level_tables(shapes, cost, rows), 1):
-        joined = _joined(shapes, cost, rows[: level - 1])
+    for level, (table, row) in enumerate(level_tables(workload, cost, rows), 1):
+        joined = _joined(workload, cost, rows[: level - 1])
         beside = [[0] * table.choices for _ in range(table.layers)]
         for (source, target), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
             for choice in range(table.choices):
@@ -223,14 +224,16 @@ def _cells(plan: Plan, regrets: Sequence[Regret]) -> tuple[tuple[tuple[Option, .
     return tuple(found)
 
 
-def _joined(shapes: Shapes, cost: CostModel, above: Sequence[tuple[int, ...]]) -> list[list[int]]:
+def _joined(
+    workload: Workload, cost: CostModel, above: Sequence[tuple[int, ...]]
+) -> list[list[int]]:
     """Return what a choice adds to a layer's charges for several levels together."""
 
     def charged(state: tuple[int, ...], layer: int) -> int:
-        return sum(int(charge[layer]) for charge in cost.of_state(shapes, state).values())
+        return sum(int(charge[layer]) for charge in cost.of_state(workload, state).values())
 
     found = []
-    for layer in range(len(shapes.layers)):
+    for layer in range(len(workload.layers)):
         state = tuple(row[layer] for row in above)
         before = charged(state, layer)
         choices = range(cost.choices)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.advice import readable_bytes
 from hypar_opt.report.page.charts import Chart, chart_of, figure_of, seconds_of, short
 from hypar_opt.report.page.topology import draw
+from hypar_opt.studies.advice import readable_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -54,10 +54,10 @@ def _lines(array: Array, drawing: Drawing, share: list[float], most: float) -> l
     import plotly.graph_objects as go
     from plotly.colors import sample_colorscale
 
-    wires = array.wires
-    slowest = min((link.bytes_per_second for link in wires.links), default=1)
+    interconnect = array.interconnect
+    slowest = min((link.bytes_per_second for link in interconnect.links), default=1)
     strokes: dict[tuple[int, float], list[Any]] = {}
-    for link, each, load in zip(wires.links, drawing.strokes, share, strict=True):
+    for link, each, load in zip(interconnect.links, drawing.strokes, share, strict=True):
         times = link.bytes_per_second / slowest
         width = 2.0 + 1.2 * min(int(times).bit_length() - 1, 5)
         shade = min(int(load / most * _SHADES), _SHADES - 1)

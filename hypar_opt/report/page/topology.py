@@ -36,20 +36,20 @@ class Drawing:
 
 def draw(array: Array) -> Drawing:
     """Place a tree as a tree, a grid of up to three dimensions as a grid, a ring as a circle."""
-    topology, wires = array.topology, array.wires
-    graph = wires.graph
+    topology, interconnect = array.topology, array.interconnect
+    graph = interconnect.graph
     shape = getattr(topology, "shape", ())
     if topology.kind in {"torus", "mesh"} and 2 <= len(shape) <= 3:
         return _grid(array, shape)
     even = True
     nodes: dict[Hashable, Point]
-    if nx.is_tree(graph) and all(graph.degree[n] <= 1 for n in range(wires.accelerators)):
+    if nx.is_tree(graph) and all(graph.degree[n] <= 1 for n in range(interconnect.accelerators)):
         nodes, even = _tree(graph), False
     elif len(graph) < _MOST_SPRUNG and any(not isinstance(node, int) for node in graph):
         nodes = _points(nx.spring_layout(graph, seed=1, iterations=300))
     else:
         nodes = _points(nx.circular_layout(graph))
-    strokes = tuple(((nodes[link.source], nodes[link.target]),) for link in wires.links)
+    strokes = tuple(((nodes[link.source], nodes[link.target]),) for link in interconnect.links)
     return Drawing(nodes, strokes, even)
 
 
@@ -88,7 +88,7 @@ def _grid(array: Array, shape: tuple[int, ...]) -> Drawing:
         return round(x, 4), round(y, 4)
 
     strokes: list[tuple[tuple[Point, Point], ...]] = []
-    for link in array.wires.links:
+    for link in array.interconnect.links:
         start, end = places[_number(link.source)], places[_number(link.target)]
         step = tuple(b - a for a, b in zip(start, end, strict=True))
         if max(map(abs, step)) == 1:

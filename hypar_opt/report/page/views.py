@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.advice import readable_bytes
 from hypar_opt.report import terminal
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents, Option, amount
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
 from hypar_opt.report.terminal import feasible
+from hypar_opt.studies.advice import readable_bytes
 
 if TYPE_CHECKING:
-    from hypar_opt.evaluation import Steps
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
+    from hypar_opt.studies.evaluation import Steps
 
 _SCOPE = {"level": "each level optimal", "joint": "optimal over all levels"}
 _HOLDS = "weights, gradients, the optimizer's state, feature maps and errors"

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.parallelism import Parallelism
 from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, head, new_figure, style
 from hypar_opt.report.terminal import amount
+from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hypar_opt.plan import Plan
+    from hypar_opt.plan.plan import Plan
 
 Choices = Sequence[Sequence[Parallelism]]
 

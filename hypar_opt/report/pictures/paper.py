@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 from hypar_opt.errors import InputError
 from hypar_opt.models import load
 from hypar_opt.models import names as zoo
-from hypar_opt.parallelism import PAPERS_CHOICES, Parallelism
 from hypar_opt.report.pictures.canvas import checked_format, head, new_figure, save, style
 from hypar_opt.report.pictures.charts import bars, scaling
 from hypar_opt.report.pictures.dots import dots, legend
 from hypar_opt.report.pictures.heat import surface
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -271,8 +271,8 @@ def _explored(figure: str, rows: Rows, network: str, axes: Mapping[str, str]) ->
     axes
         What is free along x and along y, and what the digits there stand for.
     """
-    from hypar_opt.exploration import explore
     from hypar_opt.pipeline import solve
+    from hypar_opt.studies.exploration import explore
 
     x, y = axes
     plan = solve(network, reading=READING, array="hmc-htree-16")

@@ -1,0 +1,1 @@
+"""Search over the levels of the hierarchy: problems, constraints, prices and proofs."""

@@ -1,0 +1,154 @@
+"""Price a plan again, from its choices alone, and refuse what does not agree.
+
+Nothing here is shared with a solver: a cost is the sum of the table's entries that the
+choices pick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.base import CostModel, SplitCounts, level_table
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
+from hypar_opt.plan.problem import Problem
+from hypar_opt.workload.graph import layer_graph
+from hypar_opt.workload.parallelism import OUTPUT
+from hypar_opt.workload.tensors import Workload
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import CostTable
+
+Rows = Sequence[Sequence[int]]
+
+
+def price_table(table: CostTable, assignment: Sequence[int]) -> int:
+    """Return what an assignment costs, in the table's whole numbers."""
+    choice = np.asarray(assignment, np.intp)
+    source, target = table.ends.T
+    nodes = table.node[np.arange(table.layers), choice].sum()
+    edges = table.edge[np.arange(len(table.ends)), choice[source], choice[target]].sum()
+    return int(nodes) + int(edges)
+
+
+def level_tables(
+    workload: Workload, cost: CostModel, rows: Rows
+) -> Iterator[tuple[CostTable, Sequence[int]]]:
+    """Yield each level's table, H1 first, given the choices above it, and its own choices."""
+    splits = SplitCounts.none(len(workload.layers), cost.choices)
+    for row in rows:
+        yield level_table(cost, workload, splits), row
+        splits = splits.after(row)
+
+
+def price_levels(workload: Workload, cost: CostModel, rows: Rows) -> tuple[Fraction, ...]:
+    """Return what each level costs, H1 first, in the cost's unit."""
+    levels = [price_table(table, row) for table, row in level_tables(workload, cost, rows)]
+    states = list(zip(*rows, strict=True))
+    for state in set(states):
+        mine = [layer for layer, other in enumerate(states) if other == state]
+        for level, charge in cost.of_state(workload, state).items():
+            levels[level] += int(charge[mine].sum())
+    return tuple(Fraction(level, cost.resolution) for level in levels)
+
+
+def price(workload: Workload, problem: Problem, rows: Rows) -> Cost:
+    """Price a plan, and its baselines, as asked and as executed."""
+    layers = len(workload.layers)
+    all_data, all_model = ([[choice] * layers] * problem.levels for choice in (0, 1))
+    own: CostModel = COSTS[problem.cost].from_problem(problem, workload)
+    plain = {"choices": problem.choices[:OUTPUT], "level_weights": (), "reading": "executed"}
+    executed = COSTS["bytes"].from_problem(problem.model_copy(update=plain), workload)
+
+    def total(cost: CostModel, rows: Rows) -> Fraction:
+        return sum(price_levels(workload, cost, rows), Fraction())
+
+    per_level = price_levels(workload, own, rows)
+    costs = sum(per_level, Fraction())
+    data, model = total(own, all_data), total(own, all_model)
+    has_run = not any(OUTPUT in row for row in rows)
+    communication_only = own.communication_only()
+    communication = None
+    if communication_only is not None:
+        communication = tuple(map(json_number, price_levels(workload, communication_only, rows)))
+    return Cost(
+        kind=problem.cost,
+        reading=problem.reading,
+        unit=own.unit,
+        total=json_number(costs),
+        per_level=tuple(map(json_number, per_level)),
+        communication=communication,
+        executed_bytes=json_number(total(executed, rows)) if has_run else None,
+        data_parallel_bytes=json_number(total(executed, all_data)),
+        baselines=Baselines(data=json_number(data), model=json_number(model)),
+        ratios=Ratios(
+            data=float(data / costs) if costs else None,
+            model=float(model / costs) if costs else None,
+        ),
+    )
+
+
+def check_plan(plan: Plan, *, file: str) -> None:
+    """Refuse a plan whose cost is not what its choices cost.
+
+    What the solver says of it, ``optimal`` say, is a claim that only has to be consistent;
+    a certificate proves it.
+
+    Raises
+    ------
+    InputError
+        Naming the first key that disagrees, what it says and what it should say.
+    """
+    workload = Workload.of(layer_graph(plan.network.description), plan.batch)
+    try:
+        cost = price(workload, plan.problem, plan.assignments())
+    except HyparError as error:
+        raise InputError(str(error), file=file) from None
+    theirs = plan.cost.model_dump(mode="json")
+    for key, ours in cost.model_dump(mode="json").items():
+        if theirs[key] != ours:
+            problem = f"should be {ours}, as the parallelism is priced, got {theirs[key]}"
+            raise InputError(problem, where=f"cost, {key}", file=file)
+    solver, total = plan.solver, plan.cost.total
+    if solver.status == "optimal" and solver.bound != total:
+        problem = f"should be the cost's total {total} of an optimal plan, got {solver.bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+    if solver.bound is not None and solver.bound > total:
+        problem = f"should be at most the cost's total {total}, got {solver.bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+
+
+def too_fine(plan: Plan) -> list[str]:
+    """Say, a sentence each, where a plan splits below one image or one channel.
+
+    The model halves exactly, also past the last image or channel; an array cannot.
+    """
+    workload = Workload.of(layer_graph(plan.network.description), plan.batch)
+    splits = SplitCounts.none(len(workload.layers), len(plan.choices))
+    for row in plan.assignments():
+        splits = splits.after(row)
+    parts = (
+        ("image", [plan.batch] * len(workload.layers)),
+        ("input channel", [layer.input_channels for layer in workload.layers]),
+        ("output channel", [layer.output_channels for layer in workload.layers]),
+    )
+    sentences = []
+    for (word, sizes), counts in zip(parts, splits.counts.tolist(), strict=False):
+        over = [
+            (layer.name, size, count)
+            for layer, size, count in zip(workload.layers, sizes, counts, strict=True)
+            if 2**count > size
+        ]
+        if over:
+            name, size, count = max(over, key=lambda row: Fraction(2 ** row[2], row[1]))
+            layers = f"{len(over)} layers" if len(over) > 1 else "1 layer"
+            have = f"{size} {word}s" if size > 1 else f"1 {word}"
+            sentences.append(
+                f"splits {layers} below one {word}: {name} has {have} for 2^{count} parts"
+            )
+    return sentences

@@ -1,0 +1,328 @@
+"""What a level charges a layer and a boundary, in bytes, time or energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.search.proofs.exchanges import (
+    Counts,
+    Exchanges,
+    Layer,
+    Matrix,
+    exchanges_of,
+    layers_of,
+)
+from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.interconnect import BisectionLink
+    from hypar_opt.plan.plan import Plan
+
+PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
+WORD_BYTES = 4
+"""An array's energies are those of 32-bit words."""
+
+
+class Charges(Protocol):
+    """What a problem charges, in whole numbers of an n-th of the plan's unit."""
+
+    @property
+    def resolution(self) -> int:
+        """That n."""
+
+    @property
+    def joins_levels(self) -> bool:
+        """Whether a layer is charged for what it takes at several levels at once."""
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        """Charge each choice of a layer at a level, given its choices above."""
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:
+        """Charge each pair of choices of a layer and the next, given their choices above."""
+
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        """Charge what a layer takes at all levels together, H1 first, beyond its nodes."""
+
+
+def built_in(plan: Plan) -> Charges | None:
+    """Return the charges of the plan's problem; None for a cost that is not one of ours.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan's unit is not one that its cost has, or its array is missing.
+    """
+    kinds: dict[str, Callable[[Plan], Charges]] = {
+        "bytes": Bytes.of,
+        "time": Time.of,
+        "energy": Energy.of,
+    }
+    kind = kinds.get(plan.cost.kind)
+    return None if kind is None else kind(plan)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes, times what a byte costs at each level."""
+
+    exchanges: Exchanges
+    element_bytes: int
+    level_weights: tuple[int, ...]
+    joins_levels: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan) -> Bytes:
+        unit = "weighted bytes" if plan.level_weights else "bytes"
+        if plan.cost.unit != unit:
+            raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
+        layers = layers_of(plan.network.description, plan.batch)
+        weights = plan.level_weights or (1,) * plan.levels
+        return cls(exchanges_of(plan, layers), plan.element_bytes, weights)
+
+    @property
+    def resolution(self) -> int:
+        """Charges are of quarters of an element: whole bytes, or halves or quarters of one."""
+        return Fraction(self.element_bytes, 4).denominator
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        charges = [0] * self.exchanges.choices
+        for reduction, quarters in self.exchanges.reduced(layer, counts):
+            charges[reduction.choice] += self._charge(level, quarters)
+        return charges
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        each = self._charge(level, self.exchanges.boundary(boundary, target))
+        conversions = self.exchanges.conversions.values()
+        every = range(self.exchanges.choices)
+        return tuple(tuple(each * sum(c[s][t] for c in conversions) for t in every) for s in every)
+
+    def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
+        return 0
+
+    def _charge(self, level: int, quarters: int) -> int:
+        return quarters * self.element_bytes * self.resolution // 4 * self.level_weights[level]
+
+
+def _array_of(plan: Plan, ending: str) -> tuple[Array, tuple[int, ...], int]:
+    """Return a plan's array, its placement, and how many of the plan's unit make a base unit."""
+    parts = {prefix + ending: parts for prefix, parts in PARTS.items()}
+    if plan.cost.unit not in parts:
+        raise CheckFailedError(f"cost, unit: should be one of {ending}, got {plan.cost.unit!r}")
+    if plan.array is None or plan.placement is None or plan.level_weights:
+        raise CheckFailedError(f"cost, kind: {plan.cost.kind!r} goes with an array, unweighted")
+    return plan.array.description, plan.placement, parts[plan.cost.unit]
+
+
+def _macs(layer: Layer, batch: int, array: Array) -> int:
+    """Return a pass's multiply-accumulates, over the output or, as the paper, over the input."""
+    by_input = array.accelerator.mac_count == "input"
+    return batch * layer.weights * (layer.input_positions if by_input else layer.output_positions)
+
+
+def nearest(amount: int, each: Fraction, times: int = 0, once: Fraction = Fraction()) -> int:
+    """Return ``amount * each + times * once``, to the nearest whole number, halves up."""
+    over = each.denominator * once.denominator
+    exact = amount * each.numerator * once.denominator + times * once.numerator * each.denominator
+    return (2 * exact + over) // (2 * over)
+
+
+class Pace(NamedTuple):
+    """What an exchange takes of the plan's unit: for a quarter of an element, and a message."""
+
+    each: Fraction
+    once: Fraction
+
+    @classmethod
+    def of(cls, split: BisectionLink, element_bytes: int, per_second: int) -> Pace:
+        each = split.seconds_per_byte * Fraction(element_bytes, 4)
+        return cls(each * per_second, split.latency * per_second)
+
+    def takes(self, quarters: int, messages: int = 1) -> int:
+        return nearest(quarters, self.each, messages, self.once) if quarters else 0
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a step in which nothing overlaps: exchanges and, at the last level, compute.
+
+    An exchange takes its bytes at the level's pace, and a latency for each of its messages.
+    An all-reduce between pairs halves and then doubles, so that it crosses each of its levels
+    twice, the topmost once; around a ring of n it takes 2(n - 1) messages, of all levels at
+    which the layer makes the choice at once. A reduce-scatter or all-gather is half of that:
+    one message a level, n - 1 around a ring.
+
+    Source: docs/simulator.md.
+    """
+
+    exchanges: Exchanges
+    layers: tuple[Layer, ...]
+    plan: Plan
+    array: Array
+    placement: tuple[int, ...]
+    per_second: int
+    paces: tuple[Pace, ...]
+    resolution: int = 1
+
+    @classmethod
+    def of(cls, plan: Plan) -> Time:
+        array, placement, per_second = _array_of(plan, "seconds")
+        layers = layers_of(plan.network.description, plan.batch)
+        paces = tuple(
+            Pace.of(array.interconnect.bisection(bit), plan.element_bytes, per_second)
+            for bit in placement
+        )
+        return cls(exchanges_of(plan, layers), layers, plan, array, placement, per_second, paces)
+
+    @property
+    def joins_levels(self) -> bool:
+        return self.array.collective == "ring"
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        charges = [0] * self.exchanges.choices
+        if not self.joins_levels:
+            for reduction, quarters in self.exchanges.reduced(layer, counts):
+                again = reduction.all_reduce and counts[reduction.choice] > 0
+                charges[reduction.choice] += self.paces[level].takes(quarters, 2 if again else 1)
+        if level == self.plan.levels - 1:
+            for choice in range(self.exchanges.choices):
+                final = [count + (place == choice) for place, count in enumerate(counts)]
+                charges[choice] += self._compute(layer, final)
+        return charges
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        elements = self.exchanges.boundary(boundary, target)
+        pace, conversions = self.paces[level], self.exchanges.conversions.values()
+        every = range(self.exchanges.choices)
+        return tuple(
+            tuple(sum(pace.takes(c[s][t] * elements) for c in conversions) for t in every)
+            for s in every
+        )
+
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        """Charge the rings: one for each reduction, over all levels of its choice."""
+        if not self.joins_levels:
+            return 0
+        total = 0
+        for reduction in self.exchanges.reductions[layer]:
+            bits = [self.placement[h] for h, c in enumerate(state) if c == reduction.choice]
+            if bits:
+                size = 2 ** len(bits)
+                # Doubled at each further level: (1 + 2 + 4 + ...) times the topmost's.
+                quarters = reduction.quarters * (size - 1)
+                messages = (size - 1) * (2 if reduction.all_reduce else 1)
+                ring = self.array.interconnect.ring(bits)
+                pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
+                total += pace.takes(quarters, messages)
+        return total
+
+    def _compute(self, place: int, counts: Sequence[int]) -> int:
+        """Time all passes of a layer on one accelerator: its units, or its DRAM if slower."""
+        layer, accelerator = self.layers[place], self.array.accelerator
+        data, model, output = (*counts, 0)[:3]
+        rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
+        computing = _macs(layer, self.plan.batch, self.array) / rate
+        words = (layer.weights << data) + (layer.pooled << model) + (layer.inputs << output)
+        loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
+        seconds = max(computing, loading) / (1 << self.plan.levels)
+        passes = 1 if self.plan.inference else 3
+        return round(seconds * passes * self.per_second)
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules of a step: words moved, words touched, and multiply-accumulates.
+
+    Each pass touches each local tensor once, W * 2^d + A * 2^o + F * 2^m words over the array,
+    of which a choice adds as many as its tensor had. What is there before any choice, and the
+    multiply-accumulates, stand with the first level.
+
+    Source: docs/simulator.md.
+    """
+
+    exchanges: Exchanges
+    layers: tuple[Layer, ...]
+    plan: Plan
+    array: Array
+    per_joule: int
+    placement: tuple[int, ...]
+    resolution: int = 1
+
+    @classmethod
+    def of(cls, plan: Plan) -> Energy:
+        array, placement, per_joule = _array_of(plan, "joules")
+        layers = layers_of(plan.network.description, plan.batch)
+        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, placement)
+
+    @property
+    def joins_levels(self) -> bool:
+        """Whether reductions go around rings, and links cost anything."""
+        return self.array.collective == "ring" and self.array.energy.hop > 0
+
+    @cached_property
+    def _quarter(self) -> Fraction:
+        """Of the plan's unit, what a quarter of an element takes where a word takes a joule."""
+        return Fraction(self.plan.element_bytes, 4 * WORD_BYTES) * self.per_joule
+
+    @cached_property
+    def _between_pairs(self) -> list[Fraction]:
+        """Of the plan's unit, what a quarter of an element takes between pairs, at each level."""
+        hops = [self.array.interconnect.bisection(bit).hops for bit in self.placement]
+        energy = self.array.energy
+        return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
+        size = self.layers[layer]
+        moved = [0] * self.exchanges.choices
+        for reduction, quarters in self.exchanges.reduced(layer, counts):
+            moved[reduction.choice] += quarters
+        tensors = {DATA: size.weights, MODEL: size.pooled, OUTPUT: size.inputs}
+        each = self._between_pairs[level]
+        if self.joins_levels:  # the links are charged with the state
+            each = self._quarter * self.array.energy.remote
+        charges = [
+            nearest(moved[choice], each) + self._touched(tensors[choice] << counts[choice])
+            for choice in range(self.exchanges.choices)
+        ]
+        if level == 0:
+            energy = self.array.energy
+            macs = _macs(size, self.plan.batch, self.array) * self._passes
+            whole = nearest(macs, (energy.mac + energy.sram) * self.per_joule)
+            whole += self._touched(sum(tensors.values()))
+            charges = [charge + whole for charge in charges]
+        return charges
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        elements = self.exchanges.boundary(boundary, target)
+        each, conversions = self._between_pairs[level], self.exchanges.conversions.values()
+        every = range(self.exchanges.choices)
+        return tuple(
+            tuple(nearest(elements * sum(c[s][t] for c in conversions), each) for t in every)
+            for s in every
+        )
+
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        """Charge the links that reductions cross around rings, each over all its levels."""
+        if not self.joins_levels:
+            return 0
+        total = 0
+        for choice in set(state):
+            bits = [self.placement[h] for h, taken in enumerate(state) if taken == choice]
+            moved = sum(r.quarters for r in self.exchanges.reductions[layer] if r.choice == choice)
+            crossed = self.array.energy.hop * self.array.interconnect.ring(bits).hops
+            total += nearest(moved * (2 ** len(bits) - 1), self._quarter * crossed)
+        return total
+
+    @property
+    def _passes(self) -> int:
+        return 1 if self.plan.inference else 3
+
+    def _touched(self, elements: int) -> int:
+        word = Fraction(self.plan.element_bytes, WORD_BYTES) * self._passes
+        return nearest(elements, word * self.array.energy.dram * self.per_joule)

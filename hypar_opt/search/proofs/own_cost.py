@@ -1,0 +1,68 @@
+"""The charges of a cost by entry point: it defines them, so it is asked for each.
+
+The only module here that imports what the search imports: the arguments of such a cost.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.base import SplitCounts
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.workload.graph import layer_graph
+from hypar_opt.workload.tensors import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.search.proofs.exchanges import Counts, Matrix
+
+
+class OwnCost:
+    """`hypar_opt.search.proofs.charges.Charges` of a third party's cost model."""
+
+    def __init__(self, plan: Plan) -> None:
+        workload = Workload.of(layer_graph(plan.network.description), plan.batch)
+        cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, workload)
+        if plan.cost.unit != cost.unit:
+            raise CheckFailedError(f"cost, unit: should be {cost.unit!r}, got {plan.cost.unit!r}")
+        layers = len(workload.layers)
+        self.resolution = cost.resolution
+
+        @cache
+        def nodes(counts: Counts) -> list[list[int]]:
+            return _whole(cost.node(workload, SplitCounts.uniform(layers, counts)))
+
+        @cache
+        def edges(source: Counts, target: Counts) -> list[Matrix]:
+            splits = SplitCounts.uniform(layers, source), SplitCounts.uniform(layers, target)
+            return _whole(cost.edge(workload, *splits))
+
+        @cache
+        def together(state: tuple[int, ...]) -> list[int]:
+            charges = [_whole(each) for each in cost.of_state(workload, state).values()]
+            return [sum(each) for each in zip([0] * layers, *charges, strict=True)]
+
+        self._nodes, self._edges, self._together = nodes, edges, together
+        columns = set(zip(*plan.assignments(), strict=True))
+        self.joins_levels = any(cost.of_state(workload, column) for column in columns)
+
+    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:  # noqa: ARG002
+        return self._nodes(counts)[layer]
+
+    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
+        return self._edges(source, target)[boundary]
+
+    def state(self, layer: int, state: Sequence[int]) -> int:
+        return self._together(tuple(state))[layer]
+
+
+def _whole(charges: Integers) -> list[Any]:
+    if not all(isinstance(charge, int) for charge in charges.ravel().tolist()):
+        raise CheckFailedError("cost, kind: its charges should be whole numbers")
+    return list(charges.tolist())

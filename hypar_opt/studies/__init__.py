@@ -1,0 +1,1 @@
+"""Many plans: comparisons, explorations, sweeps, alternatives and advice."""

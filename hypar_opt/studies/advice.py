@@ -1,0 +1,163 @@
+"""What a plan's user should know before running it, and how two plans differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.errors import HyparError
+from hypar_opt.pipeline import repriced, solve
+from hypar_opt.plan.plan import Cost, Plan
+from hypar_opt.search.pricing import too_fine
+from hypar_opt.workload.parallelism import OUTPUT
+
+MOST_STATES = 2**12
+"""States a layer up to which a joint optimum is looked up unasked."""
+
+
+def readable_bytes(count: float) -> str:
+    """Return a number of bytes in decimal units, to four digits: ``20.31 MB``."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"
+    return f"{count:g} B"
+
+
+def as_executed(cost: Cost, name: str = "") -> str | None:
+    """Say what a plan moves when it is run; None where its total says that.
+
+    Parameters
+    ----------
+    name
+        Which plan it is, where several are shown.
+    """
+    if cost.reading == "executed" and cost.unit == "bytes":
+        return None
+    which = f"As executed, {name}:" if name else "As executed:"
+    if cost.executed_bytes is None:
+        return f"{which} no run of output parallelism is known."
+    moved, data = map(readable_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
+    return f"{which} {moved}; Data Parallelism {data}."
+
+
+def moves_more(cost: Cost, name: str = "this plan") -> str | None:
+    """Say where a plan moves more than Data Parallelism when it is run; else None.
+
+    One for the least time or energy of a run may do so for good reason.
+    """
+    moved, data = cost.executed_bytes, cost.data_parallel_bytes
+    if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
+        return None
+    return f"run, {name} moves {readable_bytes(moved)}, Data Parallelism {readable_bytes(data)}"
+
+
+def turns(
+    quantity: str,
+    reading: str,
+    ratio: float | None,
+    executed: float | None,
+    name: str = "this plan",
+) -> str | None:
+    """Say where a plan beats Data Parallelism by its reading and loses to it when run; else None.
+
+    Parameters
+    ----------
+    quantity
+        What is compared: ``time`` or ``energy``.
+    ratio, executed
+        How many times the plan's amount Data Parallelism's is: by the plan's reading, and by
+        the reading ``executed``; None where not known.
+    """
+    if ratio is None or executed is None or ratio < 1 or executed >= 1:
+        return None
+    return (
+        f"by the reading {reading} Data Parallelism takes {ratio:.4g} times the {quantity} of"
+        f" {name}, but when run {executed:.4g} times; --reading executed plans for that"
+    )
+
+
+def better_reading(plan: Plan) -> tuple[str, int | float] | None:
+    """Return the reading whose plan moves the fewest bytes when run, and those bytes.
+
+    None unless a plan for fewest bytes moves more, when run, than Data Parallelism, and that
+    reading's plan of the same problem moves less.
+    """
+    moved = plan.cost.executed_bytes
+    if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
+        return None
+    asked = dict(plan.problem) | {"choices": plan.choices[:OUTPUT], "level_weights": ()}
+    executed: dict[str, int | float] = {}
+    for reading in sorted(READINGS, key=lambda name: name != "executed"):
+        other = solve(plan.network.description, **asked | {"reading": reading})
+        executed[reading] = other.cost.executed_bytes or 0
+    best = min(executed, key=executed.__getitem__)  # of equals, the one made for it
+    return (best, executed[best]) if executed[best] < moved else None
+
+
+def joint_optimum(plan: Plan) -> Plan | None:
+    """Return the cheapest plan over all levels together; None where that is too much to look up.
+
+    Nothing is looked up once a time limit has come.
+    """
+    if plan.solver.stopped_by == TIME_LIMIT:
+        return None
+    alike = (
+        plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
+    )
+    if (not alike or plan.constraints.any) and len(plan.choices) ** plan.levels > MOST_STATES:
+        return None
+    try:
+        return solve(plan.network.description, search="joint", **dict(plan.problem))
+    except HyparError:
+        return None
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Say, a sentence each, what a plan's user should know before running it."""
+    found = []
+    more = moves_more(plan.cost)
+    if more is not None:
+        try:
+            better = better_reading(plan)
+        except HyparError:  # the other plan's bytes are more than a number holds
+            better = None
+        if better is not None:
+            reading, moved = better
+            more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
+        elif plan.cost.kind != "bytes" and plan.cost.reading != "executed":
+            more += "; --reading executed plans for that"
+        found.append(more)
+    if plan.solver.stopped_by is not None:
+        whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
+        found.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
+    return [*found, *too_fine(plan)]
+
+
+def warnings_of_cost(plan: Plan) -> list[str]:
+    """Say where a plan for least time or energy loses to Data Parallelism when it is run."""
+    cost = plan.cost
+    if cost.kind == "bytes":
+        return []
+    try:
+        run = repriced(plan, "executed").cost
+    except HyparError:  # no run of output parallelism is known
+        return []
+    turned = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)
+    return [] if turned is None else [turned]
+
+
+def difference(plan: Plan, other: Plan) -> str | None:
+    """Return the first key in which two plans differ, but for seconds and versions."""
+    ours, theirs = dict(_keys(plan.document())), dict(_keys(other.document()))
+    return next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), None)
+
+
+def _keys(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        path = before + key
+        if isinstance(value, dict) and path != "solver.versions":
+            yield from _keys(value, f"{path}.")
+        elif path not in {"solver.seconds", "solver.versions"}:
+            yield path, value

@@ -1,0 +1,222 @@
+"""What if: the extra cost of each other choice, and the next best plans."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import islice, pairwise
+from math import factorial, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.product import State, canonical_states, expanded
+from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
+from hypar_opt.pipeline import named, options_of, solve, workload_of
+from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search.constraints import Limits, Pin, levels_permute
+from hypar_opt.search.level_order import neighbours_alike
+from hypar_opt.search.partition import Progress
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_STEPS = 2**20
+"""Entries that the best plans may look at: layers times states times (states and plans)."""
+
+
+@dataclass(frozen=True)
+class Regret:
+    """What one other choice costs, all else re-optimised.
+
+    ``extra`` is in the cost's unit; negative where a search level by level does better when
+    held to it; None where no plan that keeps to the constraints has it.
+    """
+
+    layer: str
+    level: int
+    choice: Parallelism
+    extra: int | float | None
+
+
+def regrets(
+    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
+) -> list[Regret]:
+    """Return the regret of each other choice of each layer at each level, H1 first.
+
+    Each is found by solving again with that choice pinned, by the plan's solver and search.
+
+    Parameters
+    ----------
+    parameters
+        Hand over the solver's parameters that the plan's file says, too.
+
+    Raises
+    ------
+    NoAnswerError
+        If a limit leaves one of them without an optimum.
+    """
+    options = options_of(plan, parameters=parameters)
+    others = [
+        (level, layer, choice)
+        for level, row in enumerate(plan.parallelism, 1)
+        for layer, taken in zip(plan.layers, row, strict=True)
+        for choice in plan.choices
+        if choice is not taken
+    ]
+    found = []
+    total = Fraction(plan.cost.total)
+    for done, (level, layer, choice) in enumerate(others):
+        progress(done, len(others))
+        pin = Pin(_literally(layer), level, choice)
+        constraints = plan.constraints.model_copy(update={"fix": (*plan.constraints.fix, str(pin))})
+        try:
+            other = solve(
+                plan.network.description,
+                solver=plan.solver.name,
+                search=plan.solver.search,
+                options=options,
+                **dict(plan.problem) | {"constraints": constraints},
+            )
+            stopped_by = other.solver.stopped_by
+            if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
+                raise NoAnswerError(f"--regret: the {stopped_by} came before what {pin} costs")
+        except (RefusedError, NoAnswerError):
+            raise
+        except HyparError:  # no plan keeps to the pin and to what was asked
+            found.append(Regret(layer, level, choice, None))
+            continue
+        extra = json_number(Fraction(other.cost.total) - total)
+        found.append(Regret(layer, level, choice, extra))
+    progress(len(others), len(others))
+    return found
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the best plans: ``count`` plans are it, but for the order of its levels."""
+
+    parallelism: tuple[tuple[Parallelism, ...], ...]
+    total: int | float
+    count: int
+
+
+def best_plans(plan: Plan, number: int) -> list[Alternative]:
+    """Return the cheapest plans of a plan's problem, over all levels together, in order.
+
+    Of equals the first is the one that every exact solver returns. Where permuting levels
+    changes nothing, plans that differ only by that are one row: the first of them.
+
+    Raises
+    ------
+    RefusedError
+        If there are too many states or plans, or a memory limit.
+    """
+    problem = plan.problem
+    workload = workload_of(plan.network.description, problem.batch)
+    cost, limits = COSTS[problem.cost].from_problem(problem, workload), Limits(problem, workload)
+    if limits.couple_layers:
+        raise RefusedError("the best plans take no --memory: they are found layer after layer")
+    _check_size(number, problem, len(workload.layers))
+    alike = levels_permute(problem) and all(neighbours_alike(problem))
+    states = canonical_states(problem.levels, cost.choices)
+    table = limits.states(expanded(cost, workload, problem.levels), states)
+    found = []
+    for total, columns in islice(_in_order_of_cost(table, states, alike=alike), number):
+        rows = list(zip(*(states[column] for column in columns), strict=True))
+        same = prod(map(factorial, Counter(rows).values()))
+        found.append(
+            Alternative(
+                parallelism=named(rows, problem),
+                total=json_number(table.in_units(total)),
+                count=factorial(len(rows)) // same if alike else 1,
+            )
+        )
+    return found
+
+
+def _check_size(number: int, problem: Problem, layers: int) -> None:
+    """Refuse more work than a few seconds', before any of it is done."""
+    choices = len(problem.choices)
+    states = choices**problem.levels
+    plans = min(number, states**layers)
+    if layers * states * (states + plans) <= MOST_STEPS:
+        return
+    most = MOST_STEPS // (layers * states) - states
+    remedy = f"ask for {most:,} or fewer" if most > 0 else "take fewer levels"
+    over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
+    raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
+
+
+Ties = tuple[bool, ...]
+"""Which neighbouring levels have had the same choices so far."""
+
+
+def _in_order_of_cost(
+    table: CostTable, states: list[State], *, alike: bool
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield every allowed assignment of a chain with its cost, cheapest first.
+
+    Equals come in canonical order: compared from the last layer back, the first state first.
+    With ``alike`` levels, of assignments that differ only in their order only the first comes.
+
+    Assignments are completed from the last layer back. What completes one at the least is
+    known exactly, so what leaves the heap next is the next best, and nothing is tried in vain.
+    """
+    free, price = table.with_penalty()
+    edges = free.chain_edges()
+    reach = _least_costs(free, edges)
+    digits = np.array(states, np.intp).reshape(len(states), -1)
+
+    @cache
+    def ranked(layer: int, target: int | None, ties: Ties) -> tuple[NDArray[np.intp], Integers]:
+        """Rank a layer's states by the least cost up to the next layer's state, ``target``."""
+        costs = reach[layer] if target is None else reach[layer] + edges[layer][:, target]
+        # Of levels that tie behind, those with model parallelism here stand topmost.
+        may = ~((digits[:, :-1] < digits[:, 1:]) & np.array(ties, bool)).any(axis=1)
+        order = np.flatnonzero(may)[costs[may].argsort(kind="stable")]
+        return order, costs[order]
+
+    last = table.layers - 1
+    ties = (alike,) * max(digits.shape[1] - 1, 0)
+    order, costs = ranked(last, None, ties)
+    first: tuple[int, ...] = (int(order[0]),)
+    heap = [(int(costs[0]), first, ties, 0)]
+    while heap:
+        total, path, ties, rank = heapq.heappop(heap)
+        if total >= price:
+            return
+        for layer in range(table.layers - len(path), -1, -1):
+            order, costs = ranked(layer, path[-2] if layer < last else None, ties)
+            if rank + 1 < len(order):
+                more = int(costs[rank + 1]) - int(costs[rank])
+                sibling = (*path[:-1], int(order[rank + 1]))
+                heapq.heappush(heap, (total + more, sibling, ties, rank + 1))
+            state = path[-1]
+            pairs = pairwise(states[state])
+            ties = tuple(tie and a == b for tie, (a, b) in zip(ties, pairs, strict=True))
+            if layer:
+                order, costs = ranked(layer - 1, state, ties)
+                path, rank = (*path, int(order[0])), 0
+        yield total, path[::-1]
+
+
+def _least_costs(table: CostTable, edges: Integers) -> Integers:
+    """Return the least cost of each layer's states and all layers before: ``(layers, states)``."""
+    reach = table.node.copy()
+    for layer in range(1, table.layers):
+        reach[layer] += (reach[layer - 1][:, None] + edges[layer - 1]).min(axis=0)
+    return reach
+
+
+def _literally(name: str) -> str:
+    """Return the pattern that matches one layer's name and no other."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -1,0 +1,286 @@
+"""The paper's plans side by side on an array: its figures 6 to 8, for any network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from hypar_opt.costs import COSTS
+from hypar_opt.errors import HyparError
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.pipeline import find_network, problem_of, repriced, solve
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search.partition import Progress
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.advice import readable_bytes, turns
+from hypar_opt.studies.evaluation import energy_ratio, simulate
+from hypar_opt.workload.network import Network
+
+PLANS: dict[str, tuple[str, str, str | None]] = {
+    "model": ("model", "levelwise", "bytes"),
+    "data": ("data", "levelwise", "bytes"),
+    "trick": ("trick", "levelwise", "bytes"),
+    "hypar": ("dp", "levelwise", None),
+    "joint": ("dp", "joint", None),
+    "time": ("dp", "joint", "time"),
+}
+"""Each plan's solver, search and cost; None for the cost that is asked for."""
+
+AMOUNTS = (
+    *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
+    *("executed_speedup", "executed_energy_efficiency"),
+)
+
+NEARLY = 1 - 1e-9
+"""Steps whose times differ by less take as long."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plan of one network: its bytes by the reading, its step simulated.
+
+    ``speedup`` and ``energy_efficiency`` are over Data Parallelism; ``executed_speedup`` and
+    ``executed_energy_efficiency`` are those of the same choices by the reading ``executed``,
+    which is what they come to when run. Amounts are None where the plan is infeasible or
+    refused, for the ``reason``, or where no run of its choices is known.
+    """
+
+    network: str
+    batch: int
+    levels: int
+    array: str
+    plan: str
+    cost: str
+    """What the plan was found for."""
+    reading: str
+    bytes: int | float | None = None
+    executed_bytes: int | float | None = None
+    """What running the plan moves."""
+    data_parallel_bytes: int | float | None = None
+    """What running Data Parallelism moves."""
+    seconds: float | None = None
+    joules: float | None = None
+    speedup: float | None = None
+    energy_efficiency: float | None = None
+    executed_speedup: float | None = None
+    executed_energy_efficiency: float | None = None
+    reason: str | None = None
+
+    @property
+    def case(self) -> tuple[str, int, str]:
+        """The network, the batch and the array, which the other plans' rows share."""
+        return self.network, self.batch, self.array
+
+    def __str__(self) -> str:
+        return f"{self.plan!r} of {self.network} (batch {self.batch:,}, {self.array})"
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A plan, its step, and its step by the reading ``executed``, where that is known."""
+
+    plan: Plan
+    step: StepResult
+    executed: StepResult | None
+
+
+def compare(
+    networks: Sequence[str | Path | Network],
+    arrays: Sequence[str | Path | Array],
+    *,
+    batches: Sequence[int] = (256,),
+    progress: Progress = lambda done, of: None,
+    run: dict[str, Any] | None = None,
+    **asked: Any,
+) -> list[Row]:
+    """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
+
+    Parameters
+    ----------
+    networks
+        As `hypar_opt.solve` takes one.
+    arrays, batches
+        Each network is compared on each array with each batch.
+    run
+        Options of the simulation: ``collective``, ``overlap``.
+    **asked
+        Further fields of `hypar_opt.plan.plan.Problem`: ``reading``, ``cost="bytes"``, for which
+        the rows ``hypar`` and ``joint`` are found, and ``constraints``, which every row keeps
+        to.
+
+    Returns
+    -------
+    list of Row
+        Six rows a case, in the order of the plans above: ``joint`` is the optimum over all
+        levels by the cost, ``time`` the one that takes the least time in closed form. One
+        that is infeasible or refused says why.
+
+    Raises
+    ------
+    HyparError
+        If a network, an array or an option is wrong, or no row at all has an answer.
+    """
+    cases = [
+        (find_network(network), problem_of(batch=batch, array=found, **asked))
+        for found in map(find_array, arrays)
+        for batch in batches
+        for network in networks
+    ]
+    for _, problem in cases:
+        COSTS[problem.cost]  # an unknown name is no refusal
+    rows: list[Row] = []
+    failures: list[HyparError] = []
+    for done, (network, problem) in enumerate(cases):
+        progress(done, len(cases))
+        measured: dict[str, _Measured | HyparError] = {}
+        for name in PLANS:
+            try:
+                measured[name] = _measured(name, network, problem, run or {})
+            except HyparError as error:
+                measured[name] = error
+                failures.append(error)
+        rows += [_row(name, network, problem, measured) for name in PLANS]
+    progress(len(cases), len(cases))
+    if failures and len(failures) == len(rows):
+        raise failures[0]
+    return rows
+
+
+def _measured(name: str, network: Network, problem: Problem, run: dict[str, Any]) -> _Measured:
+    solver, search, cost = PLANS[name]
+    asked = dict(problem) | ({} if cost is None else {"cost": cost})
+    plan = solve(network, solver=solver, search=search, **asked)
+    step = simulate(plan, **run)
+    try:
+        executed = repriced(plan, reading="executed")
+    except HyparError:  # output parallelism, of which no run is known
+        return _Measured(plan, step, None)
+    return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
+
+
+def _row(
+    name: str, network: Network, problem: Problem, measured: dict[str, _Measured | HyparError]
+) -> Row:
+    assert problem.array is not None
+    case = Row(
+        network=network.name,
+        batch=problem.batch,
+        levels=problem.levels,
+        array=problem.array.name,
+        plan=name,
+        cost=PLANS[name][2] or problem.cost,
+        reading=problem.reading,
+    )
+    own, data = measured[name], measured["data"]
+    if isinstance(own, HyparError):
+        who = f"solver {PLANS[name][0]!r} on {network.name}: "  # the row says it already
+        return replace(case, reason=str(own).removeprefix(who))
+    case = replace(
+        case,
+        bytes=repriced(own.plan, cost="bytes").cost.total,
+        executed_bytes=own.plan.cost.executed_bytes,
+        data_parallel_bytes=own.plan.cost.data_parallel_bytes,
+        seconds=own.step.seconds,
+        joules=own.step.energy.total,
+    )
+    if isinstance(data, HyparError):
+        return case
+    case = replace(
+        case,
+        speedup=data.step.seconds / own.step.seconds,
+        energy_efficiency=energy_ratio(own.step, data.step),
+    )
+    if own.executed is None or data.executed is None:
+        return case
+    return replace(
+        case,
+        executed_speedup=data.executed.seconds / own.executed.seconds,
+        executed_energy_efficiency=energy_ratio(own.executed, data.executed),
+    )
+
+
+def geometric_means(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    """Return each plan's geometric means over the rows that have an amount.
+
+    None where no row has it, or where one is 0.
+    """
+    means: dict[str, dict[str, float | None]] = {}
+    for name in PLANS:
+        mine = [row for row in rows if row.plan == name]
+        means[name] = {
+            key: _mean([amount for row in mine if (amount := getattr(row, key)) is not None])
+            for key in AMOUNTS
+        }
+    return means
+
+
+def _mean(amounts: Sequence[float]) -> float | None:
+    if not amounts or min(amounts) <= 0:
+        return None
+    return exp(sum(map(log, amounts)) / len(amounts))
+
+
+def disagreements(rows: Sequence[Row]) -> list[str]:
+    """Say, a sentence a case, where the plan of the fewest bytes is not the fastest."""
+    found = []
+    for _, case in groupby(rows, key=lambda row: row.case):
+        answered = [row for row in case if row.seconds]
+        if not answered:
+            continue
+        frugal = min(answered, key=lambda row: (row.bytes or 0, row.seconds or 0))
+        fastest = min(answered, key=lambda row: (row.seconds or 0, row.bytes or 0))
+        slower, least = frugal.seconds or 0, fastest.seconds or 0
+        if least < slower * NEARLY:
+            share = slower / least - 1
+            more = f"{share:.2%}" if share >= 5e-5 else "less than 0.01%"
+            moved, others = map(readable_bytes, (frugal.bytes or 0, fastest.bytes or 0))
+            found.append(
+                f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"
+                f" than {fastest.plan!r}, which moves {others} and is the fastest"
+            )
+    return found
+
+
+def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
+    """Say, a sentence a case, which plans beat Data Parallelism by their reading, not when run."""
+    found = []
+    for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
+        case = list(grouped)
+        where = f"of {network} (batch {batch:,}, {array})"
+        data = next((row.bytes for row in case if row.plan == "data"), None)
+        more = [row.plan for row in case if _moves_more_when_run(row, data)]
+        if more:
+            found.append(f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}")
+        for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
+            turned = [row.plan for row in case if _turns(row, key)]
+            if turned:
+                found.append(
+                    f"by the reading {case[0].reading} Data Parallelism takes more {quantity} than"
+                    f" {_listed(turned)} {where}, but less when run; --reading executed plans for"
+                    " that"
+                )
+    return found
+
+
+def _moves_more_when_run(row: Row, data: float | None) -> bool:
+    """Whether a plan moves more than Data Parallelism, and its own reading does not say so."""
+    if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
+        return False
+    more = row.executed_bytes > row.data_parallel_bytes
+    return more and (data is None or row.bytes <= data)
+
+
+def _turns(row: Row, key: str) -> bool:
+    ratio, executed = getattr(row, key), getattr(row, f"executed_{key}")
+    return turns(key, row.reading, ratio, executed) is not None
+
+
+def _listed(plans: Sequence[str]) -> str:
+    *most, last = map(repr, plans)
+    return f"{', '.join(most)} and {last}" if most else last

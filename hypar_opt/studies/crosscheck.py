@@ -1,0 +1,147 @@
+"""Many solvers on the same problem, and whether they agree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
+from hypar_opt.pipeline import solve
+from hypar_opt.plan.plan import Plan
+from hypar_opt.search.partition import SEARCHES
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.workload.network import Network
+
+MOST_NETWORKS = 100_000
+"""Random networks that one run takes: a few hours' work, and a table that memory holds."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One solver on one network by one search.
+
+    ``verdict``: ``agrees``; ``disagrees``, where it contradicts another solver's answer;
+    ``feasible``, a plan that contradicts none; ``refused``; or ``no answer``, where a limit
+    came before the solver's own plan.
+    """
+
+    network: str
+    search: str
+    solver: str
+    objective: int | float | None
+    status: str
+    bound: int | float | None
+    seconds: float | None
+    verdict: str
+
+
+def compare(
+    network: Network, solvers: Sequence[str], asked: dict[str, Any], time_limit: float | None
+) -> list[Row]:
+    """Solve a problem with each solver, level by level and jointly.
+
+    Raises
+    ------
+    HyparError
+        If a name is unknown, or an option is wrong.
+    InfeasibleError
+        If no plan at all keeps to what was asked.
+    """
+    for solver in solvers:
+        SOLVERS[solver]  # an unknown name is no refusal
+    rows: list[Row] = []
+    for search in SEARCHES:
+        plans: dict[str, Plan] = {}
+        silent: dict[str, str] = {}
+        for solver in solvers:
+            options = SolverOptions()
+            if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
+                options = SolverOptions(time_limit=time_limit)
+            try:
+                plan = solve(network, solver=solver, search=search, options=options, **asked)
+            except RefusedError as error:
+                silent[solver] = f"refused: {error}"
+            except NoAnswerError:
+                silent[solver] = "no answer"
+            except InfeasibleError as error:
+                if SOLVERS[solver].searches:
+                    raise
+                silent[solver] = f"refused: {error}"  # its one plan is none
+            else:
+                if plan.solver.found_by is None:
+                    plans[solver] = plan
+                else:  # somebody else's plan says nothing of this solver
+                    silent[solver] = "no answer"
+        for solver in solvers:
+            if solver in plans:
+                rows.append(_row(solver, search, plans))
+            else:
+                verdict, _, why = silent[solver].partition(": ")
+                row = Row(network.name, search, solver, None, why or "-", None, None, verdict)
+                rows.append(row)
+    return rows
+
+
+def _row(solver: str, search: str, plans: dict[str, Plan]) -> Row:
+    plan = plans[solver]
+    contradicted = any(_contradict(plan, other) for other in plans.values())
+    optimal = plan.solver.status == "optimal"
+    verdict = "disagrees" if contradicted else "agrees" if optimal else "feasible"
+    return Row(
+        network=plan.network.name,
+        search=search,
+        solver=solver,
+        objective=plan.cost.total,
+        status=plan.solver.status,
+        bound=plan.solver.bound,
+        seconds=round(plan.solver.seconds, 6),
+        verdict=verdict,
+    )
+
+
+def _contradict(plan: Plan, other: Plan) -> bool:
+    """Whether two answers of one search cannot both be right.
+
+    Two optima are one plan, ties included. Over all levels no plan costs less than a bound;
+    level by level plans part at the first level that they choose differently, and what costs
+    less afterwards contradicts nobody.
+    """
+    if plan.solver.status == other.solver.status == "optimal":
+        return plan.parallelism != other.parallelism or plan.cost.total != other.cost.total
+    if plan.solver.scope != "joint":
+        return False
+    totals = (plan.cost.total, other.cost.total)
+    bounds = [p.solver.bound for p in (plan, other) if p.solver.bound is not None]
+    return any(bound > total for bound in bounds for total in totals)
+
+
+def random_networks(count: int, seed: int) -> Iterator[Network]:
+    """Yield random chains of random sizes: the same for the same seed."""
+    if not 1 <= count <= MOST_NETWORKS:
+        raise HyparError(f"--random should be from 1 to {MOST_NETWORKS:,}, got {count}")
+    rng = random.Random(seed)
+    for number in range(count):
+        sides = [rng.randint(1, 64)]
+        layers: list[dict[str, Any]] = []
+        for place in range(rng.randint(0, 5)):
+            kernel = rng.choice([k for k in (1, 2, 3, 5) if k <= sides[-1]])
+            side = sides[-1] - kernel + 1
+            layer: dict[str, Any] = {"kind": "conv", "filters": rng.randint(1, 512)}
+            layer |= {"name": f"conv{place + 1}", "kernel": kernel}
+            if side >= 2 and rng.random() < 0.5:
+                layer["pool"] = {"kind": "max", "size": 2}
+                side //= 2
+            sides.append(side)
+            layers.append(layer)
+        read = {"channels": rng.randint(1, 64), "height": sides[0], "width": sides[0]}
+        if not layers:
+            read = {"features": rng.randint(1, 4096)}
+        layers += [
+            {"name": f"fc{place + 1}", "kind": "fc", "units": rng.randint(1, 4096)}
+            for place in range(rng.randint(0 if layers else 1, 5))
+        ]
+        name = f"random-{seed}-{number + 1}"
+        yield Network.model_validate({"name": name, "input": read, "layer": layers})

@@ -1,0 +1,200 @@
+"""Plans on an accelerator array: simulated, and the fastest of a problem's best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt import pipeline
+from hypar_opt.costs.physical import PREFIXES
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.pipeline import plan_of, repriced, solve, workload_of
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.problem import Constraints
+from hypar_opt.search.partition import Progress
+from hypar_opt.studies.advice import turns
+from hypar_opt.studies.alternatives import best_plans
+
+if TYPE_CHECKING:
+    from hypar_opt.simulator.result import StepResult
+
+
+def simulate(
+    plan: Plan,
+    array: str | Path | Array | None = None,
+    *,
+    other_array: bool = False,
+    **run: Any,
+) -> StepResult:
+    """Simulate one training step of a plan.
+
+    Parameters
+    ----------
+    array
+        A preset's name, a path or an `Array`; None for the plan's own.
+    other_array
+        Take an array that the plan was not found for.
+    **run
+        As `hypar_opt.simulator.simulate`: ``collective``, ``overlap="none"``, ``profile``,
+        ``input_sizes``, ``trace=False``.
+
+    Raises
+    ------
+    RefusedError
+        If the array is not the plan's, or not as large.
+    HyparError
+        If there is no array, or an option is wrong.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("vgg-a", array="hmc-htree-16")
+    >>> step = ho.simulate(plan)
+    >>> f"{step.seconds:.2f} s, of which {step.communication:.2f} s communicating"
+    '1.12 s, of which 0.44 s communicating'
+    """
+    from hypar_opt import simulator
+
+    own = plan.array.description if plan.array else None
+    found = own_array(plan) if array is None else find_array(array)
+    if own is not None and found.digest() != own.digest() and not other_array:
+        raise RefusedError(
+            f"the plan was found for the array {own.name}, and {found.name} is another;"
+            " --other-array simulates it all the same"
+        )
+    if found.levels != plan.levels:
+        raise RefusedError(
+            f"the plan is for {2**plan.levels} accelerators, and the array {found.name} has"
+            f" {2**found.levels}"
+        )
+    workload = workload_of(plan.network.description, plan.batch)
+    return simulator.simulate(plan, workload, found, **run)
+
+
+def baseline(plan: Plan, array: Array, solver: str) -> Plan:
+    """Return a plan of the same problem that needs no search, free of its constraints."""
+    own = plan.array is not None and plan.array.digest == array.digest()
+    asked = dict(plan.problem) | {
+        "cost": "bytes",
+        "level_weights": (),
+        "constraints": Constraints(optimizer=plan.constraints.optimizer),
+        "array": array,
+        "placement": plan.placement if own else None,
+    }
+    return solve(plan.network.description, solver=solver, search="levelwise", **asked)
+
+
+Steps = tuple["StepResult", "StepResult"]
+"""A plan's step, and Data Parallelism's."""
+
+
+def steps_when_run(plan: Plan, array: Array, **run: Any) -> Steps | None:
+    """Simulate a plan and Data Parallelism by the reading ``executed``.
+
+    None where that is the plan's own reading, or where no run of its choices is known.
+    """
+    try:
+        executed = repriced(plan, reading="executed")
+    except HyparError:  # output parallelism
+        return None
+    if executed is plan:
+        return None
+    data = baseline(executed, array, "data")
+    return simulate(executed, array, **run), simulate(data, array, **run)
+
+
+def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
+    """Say where a plan beats Data Parallelism by its reading and loses to it when run."""
+    if executed is None:
+        return []
+    (own, data), (own_run, data_run) = steps, executed
+    times = data.seconds / own.seconds, data_run.seconds / own_run.seconds
+    energies = energy_ratio(own, data), energy_ratio(own_run, data_run)
+    found = (turns("time", reading, *times), turns("energy", reading, *energies))
+    return [each for each in found if each is not None]
+
+
+def energy_ratio(own: StepResult, data: StepResult) -> float:
+    """Return how many times a plan's energy Data Parallelism's is."""
+    return data.energy.total / own.energy.total if own.energy.total else 1.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of the best plans by a cost, and how long its step really takes."""
+
+    plan: Plan
+    seconds: float
+
+
+def contenders(
+    plan: Plan,
+    number: int,
+    *,
+    progress: Progress = lambda done, of: None,
+    **run: Any,
+) -> list[Contender]:
+    """Simulate the best plans of a plan's problem, over all levels together, best first.
+
+    Parameters
+    ----------
+    plan
+        A plan of the problem, whose cost is the proxy; it is simulated too, and stands last
+        if it is not among the best.
+
+    Raises
+    ------
+    RefusedError
+        As `simulate` and `hypar_opt.studies.alternatives.best_plans`.
+    """
+    if number < 1:
+        raise HyparError(f"--simulate should be 1 or more, got {number}")
+    if plan.array is None:
+        raise HyparError("--simulate needs an array: --array NAME|FILE (list arrays)")
+    known = best_plans(plan, number)
+    best = [each.parallelism for each in known]
+    if plan.parallelism not in best:
+        best.append(plan.parallelism)
+    found = []
+    for done, parallelism in enumerate(best):
+        progress(done, len(best))
+        other = plan_of(plan, parallelism, bound=known[0].total, considered=number)
+        found.append(Contender(other, simulate(other, **run).seconds))
+    progress(len(best), len(best))
+    return found
+
+
+def fastest(found: list[Contender]) -> Contender:
+    """Return the fastest; of equals the one that the cost prefers."""
+    return min(found, key=lambda each: each.seconds)
+
+
+def solve_again(
+    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
+) -> Plan:
+    """Solve a plan's own problem again, as it was solved, and simulate again if it was."""
+    considered = plan.solver.options.simulate
+    if considered is None:
+        return pipeline.solve_again(plan, progress, parameters=parameters)
+    return fastest(contenders(plan, considered, progress=progress)).plan
+
+
+def own_array(plan: Plan) -> Array:
+    """Return the array that a plan was found for.
+
+    Raises
+    ------
+    HyparError
+        If it was found without one.
+    """
+    if plan.array is None:
+        raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
+    return plan.array.description
+
+
+def per_second(plan: Plan) -> int:
+    """Return how many units of a cost of time make a second."""
+    return next(parts for parts, name in PREFIXES.items() if plan.cost.unit == f"{name}seconds")

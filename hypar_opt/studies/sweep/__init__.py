@@ -1,0 +1,123 @@
+"""Many cases simulated, on all cores or a cluster: once each, whatever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypar_opt.documents import shown
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.files import check_outputs, recorded_reads
+from hypar_opt.studies.sweep.journal import Journal
+from hypar_opt.studies.sweep.run import here, on_cluster
+from hypar_opt.studies.sweep.spec import read_spec
+from hypar_opt.studies.sweep.table import check_table, write_table
+
+if TYPE_CHECKING:
+    from hypar_opt.search.partition import Progress
+    from hypar_opt.studies.sweep.case import Case, Row
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A finished table, and how many of its rows the journal had already."""
+
+    rows: tuple[Row, ...]
+    before: int
+
+    @property
+    def refused(self) -> int:
+        return sum(row.status == "refused" for row in self.rows)
+
+    @property
+    def moving_more(self) -> int:
+        """Rows whose plan moves more than Data Parallelism when it is run."""
+        return sum(
+            row.executed_bytes > row.data_parallel_bytes
+            for row in self.rows
+            if row.executed_bytes is not None and row.data_parallel_bytes is not None
+        )
+
+
+def sweep(
+    spec: str | Path,
+    output: str | Path,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress = lambda done, of: None,
+) -> Swept:
+    """Simulate every case of a sweep file that has not been yet, then write one table.
+
+    Each row is written to a journal beside the table, `journal_of`, as soon as it is there.
+    Stopped or killed, the same call does what is left. The journal stays: a sweep that is
+    changed later has the cases that it shares with the earlier one from there. Removing the
+    journal simulates them anew.
+
+    Parameters
+    ----------
+    output
+        ``.csv``, or ``.parquet`` where pyarrow is installed. It is written whole, at the end.
+    workers
+        Processes of this machine; one a core that it may use unless given.
+    scheduler
+        The address of a Dask scheduler, ``tcp://HOST:PORT``, in their place.
+
+    Raises
+    ------
+    HyparError
+        If the sweep or a call is wrong, or a cluster is lost; what was done is kept.
+    """
+    if scheduler is not None and workers is not None:
+        raise HyparError("--workers is for this machine, and --scheduler has workers of its own")
+    if workers is not None and workers < 1:
+        raise HyparError(f"--workers should be 1 or more, got {workers}")
+    with recorded_reads() as read:
+        cases = {case.key(): case for case in read_spec(spec)}
+    check_outputs(read, output, journal_of(output))
+    check_table(output)
+    with Journal(journal_of(output)) as journal:
+        _check_rows(cases, journal)
+        todo = {key: case for key, case in cases.items() if key not in journal.rows}
+        before = len(cases) - len(todo)
+        progress(before, len(cases))
+        try:
+            with closing(_finished(todo, workers, scheduler)) as finished:
+                for done, (key, row) in enumerate(finished, before + 1):
+                    journal.add(key, row)
+                    progress(done, len(cases))
+        except KeyboardInterrupt:  # it may have come right after a row was written
+            progress(sum(key in journal.rows for key in cases), len(cases))
+            raise
+        rows = tuple(journal.rows[key] for key in cases)
+        write_table(rows, output)
+    return Swept(rows, before)
+
+
+def _check_rows(cases: dict[str, Case], journal: Journal) -> None:
+    """Refuse a journal whose row of a case says that it is of another."""
+    for key, case in cases.items():
+        row = journal.rows.get(key)
+        for name, ours in case.columns().items() if row is not None else ():
+            theirs = getattr(row, name)
+            if theirs != ours and (name, ours) != ("search", None):
+                raise InputError(
+                    f"should be {shown(ours)}, as in the sweep, got {shown(theirs)};"
+                    " remove the row's line",
+                    where=f"row {key[:8]}..., {name}",
+                    file=str(journal.path),
+                )
+
+
+def journal_of(output: str | Path) -> Path:
+    """Return where a table's rows are kept until all are there, and after."""
+    return Path(f"{output}.journal")
+
+
+def _finished(
+    cases: dict[str, Case], workers: int | None, scheduler: str | None
+) -> Generator[tuple[str, Row], None, None]:
+    return here(cases, workers) if scheduler is None else on_cluster(cases, scheduler)

@@ -1,0 +1,57 @@
+"""A sweep's rows as one file: CSV, or Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.files import csv_text, write_whole
+from hypar_opt.studies.sweep.case import Row
+
+COLUMNS = tuple(Row.model_fields)
+
+
+def check_table(path: str | Path) -> None:
+    """Refuse, before the work, a table that could not be written.
+
+    Raises
+    ------
+    HyparError
+        Naming the file, or what to install.
+    """
+    suffix = Path(path).suffix
+    if suffix not in {".csv", ".parquet"}:
+        raise InputError("should end in .csv or .parquet", file=str(path))
+    if suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise HyparError(f"{path}: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'")
+
+
+def write_table(rows: Sequence[Row], path: str | Path) -> None:
+    """Write all rows, whole or not at all."""
+    if Path(path).suffix == ".parquet":
+        write_whole(path, _parquet(rows, path))
+    else:
+        cells = ([getattr(row, name) for name in COLUMNS] for row in rows)
+        write_whole(path, csv_text(COLUMNS, cells))
+
+
+def _parquet(rows: Sequence[Row], path: str | Path) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    whole = {"batch", "element_bytes", "levels"}
+    whole |= {name for name in COLUMNS if name.endswith("bytes")}
+    real = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
+    kinds = dict.fromkeys(COLUMNS, pa.string())
+    kinds |= dict.fromkeys(whole, pa.int64()) | dict.fromkeys(real, pa.float64())
+    try:
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(kinds.items()))
+    except (pa.ArrowInvalid, OverflowError):
+        problem = "Parquet's whole numbers end at 2^63, and these do not; take .csv"
+        raise InputError(problem, file=str(path)) from None
+    stream = io.BytesIO()
+    parquet.write_table(table, stream)
+    return stream.getvalue()

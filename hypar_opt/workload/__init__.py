@@ -1,0 +1,1 @@
+"""What is trained: networks, their layers' operators, and the tensors of a batch."""
