@@ -115,8 +115,10 @@ class CostTable:
         """Return what an assignment costs, in the table's whole numbers."""
         choice = np.asarray(assignment, np.intp)
         source, target = self.ends.T
-        nodes = self.node[np.arange(self.layers), choice].tolist()
-        edges = self.edge[np.arange(len(self.ends)), choice[source], choice[target]].tolist()
+        nodes: list[int] = self.node[np.arange(self.layers), choice].tolist()
+        edges: list[int] = self.edge[
+            np.arange(len(self.ends)), choice[source], choice[target]
+        ].tolist()
         return sum(nodes) + sum(edges)
 
     def in_units(self, cost: int) -> Fraction:
