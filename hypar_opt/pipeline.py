@@ -26,6 +26,7 @@ from hypar_opt.plan.plan import (
     Plan,
     SolverRecord,
     SolverSettings,
+    columns_of,
     json_number,
     parse_plan,
     words_of,
@@ -220,7 +221,7 @@ def _priced(instance: Instance, rows: Sequence[Sequence[int]], solver: SolverRec
     return Plan(
         network=NetworkRecord.of(instance.network),
         layers=tuple(layer.name for layer in instance.workload.layers),
-        parallelism=words_of(rows, problem),
+        parallelism=words_of(rows, instance.network.choices(len(problem.choices))),
         cost=cost,
         solver=solver,
         **fields,
@@ -246,7 +247,7 @@ def plan_of(
     WrongClaimError
         If this one does.
     """
-    rows = [[plan.choices.index(choice) for choice in row] for row in parallelism]
+    rows = columns_of(parallelism, plan.words)
     record = SolverRecord(
         name="dp",
         search="joint",

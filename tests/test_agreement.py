@@ -82,7 +82,7 @@ def another(plan: ho.Plan, rng: Random) -> ho.Plan | None:
         )
         if keeps(workload, plan.problem, rows):
             least = plan.cost.total
-            return plan_of(plan, words_of(rows, plan.problem), bound=least, considered=1)
+            return plan_of(plan, words_of(rows, plan.words), bound=least, considered=1)
     return None
 
 

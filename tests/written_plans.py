@@ -34,7 +34,7 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
     def write(rows: Rows) -> ho.Plan:
         update = {
             "constraints": problem.constraints,
-            "parallelism": words_of(rows, problem),
+            "parallelism": words_of(rows, plan.words),
             "cost": price(instance, rows),
             "solver": solver,
         }
@@ -45,7 +45,7 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
 
 def choosing(plan: ho.Plan, rows: Rows) -> ho.Plan:
     """Return a plan with other choices and, wrongly, the cost of its own."""
-    return plan.model_copy(update={"parallelism": words_of(rows, plan.problem)})
+    return plan.model_copy(update={"parallelism": words_of(rows, plan.words)})
 
 
 def every_rows(layers: int, levels: int, choices: int) -> Iterator[Rows]:

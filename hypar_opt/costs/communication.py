@@ -14,40 +14,42 @@ from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Readi
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, UnknownNameError
-from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.sharding.layouts import Layout, layouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.tensors import Workload
+    from hypar_opt.workload.tensors import Lacking, Workload
+
+_WITH_OUTPUT = " or ".join(name for name, row in READINGS.items() if row.input_error)
+"""The readings that know what it costs to read an input whole."""
 
 
 @dataclass(frozen=True)
 class CommunicationCost(CostModel):
     """Bytes exchanged between the two halves of every group of one level, added up.
 
-    With d data, m model and o output choices of a layer above a level (of 2^h groups, h
-    their sum), a group has W / 2^(m+o), F / 2^(d+o) and, of the layer's own input,
-    A / 2^(d+m). Times 2^h these are W * 2^d, F * 2^m and A * 2^o: whole numbers, also where
-    a size is odd, so the charges are exact without rounding anything.
+    What a choice exchanges follows from the tensors that lack the axis it halves (see
+    `hypar_opt.workload.operators.axes`). For convolutions and fully-connected layers, with d
+    data, m model and o output choices of a layer above a level of 2^h groups, h their sum, a
+    group has W / 2^(m+o), F / 2^(d+o) and, of the layer's own input, A / 2^(d+m). Times 2^h
+    these are W * 2^d, F * 2^m and A * 2^o: whole numbers, also where a size is odd, so the
+    charges are exact without rounding anything.
 
-    ======  ======  =======================  ===============
+    ======  ======  =======================  ===========================
     layer   choice  charged for              times
-    ======  ======  =======================  ===============
+    ======  ======  =======================  ===========================
     l       data    dW_l                     gradient
     l       model   F_{l+1}                  partial_sum, gathered_error
     l       output  E_l                      input_error
-    l-1, l  dp-mp   A, forward and backward  data_model each
-    l-1, l  mp-mp   A, backward              model_model
-    l-1, l  mp-dp   A, backward              model_data
-    ======  ======  =======================  ===============
+    l-1, l  pairs   A                        conversions
+    ======  ======  =======================  ===========================
 
     Factors are quarters of an element. In the reading ``executed`` F_{l+1} is the output
     before pooling.
-
-    Conversions from and to output parallelism, on A: d-o a half and o-o a half, forward;
-    o-d a quarter forward and a quarter backward; m-o and o-m nothing.
 
     Parameters
     ----------
@@ -75,19 +77,34 @@ class CommunicationCost(CostModel):
         if self.reading not in READINGS:
             raise UnknownNameError("reading", self.reading, list(READINGS))
         if self.choices == 3 and self._row.input_error is None:
-            known = " or ".join(name for name, row in READINGS.items() if row.input_error)
-            raise HyparError(f"choices: output needs the reading {known}, got {self.reading}")
+            raise HyparError(
+                f"choices: output needs the reading {_WITH_OUTPUT}, got {self.reading}"
+            )
 
     @classmethod
-    def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:  # noqa: ARG003
-        """Return the cost of a problem."""
-        return cls(
+    def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:
+        """Return the cost of a problem.
+
+        Raises
+        ------
+        HyparError
+            If the reading does not know one of its choices.
+        """
+        cost = cls(
             problem.reading,
             problem.element_bytes,
             INFERENCE if problem.inference else TRAINING,
             len(problem.choices),
             problem.level_weights,
         )
+        whole = workload.lacking(cost.choices).input.any(axis=0)
+        if whole.any() and cost._row.input_error is None:
+            layer = workload.layers[int(whole.argmax())]
+            raise HyparError(
+                f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
+                f" which needs the reading {_WITH_OUTPUT}, got {cost.reading}"
+            )
+        return cost
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return what one pass is charged."""
@@ -109,13 +126,13 @@ class CommunicationCost(CostModel):
                 moved = moved + self.node(workload, SplitCounts.uniform(layers, above))[:, choice]
         return moved
 
-    def messages(self, choice: int) -> int:
+    def messages(self, phase: Phase) -> int:
         """Return how often one pass's reduction crosses a level below the topmost.
 
         An all-reduce between pairs is recursive halving and doubling, which crosses each level
         twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
         """
-        return 1 if choice == MODEL and self._row.gathered_error else 2
+        return 1 if self._row.gathered_error and phase is not Phase.GRADIENT else 2
 
     @property
     def unit(self) -> str:
@@ -128,64 +145,82 @@ class CommunicationCost(CostModel):
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Charge each layer: Table 1."""
+        dtype, scale = self._number(workload, splits.level)
+        lacking = workload.lacking(self.choices)
+        counts = splits.counts.astype(dtype)
+        node: Integers = np.zeros((len(workload.layers), self.choices), dtype)
+        for lacks, elements in self._reduced(workload, lacking):
+            # A tensor is whole on both sides of each level whose axis it lacks.
+            copies = np.array(elements, dtype) << (counts * lacks).sum(axis=0)
+            node += scale * copies[:, None] * lacks.T
+        return node
+
+    def _reduced(
+        self, workload: Workload, lacking: Lacking
+    ) -> list[tuple[NDArray[np.bool_], list[int]]]:
+        """Return what is reduced where a choice's axis is lacking, in quarters of an element."""
         row = self._row
         forward, backward, gradient = self._charged
         outputs = workload.outputs if row.before_pool else workload.pooled
-        number, scale = self._number(workload, splits.level)
-        counts = splits.counts.astype(number)
-        node: Integers = np.zeros((len(workload.layers), self.choices), number)
-        node[:, DATA] = (
-            scale * row.gradient * gradient * np.array(workload.weights, number) << counts[DATA]
-        )
         of_outputs = row.partial_sum * forward + row.gathered_error * backward
-        node[:, MODEL] = scale * of_outputs * np.array(outputs, number) << counts[MODEL]
-        if self.choices > OUTPUT:
-            errors = np.array(workload.inputs, number) << counts[OUTPUT]
-            node[:, OUTPUT] = scale * (row.input_error or 0) * backward * errors
+        reduced = [
+            (lacking.weight, [row.gradient * gradient * size for size in workload.weights]),
+            (lacking.output, [of_outputs * size for size in outputs]),
+        ]
+        if row.input_error is not None and lacking.input.any():
+            errors = [row.input_error * backward * size for size in workload.inputs]
             if not row.first_input_error:
-                first = np.setdiff1d(np.arange(len(workload.layers)), workload.ends[:, 1])
-                node[first, OUTPUT] = 0
-        return node
+                fed = set(workload.ends[:, 1].tolist())
+                errors = [size if layer in fed else 0 for layer, size in enumerate(errors)]
+            reduced.append((lacking.input, errors))
+        return reduced
 
-    def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:  # noqa: ARG002
+    def edge(
+        self,
+        workload: Workload,
+        source: SplitCounts,  # noqa: ARG002
+        target: SplitCounts,
+    ) -> Integers:
         """Charge each boundary: Table 2."""
-        row = self._row
-        forward, backward, _ = self._charged
-        number, scale = self._number(workload, target.level)
+        dtype, scale = self._number(workload, target.level)
         targets = workload.ends[:, 1]
-        boundary = scale * np.array(workload.boundary_sizes, number)
-        if self.choices > OUTPUT:  # the later layer reads it whole
-            boundary = boundary << target.counts[OUTPUT, targets].astype(number)
-        edge: Integers = np.zeros((len(boundary), self.choices, self.choices), number)
-        edge[:, DATA, MODEL] = row.data_model * (forward + backward) * boundary
-        edge[:, MODEL, MODEL] = row.model_model * backward * boundary
-        edge[:, MODEL, DATA] = row.model_data * backward * boundary
-        if self.choices > OUTPUT:
-            edge[:, DATA, OUTPUT] = edge[:, OUTPUT, OUTPUT] = 2 * forward * boundary
-            edge[:, OUTPUT, DATA] = (forward + backward) * boundary
+        boundary = scale * np.array(workload.boundary_sizes, dtype)
+        whole = workload.lacking(self.choices).input[:, targets]
+        if whole.any():  # what the later layer reads whole, each side reads
+            boundary = boundary << (target.counts[:, targets].astype(dtype) * whole).sum(axis=0)
+        edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
         return edge
+
+    def _conversions(self, workload: Workload) -> NDArray[np.int64]:
+        """Return the quarters of an element that each pair of choices converts at a boundary."""
+        forward, backward, _ = self._charged
+        quarters = np.zeros((len(Layout), len(Layout)), np.int64)
+        for (written, read), conversion in self._row.conversions.items():
+            quarters[written, read] = conversion.forward * forward + conversion.backward * backward
+        reads, writes = layouts(workload, self.choices)
+        sources, targets = workload.ends.T
+        pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
+        return pairs
 
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:
         """Charge all levels together: for two choices and the same weight at each level."""
+        lacking = workload.lacking(self.choices)
         if self.choices > 2 or len(set(self.level_weights)) > 1:
             return None
-        row = self._row
-        forward, backward, gradient = self._charged
-        weight = self.level_weights[0] if self.level_weights else 1
-        scale = self.element_bytes * weight * self.resolution // 4
-        outputs = workload.outputs if row.before_pool else workload.pooled
-        of_weights = scale * row.gradient * gradient
-        of_outputs = scale * (row.partial_sum * forward + row.gathered_error * backward)
-        factors = (
-            0,
-            scale * row.data_model * (forward + backward),
-            scale * row.model_data * backward,
-            scale * row.model_model * backward,
-        )
-        dd, dm, md, mm = ([factor * size for size in workload.boundary_sizes] for factor in factors)
+        if lacking.input.any() or any(tensor.all(axis=0).any() for tensor in lacking):
+            return None  # a tensor that lacks both axes doubles at every level
+        scale = self._scale(0)
+        charges: Integers = np.zeros((2, len(workload.layers)), object)
+        for lacks, elements in self._reduced(workload, lacking):
+            of_layers: Integers = np.array(elements, object)
+            charges += scale * of_layers * lacks.astype(object)
+        pairs = self._conversions(workload).astype(object).reshape(-1, 4).T
+        pairs = scale * pairs * np.array(workload.boundary_sizes, object)
+        data, model = charges.tolist()
+        dd, dm, md, mm = pairs.tolist()
         return SeparableTable(
-            data=[of_weights * weights for weights in workload.weights],
-            model=[of_outputs * output for output in outputs],
+            data=data,
+            model=model,
             ends=[(boundary.source, boundary.target) for boundary in workload.boundaries],
             pairs=(dd, dm, md, mm),
             levels=levels,
@@ -201,13 +236,13 @@ class CommunicationCost(CostModel):
     def _charged(self) -> tuple[bool, ...]:
         return tuple(phase in self.phases for phase in Phase)
 
-    def most(self, workload: Workload, level: int) -> int:
+    def upper_bound(self, workload: Workload, level: int) -> int:
         """Return what no assignment of a level costs, in the charges' unit."""
         return 8 * self._scale(level) * workload.elements << level
 
     def _number(self, workload: Workload, level: int) -> tuple[type[np.int64 | np.object_], int]:
         """Return the type that holds a level's largest sum, and an element's quarter in units."""
-        return exact_dtype(self.most(workload, level)), self._scale(level)
+        return exact_dtype(self.upper_bound(workload, level)), self._scale(level)
 
     def _scale(self, level: int) -> int:
         weight = self.level_weights[level] if self.level_weights else 1

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.workload.tensors import MOST_CHOICES, Lacking
+
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
@@ -42,25 +44,34 @@ def layer_macs(
     return [
         workload.batch
         * math.prod(layer.weight)
-        * math.prod(input_sizes.get(layer.name, _map(layer)))
+        * math.prod(input_sizes.get(layer.name, _positions(layer)))
         for layer in workload.layers
     ]
 
 
-def _map(layer: LayerTensors) -> tuple[int, ...]:
+def _positions(layer: LayerTensors) -> tuple[int, ...]:
     return layer.input[2:]
 
 
-def taken(counts: Integers) -> tuple[Integers, Integers, Integers]:
-    """Return how often each layer takes data, model and output parallelism, as Python's integers.
+def copies(workload: Workload, counts: Integers) -> Lacking:
+    """Return how often all accelerators together have each tensor, as an exponent of 2.
+
+    A level at which a layer's choice halves none of a tensor's axes leaves it whole on both
+    sides. For convolutions and fully-connected layers the input has 2^o copies, the weights
+    2^d, and the output 2^m.
 
     Parameters
     ----------
     counts : (choices, layers)
-        Of two choices or three.
+        How often each layer takes each choice.
+
+    Returns
+    -------
+    Lacking
+        Of the input, the weights and the output, each ``(layers,)`` Python integers.
     """
-    data, model, *output = counts.astype(object)
-    return data, model, output[0] if output else 0 * data
+    lacking = workload.lacking(len(counts))
+    return Lacking(*((counts.astype(object) * lacks).sum(axis=0) for lacks in lacking))
 
 
 def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
@@ -76,11 +87,11 @@ def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integer
 
     Source: docs/simulator.md.
     """
-    data, model, output = taken(counts)
     weights, inputs, pooled = (
         np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.pooled)
     )
-    return weights << data, inputs << output, pooled << model
+    doubled = copies(workload, counts)
+    return weights << doubled.weight, inputs << doubled.input, pooled << doubled.output
 
 
 def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
@@ -98,13 +109,15 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
     problem
         For its levels, its element's bytes, whether it is inference, and the optimizer.
     """
-    levels, element_bytes = problem.levels, problem.element_bytes
-    data, model, output = taken(counts)
+    element_bytes = problem.element_bytes
     weights, inputs, outputs = (
         np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.outputs)
     )
-    shard = weights << (levels - model - output)
-    maps = (inputs << (levels - data - model)) + (outputs << (levels - data - output))
+    # Levels that have not chosen yet could still halve every tensor: they count as copies.
+    undecided = problem.levels - counts.astype(object).sum(axis=0)
+    doubled = Lacking(*(exponent + undecided for exponent in copies(workload, counts)))
+    shard = weights << doubled.weight
+    maps = (inputs << doubled.input) + (outputs << doubled.output)
     load: Integers = element_bytes * (shard + maps)
     if not problem.inference:
         load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard
@@ -150,16 +163,16 @@ class Work:
         times = zip(self.loading(workload, counts), self.computing(workload), strict=True)
         return [name for name, (load, work) in zip(names, times, strict=True) if load > work]
 
-    def worst(self, workload: Workload) -> Fraction:
+    def upper_bound(self, workload: Workload) -> Fraction:
         """Return seconds that no pass takes, all layers together."""
         slowest = Fraction()
-        for choice in range(3):  # words are the most where all levels take one choice
-            counts: Integers = np.zeros((3, len(workload.layers)), object)
+        for choice in range(MOST_CHOICES):  # words are the most where all levels take one choice
+            counts: Integers = np.zeros((MOST_CHOICES, len(workload.layers)), object)
             counts[choice] = self.levels
             slowest += sum(self.loading(workload, counts))
         return slowest + sum(self.computing(workload))
 
     def _macs_per_second(self, layer: LayerTensors) -> Fraction:
-        rows = layer.weight[0] if layer.kind == "conv" else 1
-        outputs = layer.output[2] if layer.kind == "conv" else 1
+        # A row of processing units does a kernel's rows, a column an output's: 1 without either.
+        rows, outputs = layer.sizes.get("k", 1), layer.sizes.get("p", 1)
         return self.accelerator.macs_per_second(rows, outputs)

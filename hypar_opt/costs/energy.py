@@ -11,10 +11,9 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs, taken
+from hypar_opt.costs.compute import layer_macs, local_words
 from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, exact_dtype
-from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,8 +78,8 @@ class EnergyCost(CostModel):
         hops = tuple(array.interconnect.bisection(bit).hops for bit in placement)
         rings = Rings.of(array, placement) if array.energy.hop else None
         cost = cls(CommunicationCost.from_problem(problem, workload), array, hops, rings)
-        per_joule = finest(cost._worst(workload))
-        largest = math.ceil(4 * cost._worst(workload) * per_joule)
+        per_joule = finest(cost.upper_bound(workload))
+        largest = math.ceil(4 * cost.upper_bound(workload) * per_joule)
         return replace(cost, per_joule=per_joule, largest=largest)
 
     @property
@@ -97,11 +96,12 @@ class EnergyCost(CostModel):
         hops = Fraction() if self.rings else self.hops[splits.level]
         node = rounded(moved, self._of_byte(hops) * self.per_joule)
         if self.local:
-            data, model, output = taken(splits.counts)
-            node[:, DATA] += self._touched(np.array(workload.weights, object) << data)
-            node[:, MODEL] += self._touched(np.array(workload.pooled, object) << model)
-            if self.choices > OUTPUT:
-                node[:, OUTPUT] += self._touched(np.array(workload.inputs, object) << output)
+            # A choice adds as many words as the tensors that it leaves whole have by now.
+            words = local_words(workload, splits.counts)
+            lacking = workload.lacking(self.choices)
+            tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)
+            for lacks, elements in tensors:
+                node += self._touched(elements)[:, None] * lacks.T
             if splits.level == 0:
                 node += self._whole(workload)[:, None]
         return node.astype(exact_dtype(self.largest))
@@ -156,12 +156,14 @@ class EnergyCost(CostModel):
         words = weights + inputs + outputs
         return rounded(macs, each * self.per_joule) + self._touched(words)
 
-    def _worst(self, workload: Workload) -> Fraction:
+    def upper_bound(self, workload: Workload) -> Fraction:
         """Return joules that no plan takes, wherever its levels are placed."""
         levels = range(len(self.hops))
         most = self.rings.interconnect.most_hops if self.rings else max(self.hops)
-        dearest = self._of_byte(Fraction(most))
-        moved = sum(self.communication.most(workload, level) for level in levels) * dearest
+        highest_rate = self._of_byte(Fraction(most))
+        moved = (
+            sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
+        )
         energy, phases = self.array.energy, len(self.communication.phases)
         macs = sum(layer_macs(workload, self.array.accelerator))
         touched = (workload.elements << len(self.hops)) * self._of_element

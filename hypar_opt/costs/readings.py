@@ -30,9 +30,15 @@ count these exchanges differently:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
+
+from hypar_opt.sharding.layouts import Layout
+
+BATCH, CHANNEL, WHOLE, PARTIAL = Layout
 
 
 class Phase(StrEnum):
@@ -53,6 +59,13 @@ TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT)
 INFERENCE = (Phase.FORWARD,)
 
 
+class Conversion(NamedTuple):
+    """What a boundary exchanges forward and backward, in quarters of an element of A."""
+
+    forward: int = 0
+    backward: int = 0
+
+
 @dataclass(frozen=True)
 class Reading:
     """What one reading charges, in quarters of an element so that all are whole numbers.
@@ -60,21 +73,20 @@ class Reading:
     Parameters
     ----------
     gradient
-        A layer in data parallelism, per element of dW.
+        An all-reduce of the weights' gradient, per element of dW: where a layer's choice halves
+        an axis that its weights lack.
     partial_sum
-        A layer in model parallelism, per element of its output: all-reduced forward, or
-        reduce-scattered where the error is gathered.
+        A layer's output where the choice's axis is not among its own, per element: all-reduced
+        forward, or reduce-scattered where the error is gathered.
     gathered_error
-        A layer in model parallelism, per element of its output: the error that is all-gathered
-        backward, the dual of the reduce-scatter.
-    data_model
-        A boundary from data to model parallelism, per element of A, in each of the two
-        passes that exchange: feature maps forward, errors backward.
-    model_model, model_data
-        The two boundaries behind model parallelism: errors, backward.
+        The same output's error, per element: all-gathered backward, the dual of the
+        reduce-scatter.
+    conversions
+        A boundary, per element of A, by the layout that it is written in and that it is read
+        in; nothing where it is not named.
     input_error
-        A layer in output parallelism, per element of its own input: the error that leaves it
-        is a partial sum. None where the reading has no such choice.
+        The error of a layer's input where the choice's axis is not among its own, per element:
+        it leaves the layer as partial sums. None where the reading has no such choice.
     first_input_error
         Whether that is charged for a network's first layer too, although nobody needs the
         error of the network's input: the convention of AccPar.
@@ -84,24 +96,31 @@ class Reading:
 
     gradient: int
     partial_sum: int
-    data_model: int
-    model_model: int
-    model_data: int
+    conversions: Mapping[tuple[Layout, Layout], Conversion]
     input_error: int | None = None
     first_input_error: bool = False
     gathered_error: int = 0
     before_pool: bool = False
 
 
+_PRINTED = {
+    (BATCH, CHANNEL): Conversion(1, 1),
+    (PARTIAL, CHANNEL): Conversion(0, 2),
+    (PARTIAL, BATCH): Conversion(0, 2),
+    (BATCH, WHOLE): Conversion(2, 0),
+    (CHANNEL, WHOLE): Conversion(2, 0),
+    (CHANNEL, BATCH): Conversion(1, 1),
+}
+"""Table 2, and AccPar's for what output parallelism reads and writes."""
+
+_BOTH_DIRECTIONS = {(BATCH, CHANNEL): Conversion(2, 2), (CHANNEL, BATCH): Conversion(2, 2)}
+"""An all-to-all: half of the tensor moves each way."""
+
 READINGS = MappingProxyType(
     {
-        "text": Reading(8, 8, data_model=1, model_model=2, model_data=2, input_error=8),
-        "tables": Reading(
-            4, 4, data_model=1, model_model=2, model_data=2, input_error=4, first_input_error=True
-        ),
-        "figures": Reading(8, 8, data_model=2, model_model=0, model_data=0),
-        "executed": Reading(
-            8, 4, data_model=2, model_model=0, model_data=0, gathered_error=4, before_pool=True
-        ),
+        "text": Reading(8, 8, _PRINTED, input_error=8),
+        "tables": Reading(4, 4, _PRINTED, input_error=4, first_input_error=True),
+        "figures": Reading(8, 8, _BOTH_DIRECTIONS),
+        "executed": Reading(8, 4, _BOTH_DIRECTIONS, gathered_error=4, before_pool=True),
     }
 )

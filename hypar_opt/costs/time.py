@@ -73,11 +73,11 @@ class TimeCost(CostModel):
         rings = Rings.of(array, placement)
         work = Work(array.accelerator, problem.levels, problem.element_bytes)
         cost = cls(CommunicationCost.from_problem(problem, workload), splits, rings, work)
-        return cost.in_parts(finest(cost.worst(workload)), workload)
+        return cost.in_parts(finest(cost.upper_bound(workload)), workload)
 
     def in_parts(self, per_second: int, workload: Workload) -> TimeCost:
         """Return the same cost in another unit."""
-        largest = math.ceil(4 * self.worst(workload) * per_second)
+        largest = math.ceil(4 * self.upper_bound(workload) * per_second)
         return replace(self, per_second=per_second, largest=largest)
 
     @property
@@ -92,10 +92,10 @@ class TimeCost(CostModel):
         """Charge each layer's reductions between pairs and, with the last level, its compute."""
         node: Integers = np.zeros((len(workload.layers), self.choices), object)
         if self.rings is None:
-            often = [self.communication.messages(choice) for choice in range(self.choices)]
-            # The topmost level at which a layer makes a choice is crossed once.
-            messages = np.where(splits.counts.T == 0, 1, np.array(often)).astype(object)
             for phase in self.communication.phases:
+                # The topmost level at which a layer makes a choice is crossed once.
+                crossings = np.where(splits.counts.T == 0, 1, self.communication.messages(phase))
+                messages = crossings.astype(object)
                 moved = self.communication.of(phase).node(workload, splits)
                 node = node + self._timed(moved, self.splits[splits.level], messages)
         if self.work is not None and splits.level == self.work.levels - 1:
@@ -120,9 +120,9 @@ class TimeCost(CostModel):
         charges: dict[int, Integers] = {}
         number = exact_dtype(self.largest)
         for choice, levels, split in self.rings.joined(state) if self.rings else ():
-            messages = self.communication.messages(choice) * (2 ** len(levels) - 1)
             total: Integers = np.zeros(len(workload.layers), object)
             for phase in self.communication.phases:
+                messages = self.communication.messages(phase) * (2 ** len(levels) - 1)
                 moved = self.communication.of(phase).of_choice(workload, state, choice)
                 total = total + self._timed(moved, split, messages)
             charges[levels[0]] = total.astype(number)
@@ -146,7 +146,7 @@ class TimeCost(CostModel):
         pace = split.seconds_per_byte * self.per_second / self.communication.resolution
         return rounded(moved, pace, split.latency * self.per_second, messages)
 
-    def worst(self, workload: Workload) -> Fraction:
+    def upper_bound(self, workload: Workload) -> Fraction:
         """Return seconds that no plan takes, wherever its levels are placed."""
         levels = len(self.splits)
         slowest = max(split.seconds_per_byte for split in self.splits)
@@ -162,8 +162,10 @@ class TimeCost(CostModel):
         )
         worst = rounds * messages * latency
         for level in range(levels):
-            most = Fraction(self.communication.most(workload, level), self.communication.resolution)
+            most = Fraction(
+                self.communication.upper_bound(workload, level), self.communication.resolution
+            )
             worst += most * slowest
         if self.work is not None:
-            worst += len(self.communication.phases) * self.work.worst(workload)
+            worst += len(self.communication.phases) * self.work.upper_bound(workload)
         return worst

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -160,8 +161,9 @@ class Plan(ProblemFields):
                     f"parallelism[{level}]: should have a choice for each of {len(names)} layers,"
                     f" got {len(row)}"
                 )
-            if not set(row) <= set(self.choices):
-                raise rule(f"parallelism[{level}]: should be among {json.dumps(self.choices)}")
+            for choice, known in zip(row, self.words, strict=True):
+                if choice not in known:
+                    raise rule(f"parallelism[{level}]: should be among {json.dumps(known)}")
         return self
 
     @property
@@ -171,7 +173,12 @@ class Plan(ProblemFields):
 
     def assignments(self) -> tuple[tuple[int, ...], ...]:
         """Return the parallelism as columns of a cost table, ``levels x layers``."""
-        return tuple(tuple(map(self.choices.index, row)) for row in self.parallelism)
+        return columns_of(self.parallelism, self.words)
+
+    @cached_property
+    def words(self) -> tuple[tuple[Parallelism, ...], ...]:
+        """What each layer may choose from, in its kind's words: a column of a table each."""
+        return self.network.description.choices(len(self.choices))
 
     def document(self) -> dict[str, Any]:
         """Return the plan as the plain data of its file, in the order that people read it."""
@@ -184,11 +191,22 @@ class Plan(ProblemFields):
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
 
 
-def words_of(
-    rows: Sequence[Sequence[int]], problem: Problem
-) -> tuple[tuple[Parallelism, ...], ...]:
-    """Return assignments, levels x layers, as the choices that a problem's columns stand for."""
-    return tuple(tuple(problem.choices[choice] for choice in row) for row in rows)
+Words = Sequence[Sequence[Parallelism]]
+
+
+def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[Parallelism, ...], ...]:
+    """Return assignments, levels x layers, in the words of each layer's kind."""
+    return tuple(
+        tuple(known[choice] for known, choice in zip(words, row, strict=True)) for row in rows
+    )
+
+
+def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
+    """Return choices, levels x layers, as columns of a cost table: what `words_of` undoes."""
+    return tuple(
+        tuple(known.index(choice) for known, choice in zip(words, row, strict=True))
+        for row in parallelism
+    )
 
 
 def parse_plan(text: str, *, file: str) -> Plan:

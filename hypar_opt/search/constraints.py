@@ -44,26 +44,22 @@ class Feasibility:
         smallest memory that would do.
     """
 
-    def __init__(
-        self,
-        problem: ProblemFields,
-        workload: Workload,
-    ) -> None:
+    def __init__(self, problem: ProblemFields, workload: Workload) -> None:
         self._constraints = problem.constraints
-        self._shapes = workload
+        self._workload = workload
         self._levels = problem.levels
         self._choices = problem.choices
         self._problem = problem
-        names = [layer.name for layer in workload.layers]
-        self._pinned = pinned_choices(problem, names)
+        self._pinned = pinned_choices(problem, workload.layers)
+        self._forbidden = workload.forbidden(len(problem.choices))
         self._least: dict[Counts, Integers] = {}
         self._impossible = 1 + sum(self.load((0,) * len(self._choices)).tolist())
         self._raise_if_infeasible()
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited at all."""
-        return self._constraints.any
+        """Whether anything is limited at all: by a constraint, or by a layer's kind."""
+        return self._constraints.any or bool(self._forbidden.any())
 
     @property
     def couple_layers(self) -> bool:
@@ -72,7 +68,7 @@ class Feasibility:
 
     def level(self, table: CostTable, splits: SplitCounts) -> CostTable:
         """Limit one level's table to choices that levels below can complete."""
-        if not self._constraints.any:
+        if not self.any:
             return table
         least = np.zeros(table.node.shape, object)
         for counts in {tuple(column) for column in splits.counts.T.tolist()}:
@@ -87,7 +83,7 @@ class Feasibility:
         self, table: CostTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
     ) -> CostTable:
         """Limit a table of all levels at once, whose columns are ``states``."""
-        if not self._constraints.any:
+        if not self.any:
             return table
         allowed, loads = self._of_states(states, deadline)
         return self._limited(table, allowed, loads)
@@ -110,7 +106,7 @@ class Feasibility:
         self, states: Sequence[tuple[int, ...]], deadline: Deadline
     ) -> tuple[NDArray[np.bool_], Integers]:
         """Return whether each layer may take each state, and what it then loads, if that counts."""
-        shape = len(self._shapes.layers), len(states)
+        shape = len(self._workload.layers), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
         may, load = cache(self._may), cache(self.load)  # many states, few counts
@@ -132,16 +128,16 @@ class Feasibility:
         HyparError
             Naming the layer, level and choice, or the memory that the plan takes.
         """
-        names = [layer.name for layer in self._shapes.layers]
+        names = [layer.name for layer in self._workload.layers]
         load = 0
-        for place, name in enumerate(names):
+        for layer, name in enumerate(names):
             counts: Counts = (0,) * len(self._choices)
             for level, row in enumerate(rows):
-                if not self._may(level, counts, row[place])[place]:
-                    choice = self._choices[row[place]]
+                if not self._may(level, counts, row[layer])[layer]:
+                    choice = self._choices[row[layer]]
                     raise HyparError(f"constraints: {name} may not take {choice} at H{level + 1}")
-                counts = _one_more(counts, row[place])
-            load += int(self.load(counts)[place])
+                counts = _one_more(counts, row[layer])
+            load += int(self.load(counts)[layer])
         memory = self._constraints.memory
         if memory is not None and load > memory << self._levels:
             needed = -(-load >> self._levels)
@@ -160,10 +156,9 @@ class Feasibility:
 
         ``counts`` are its choices over all levels.
         """
-        taken: Integers = np.broadcast_to(
-            np.array(counts, object)[:, None], (len(counts), len(self._shapes.layers))
-        )
-        return memory_load(self._shapes, taken, self._problem)
+        layers = len(self._workload.layers)
+        alike: Integers = np.broadcast_to(np.array(counts, object)[:, None], (len(counts), layers))
+        return memory_load(self._workload, alike, self._problem)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         memory = self._constraints.memory
@@ -172,23 +167,19 @@ class Feasibility:
         # Loads of what is not allowed do not matter; a sum of the others must not overflow.
         loads = np.where(allowed, loads, 0)
         capacity = memory << self._levels
-        number = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
-        return replace(table, allowed=allowed, load=loads.astype(number), capacity=capacity)
+        dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
+        return replace(table, allowed=allowed, load=loads.astype(dtype), capacity=capacity)
 
     def _may(self, level: int, counts: Counts, choice: int) -> NDArray[np.bool_]:
         """Return the layers that may take a choice at a level, given their choices above."""
         pinned = self._pinned[level]
-        allowed = np.array([not pins or choice in pins for pins in pinned])
+        allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
+        allowed &= np.array([not pins or choice in pins for pins in pinned])
         if self._constraints.even:
             parts = 2 ** (counts[choice] + 1)
-            layers = self._shapes.layers
-            batch = [self._shapes.batch] * len(layers)
-            sizes = (
-                batch,
-                [layer.input_channels for layer in layers],
-                [layer.output_channels for layer in layers],
-            )[choice]
-            allowed &= np.array([size % parts == 0 for size in sizes])
+            for position in np.flatnonzero(allowed):
+                layer = self._workload.layers[position]
+                allowed[position] = layer.sizes[layer.operator.choices[choice].axis] % parts == 0
         return allowed
 
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
@@ -201,18 +192,17 @@ class Feasibility:
             if level == self._levels:
                 self._least[counts] = self.load(counts)
             else:
-                ways = [
-                    self._completed(level, counts, choice) for choice in range(len(self._choices))
-                ]
-                self._least[counts] = np.stack(ways).min(axis=0)
+                choices = range(len(self._choices))
+                loads = [self._completed(level, counts, choice) for choice in choices]
+                self._least[counts] = np.stack(loads).min(axis=0)
         return self._least[counts]
 
     def _raise_if_infeasible(self) -> None:
         start: Counts = (0,) * len(self._choices)
-        if not self._constraints.any:
+        if not self.any:
             return
         least = self._least_below(0, start)
-        for layer, load in zip(self._shapes.layers, least.tolist(), strict=True):
+        for layer, load in zip(self._workload.layers, least.tolist(), strict=True):
             if load >= self._impossible:
                 level = self._first_infeasible_level(layer.name)
                 asked = ", ".join(
@@ -222,7 +212,7 @@ class Feasibility:
                 )
                 raise InfeasibleError(
                     f"{asked}: no choice fits layer {layer.name!r} at H{level}; its batch is"
-                    f" {self._shapes.batch}, its channels {layer.input_channels} in and"
+                    f" {self._workload.batch}, its channels {layer.input_channels} in and"
                     f" {layer.output_channels} out"
                 )
         memory = self._constraints.memory
@@ -234,15 +224,15 @@ class Feasibility:
             )
 
     def _first_infeasible_level(self, name: str) -> int:
-        """Return the first level, from 1, at which no way leaves a layer any choice."""
-        place = [layer.name for layer in self._shapes.layers].index(name)
+        """Return the first level, from 1, at which nothing leaves a layer any choice."""
+        position = [layer.name for layer in self._workload.layers].index(name)
         reached = {(0,) * len(self._choices)}
         for level in range(self._levels):
             reached = {
                 _one_more(counts, choice)
                 for counts in reached
                 for choice in range(len(self._choices))
-                if self._may(level, counts, choice)[place]
+                if self._may(level, counts, choice)[position]
             }
             if not reached:
                 return level + 1

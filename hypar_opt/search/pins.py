@@ -14,6 +14,7 @@ from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.tensors import LayerTensors
 
 Pinned = list[list[dict[int, "Pin"]]]
 """For each level and layer, the column of the choice that is pinned there, and by which pin."""
@@ -41,9 +42,9 @@ class Pin:
         if not at:
             layer, level = where, ""
         number = level.removeprefix("H").removeprefix("h")
-        known = [c.value for c in Parallelism]
         is_level = not at or (number.isdecimal() and len(number) < 10)
-        if not equals or not layer or choice not in known or not is_level:
+        if not equals or not layer or not _is_choice(choice) or not is_level:
+            known = [member.value for member in Parallelism]
             raise HyparError(
                 f"{argument('constraints.fix')} should be LAYER[@LEVEL]=CHOICE, as in"
                 f" fc1@H2=data (choices {', '.join(known)}), got {shown(text)}"
@@ -59,7 +60,15 @@ class Pin:
         return argument("constraints.fix", str(self))
 
 
-def pinned_choices(problem: ProblemFields, names: Sequence[str]) -> Pinned:
+def _is_choice(word: str) -> bool:
+    try:
+        Parallelism(word)
+    except ValueError:
+        return False
+    return True
+
+
+def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pinned:
     """Return what a problem's pins leave to each layer at each level.
 
     Raises
@@ -67,22 +76,30 @@ def pinned_choices(problem: ProblemFields, names: Sequence[str]) -> Pinned:
     HyparError
         If two pins conflict, or one names what is not there.
     """
-    pinned: Pinned = [[{} for _ in names] for _ in range(problem.levels)]
+    pinned: Pinned = [[{} for _ in layers] for _ in range(problem.levels)]
     for pin in map(Pin.parse, problem.constraints.fix):
-        layers = [layer for layer, name in enumerate(names) if fnmatchcase(name, pin.layer)]
-        if not layers:
+        matched = [n for n, layer in enumerate(layers) if fnmatchcase(layer.name, pin.layer)]
+        if not matched:
             raise HyparError(f"{pin.said}: no layer is called {pin.layer!r}")
         if pin.level is not None and not 1 <= pin.level <= problem.levels:
             raise HyparError(f"{pin.said}: the level should be from 1 to {problem.levels}")
-        if pin.choice not in problem.choices:
-            choices = argument("choices", ",".join(problem.choices))
-            raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}")
-        column = problem.choices.index(pin.choice)
         levels = range(problem.levels) if pin.level is None else [pin.level - 1]
-        for level, layer in itertools.product(levels, layers):
-            here = pinned[level][layer]
-            here.setdefault(column, pin)
+        for level, position in itertools.product(levels, matched):
+            here = pinned[level][position]
+            here.setdefault(_column(pin, layers[position], problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())
-                raise HyparError(f"{one} and {other} conflict at {names[layer]}, H{level + 1}")
+                name = layers[position].name
+                raise HyparError(f"{one} and {other} conflict at {name}, H{level + 1}")
     return pinned
+
+
+def _column(pin: Pin, layer: LayerTensors, problem: ProblemFields) -> int:
+    """Return which of a layer's choices a pin names, in the words of the layer's kind."""
+    words = [choice.word for choice in layer.operator.choices[: len(problem.choices)]]
+    if pin.choice not in words:
+        choices = argument("choices", ",".join(problem.choices))
+        if set(words) != set(problem.choices):
+            choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
+        raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}")
+    return words.index(pin.choice)

@@ -16,7 +16,7 @@ from hypar_opt.costs.base import CostModel, SplitCounts, level_table
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.search.instance import Instance
-from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def price(instance: Instance, rows: Rows) -> Cost:
     per_level = price_levels(workload, own, rows)
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
-    has_run = not any(OUTPUT in row for row in rows)
+    # No run is known of a layer that reads its input whole.
+    reads_whole = workload.lacking(len(problem.choices)).input.T
+    has_run = not any(reads_whole[range(layers), row].any() for row in rows)
     exchanges = own.communication_only()
     communication = None
     if exchanges is not None:
@@ -124,23 +126,21 @@ def too_fine(plan: Plan) -> list[str]:
     """
     workload = workload_of(plan.network.description, plan.batch)
     *_, splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
-    parts = (
-        ("image", [plan.batch] * len(workload.layers)),
-        ("input channel", [layer.input_channels for layer in workload.layers]),
-        ("output channel", [layer.output_channels for layer in workload.layers]),
-    )
+    split: dict[str, list[tuple[str, int, int]]] = {"image": []}
+    for position, layer in enumerate(workload.layers):
+        choices = layer.operator.choices[: len(plan.choices)]
+        for column, choice in enumerate(choices):
+            size, count = layer.sizes[choice.axis], int(splits.counts[column, position])
+            parts = split.setdefault(choice.part, [])
+            if 2**count > size:
+                parts.append((layer.name, size, count))
     sentences = []
-    for (word, sizes), counts in zip(parts, splits.counts.tolist(), strict=False):
-        over = [
-            (layer.name, size, count)
-            for layer, size, count in zip(workload.layers, sizes, counts, strict=True)
-            if 2**count > size
-        ]
+    for part, over in split.items():
         if over:
             name, size, count = max(over, key=lambda row: Fraction(2 ** row[2], row[1]))
             layers = f"{len(over)} layers" if len(over) > 1 else "1 layer"
-            have = f"{size} {word}s" if size > 1 else f"1 {word}"
+            have = f"{size} {part}s" if size > 1 else f"1 {part}"
             sentences.append(
-                f"splits {layers} below one {word}: {name} has {have} for 2^{count} parts"
+                f"splits {layers} below one {part}: {name} has {have} for 2^{count} parts"
             )
     return sentences

@@ -70,9 +70,9 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
     others = [
         (level, layer, choice)
         for level, row in enumerate(plan.parallelism, 1)
-        for layer, taken in zip(plan.layers, row, strict=True)
-        for choice in plan.choices
-        if choice is not taken
+        for layer, own, words in zip(plan.layers, row, plan.words, strict=True)
+        for choice in words
+        if choice is not own
     ]
     found = []
     total = Fraction(plan.cost.total)
@@ -137,7 +137,7 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
         same = prod(map(factorial, Counter(rows).values()))
         found.append(
             Alternative(
-                parallelism=words_of(rows, problem),
+                parallelism=words_of(rows, plan.words),
                 total=json_number(table.in_units(total)),
                 count=factorial(len(rows)) // same if alike else 1,
             )

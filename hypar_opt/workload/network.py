@@ -10,19 +10,20 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     Discriminator,
     Field,
-    Strict,
+    PlainValidator,
+    SerializeAsAny,
     Tag,
+    ValidationError,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from hypar_opt.documents import (
-    LARGEST_SIZE,
     Document,
     Name,
     Printable,
@@ -30,49 +31,16 @@ from hypar_opt.documents import (
     parse_toml,
     read_text,
     rule,
+    shown,
     validate,
 )
+from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
+from hypar_opt.workload.operators.conv import Conv
+from hypar_opt.workload.operators.fc import FullyConnected
+from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
-
-
-def _both(value: object) -> object:
-    if not isinstance(value, list | tuple):
-        return value, value
-    if len(value) != 2:
-        raise rule(f"should be one number or [height, width], got {value}")
-    return value
-
-
-Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
-Pair = Annotated[
-    tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
-]
-BorderPair = Annotated[
-    tuple[Border, Border],
-    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
-]
-
-
-class FeatureMap(NamedTuple):
-    """The size of one image's feature map; a vector has height and width 1."""
-
-    channels: int
-    height: int = 1
-    width: int = 1
-
-    @property
-    def elements(self) -> int:
-        return self.channels * self.height * self.width
-
-
-class LayerMaps(NamedTuple):
-    """What one layer reads and writes for one image."""
-
-    input: FeatureMap
-    output: FeatureMap
-    pooled: FeatureMap
-    """What the next layer reads: the output after pooling, where there is a pool."""
 
 
 class ImageInput(Document):
@@ -91,47 +59,30 @@ class VectorInput(Document):
         return FeatureMap(self.features)
 
 
-class Pool(Document):
-    """A pooling step after a convolution. It has no weights and joins its layer."""
-
-    kind: Literal["max", "average"]
-    size: Pair
-    stride: Pair = Field(default_factory=lambda data: data["size"])
-    """As large as ``size`` unless given."""
-    padding: BorderPair = (0, 0)
-    rounding: Literal["down", "up"] = "down"
-    """``up`` keeps a last window that is only partly covered, as Caffe does."""
-
-    @model_validator(mode="after")
-    def _window_sees_the_map(self) -> Self:
-        if any(border >= size for border, size in zip(self.padding, self.size, strict=True)):
-            raise rule(f"padding should be smaller than size, got {list(self.padding)}")
-        return self
-
-
-class Conv(Document):
-    """A convolution with ``filters`` output channels; no biases."""
-
-    name: Name
-    kind: Literal["conv"]
-    filters: Size
-    kernel: Pair
-    stride: Pair = (1, 1)
-    padding: BorderPair = (0, 0)
-    activation: Annotated[str, Field(min_length=1)] | None = None
-    pool: Pool | None = None
+def _operator(value: object) -> Operator:
+    """Make a layer of the kind that its table names, a third party's too."""
+    if isinstance(value, Operator):
+        return value
+    if not isinstance(value, dict):
+        raise rule(f"should be a table, got {shown(value)}")
+    if "kind" not in value:
+        raise rule("missing key 'kind'")
+    kind = value["kind"]
+    if not isinstance(kind, str) or kind not in OPERATORS:
+        known = ", ".join(map(repr, OPERATORS))
+        problem = rule(f"should be one of {known}, got {kind!r}")
+        error: InitErrorDetails = {"type": problem, "loc": ("kind",), "input": kind}
+        raise ValidationError.from_exception_data("layer", [error])
+    return OPERATORS[kind].model_validate(value)
 
 
-class FullyConnected(Document):
-    """A fully-connected layer of ``units`` outputs; it flattens what precedes it."""
-
-    name: Name
-    kind: Literal["fc"]
-    units: Size
-    activation: Annotated[str, Field(min_length=1)] | None = None
-
-
-Layer = Conv | FullyConnected
+Layer = Annotated[
+    SerializeAsAny[Operator],
+    PlainValidator(
+        _operator,
+        json_schema_input_type=Annotated[Conv | FullyConnected, Field(discriminator="kind")],
+    ),
+]
 
 
 def _input_kind(value: Any) -> str:
@@ -158,10 +109,7 @@ class Network(Document):
         Annotated[ImageInput, Tag("image")] | Annotated[VectorInput, Tag("vector")],
         Discriminator(_input_kind),
     ]
-    layers: Annotated[
-        tuple[Annotated[Layer, Field(discriminator="kind")], ...],
-        Field(min_length=1, alias="layer"),
-    ]
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Self:
@@ -176,25 +124,25 @@ class Network(Document):
 
     def maps(self) -> Iterator[LayerMaps]:
         """Yield each layer's feature maps for one image, in order."""
-        at = self.input.feature_map()
-        flat = isinstance(self.input, VectorInput)
+        read = self.input.feature_map()
+        is_vector = isinstance(self.input, VectorInput)
         for layer in self.layers:
-            if isinstance(layer, FullyConnected):
-                output = pooled = FeatureMap(layer.units)
-                flat = True
-            elif flat:
+            if is_vector and layer.reads_images:
                 raise rule(
-                    f"layer {layer.name!r}, kind: should be 'fc', got 'conv': a convolution needs"
-                    " channels, height and width, and a vector precedes it"
+                    f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}: a"
+                    " convolution needs channels, height and width, and a vector precedes it"
                 )
-            else:
-                output = _slide(layer, "kernel", layer, layer.kernel, at, layer.filters)
-                pool = layer.pool
-                pooled = output
-                if pool is not None:
-                    pooled = _slide(layer, "pool", pool, pool.size, output, layer.filters)
-            yield LayerMaps(at, output, pooled)
-            at = pooled
+            maps = layer.maps(read)
+            yield maps
+            read = maps.pooled
+            is_vector = is_vector or layer.writes_vectors
+
+    def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
+        """Return what each layer may choose from, of the first ``count`` of its kind's."""
+        return tuple(
+            tuple(Parallelism(choice.word) for choice in layer.choices[:count])
+            for layer in self.layers
+        )
 
     def description(self) -> dict[str, Any]:
         """The whole network as plain data, every default written out."""
@@ -204,34 +152,6 @@ class Network(Document):
         """A fingerprint of the description that does not depend on how a file wrote it."""
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def _slide(
-    layer: Conv,
-    key: str,
-    window: Conv | Pool,
-    size: tuple[int, int],
-    over: FeatureMap,
-    channels: int,
-) -> FeatureMap:
-    """Return the map of ``channels`` that a kernel or a pool makes of another map."""
-    counts = []
-    for extent, width, stride, border in zip(
-        (over.height, over.width), size, window.stride, window.padding, strict=True
-    ):
-        free = extent + 2 * border - width
-        if free < 0:
-            raise rule(
-                f"layer {layer.name!r}, {key}: should fit its padded input"
-                f" ({over.height}x{over.width}, padding {list(window.padding)}),"
-                f" got {size[0]}x{size[1]}"
-            )
-        count = free // stride + 1
-        if isinstance(window, Pool) and window.rounding == "up" and free % stride:
-            # A further window, if it starts on the map or its leading border.
-            count += count * stride < extent + border
-        counts.append(count)
-    return FeatureMap(channels, *counts)
 
 
 def read_network(path: str | Path) -> Network:

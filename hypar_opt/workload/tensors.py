@@ -5,20 +5,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.workload.graph import layer_graph
-from hypar_opt.workload.parallelism import DATA, MODEL
+from hypar_opt.workload.operators.axes import BATCH
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import networkx as nx
 
-    from hypar_opt.workload.network import Conv, FeatureMap, FullyConnected, Network
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.base import LayerMaps, Operator
 
 Shape = tuple[int, ...]
+
+MOST_CHOICES = 3
+"""Choices that a kind of layer may have: a column of a cost table each."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +38,32 @@ class LayerTensors:
 
     name: str
     kind: str
-    input: Shape
-    """F_l, as this layer reads it."""
-    weight: Shape
-    """W_l: ``(kernel height, kernel width, input, output channels)``, or ``(input, output)``."""
-    output: Shape
-    """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
+    operator: type[Operator]
+    """Its kind: which axes its tensors have, and which of them a choice halves."""
+    sizes: Mapping[str, int]
+    """Of every axis, the batch's ``b`` among them."""
     pooled: Shape
     """F_{l+1} after pooling: what the next layer reads."""
-    macs: int
-    """Multiply-accumulates of one pass (forward, backward or gradient) over the batch."""
+
+    @property
+    def input(self) -> Shape:
+        """F_l, as this layer reads it."""
+        return self._shape(self.operator.contraction.input)
+
+    @property
+    def weight(self) -> Shape:
+        """W_l: ``(kernel height, width, input, output channels)``, or ``(input, output)``."""
+        return self._shape(self.operator.contraction.weight)
+
+    @property
+    def output(self) -> Shape:
+        """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
+        return self._shape(self.operator.contraction.output)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one pass (forward, backward or gradient) over the batch."""
+        return math.prod(self._shape(self.operator.contraction.iterated))
 
     @property
     def gradient(self) -> Shape:
@@ -65,13 +87,28 @@ class LayerTensors:
 
     @property
     def input_channels(self) -> int:
-        """What model parallelism splits: input channels, or input features."""
-        return self.weight[-2]
+        """Input channels, or input features."""
+        return self.input[1]
 
     @property
     def output_channels(self) -> int:
-        """What output parallelism splits: output channels, or units."""
-        return self.weight[-1]
+        """Output channels, or units."""
+        return self.output[1]
+
+    def _shape(self, axes: Sequence[str]) -> Shape:
+        return tuple(self.sizes[axis] for axis in axes)
+
+
+class Lacking(NamedTuple):
+    """Which tensors lack the axis that a choice halves: each ``(choices, layers)`` bool.
+
+    Such a tensor is whole on both sides, so that all groups of a level together have it twice
+    as often as above.
+    """
+
+    input: NDArray[np.bool_]
+    weight: NDArray[np.bool_]
+    output: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -147,7 +184,39 @@ class Workload:
     @cached_property
     def trick(self) -> tuple[int, ...]:
         """Each layer's choice under the "one weird trick", by its kind."""
-        return tuple(MODEL if layer.kind == "fc" else DATA for layer in self.layers)
+        return tuple(
+            [choice.word for choice in layer.operator.choices].index(layer.operator.trick)
+            for layer in self.layers
+        )
+
+    def lacking(self, columns: int) -> Lacking:
+        """Return which tensors lack the axis that a choice halves, of so many choices.
+
+        A layer whose kind has fewer choices lacks nothing in the others, which are forbidden.
+        """
+        return Lacking(*(tensor[:columns] for tensor in self._axes[0]))
+
+    def halves_batch(self, columns: int) -> NDArray[np.bool_]:
+        """Return which choices halve the batch, or are none of the layer's: as `lacking`."""
+        return self._axes[1][:columns]
+
+    @cached_property
+    def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
+        shape = (MOST_CHOICES, len(self.layers))
+        lacking = Lacking(*np.zeros((3, *shape), bool))
+        halves_batch = np.ones(shape, bool)
+        for position, layer in enumerate(self.layers):
+            for column, choice in enumerate(layer.operator.choices):
+                for tensor, axes in zip(lacking, layer.operator.contraction, strict=True):
+                    tensor[column, position] = choice.axis not in axes
+                halves_batch[column, position] = choice.axis == BATCH
+        return lacking, halves_batch
+
+    def forbidden(self, columns: int) -> NDArray[np.bool_]:
+        """Return the choices that a layer's kind does not have, ``(layers, columns)``."""
+        counts = np.array([len(layer.operator.choices) for layer in self.layers])
+        forbidden: NDArray[np.bool_] = np.arange(columns) >= counts[:, None]
+        return forbidden
 
     @cached_property
     def elements(self) -> int:
@@ -189,19 +258,13 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
     return {**head, "batch": workload.batch, "layers": layers, "total": total}
 
 
-def _layer(
-    layer: Conv | FullyConnected, maps: tuple[FeatureMap, FeatureMap, FeatureMap], batch: int
-) -> LayerTensors:
-    read, output, pooled = maps
-    if layer.kind == "fc":
-        weight: Shape = (read.elements, layer.units)
-        vector = (batch, layer.units)
-        macs = batch * math.prod(weight)
-        return LayerTensors(
-            layer.name, layer.kind, (batch, read.elements), weight, vector, vector, macs
-        )
-    weight = (*layer.kernel, read.channels, layer.filters)
-    macs = batch * math.prod(weight) * output.height * output.width
+def _layer(layer: Operator, maps: LayerMaps, batch: int) -> LayerTensors:
+    operator = type(layer)
+    written = len(operator.contraction.output)
     return LayerTensors(
-        layer.name, layer.kind, (batch, *read), weight, (batch, *output), (batch, *pooled), macs
+        name=layer.name,
+        kind=layer.kind,
+        operator=operator,
+        sizes={BATCH: batch, **layer.sizes(maps)},
+        pooled=(batch, *maps.pooled)[:written],
     )

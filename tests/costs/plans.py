@@ -49,7 +49,7 @@ def plans(draw: st.DrawFn, cost: str) -> ho.Plan:
 def plan_with(rows: list[tuple[int, ...]], network: Any, **asked: Any) -> ho.Plan:
     """Write down a plan that nobody searched for."""
     problem = ho.solve(network, solver="data", **asked)
-    return plan_of(problem, words_of(rows, problem.problem), bound=0, considered=1)
+    return plan_of(problem, words_of(rows, problem.words), bound=0, considered=1)
 
 
 def every_plan(layers: int, levels: int, choices: int) -> Iterator[Rows]:

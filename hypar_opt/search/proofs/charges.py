@@ -16,7 +16,6 @@ from hypar_opt.search.proofs.exchanges import (
     exchanges_of,
     layers_of,
 )
-from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +98,7 @@ class Bytes:
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         each = self._charge(level, self.exchanges.boundary(boundary, target))
-        conversions = self.exchanges.conversions.values()
+        conversions = self.exchanges.conversions[boundary]
         every = range(self.exchanges.choices)
         return tuple(tuple(each * sum(c[s][t] for c in conversions) for t in every) for s in every)
 
@@ -120,10 +119,10 @@ def _array_of(plan: Plan, ending: str) -> tuple[Array, tuple[int, ...], int]:
     return plan.array.description, plan.placement, parts[plan.cost.unit]
 
 
-def _macs(layer: Layer, batch: int, array: Array) -> int:
+def _macs(layer: Layer, array: Array) -> int:
     """Return a pass's multiply-accumulates, over the output or, as the paper, over the input."""
     by_input = array.accelerator.mac_count == "input"
-    return batch * layer.weights * (layer.input_positions if by_input else layer.output_positions)
+    return layer.macs_by_input if by_input else layer.macs
 
 
 def nearest(amount: int, each: Fraction, times: int = 0, once: Fraction = Fraction()) -> int:
@@ -198,7 +197,7 @@ class Time:
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
-        pace, conversions = self.paces[level], self.exchanges.conversions.values()
+        pace, conversions = self.paces[level], self.exchanges.conversions[boundary]
         every = range(self.exchanges.choices)
         return tuple(
             tuple(sum(pace.takes(c[s][t] * elements) for c in conversions) for t in every)
@@ -213,10 +212,8 @@ class Time:
         for reduction in self.exchanges.reductions[layer]:
             bits = [self.placement[h] for h, c in enumerate(state) if c == reduction.choice]
             if bits:
-                size = 2 ** len(bits)
-                # Doubled at each further level: (1 + 2 + 4 + ...) times the topmost's.
-                quarters = reduction.quarters * (size - 1)
-                messages = (size - 1) * (2 if reduction.all_reduce else 1)
+                quarters = self.exchanges.over_levels(layer, reduction, state)
+                messages = (2 ** len(bits) - 1) * (2 if reduction.all_reduce else 1)
                 ring = self.array.interconnect.ring(bits)
                 pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
                 total += pace.takes(quarters, messages)
@@ -225,10 +222,11 @@ class Time:
     def _compute(self, place: int, counts: Sequence[int]) -> int:
         """Time all passes of a layer on one accelerator: its units, or its DRAM if slower."""
         layer, accelerator = self.layers[place], self.array.accelerator
-        data, model, output = (*counts, 0)[:3]
+        copies = layer.copies(counts)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-        computing = _macs(layer, self.plan.batch, self.array) / rate
-        words = (layer.weights << data) + (layer.pooled << model) + (layer.inputs << output)
+        computing = _macs(layer, self.array) / rate
+        words = (layer.weights << copies.weights) + (layer.pooled << copies.outputs)
+        words += layer.inputs << copies.inputs
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
         seconds = max(computing, loading) / (1 << self.plan.levels)
         passes = 1 if self.plan.inference else 3
@@ -282,25 +280,30 @@ class Energy:
         moved = [0] * self.exchanges.choices
         for reduction, quarters in self.exchanges.reduced(layer, counts):
             moved[reduction.choice] += quarters
-        tensors = {DATA: size.weights, MODEL: size.pooled, OUTPUT: size.inputs}
-        each = self._between_pairs[level]
+        rate = self._between_pairs[level]
         if self.joins_levels:  # the links are charged with the state
-            each = self._quarter * self.array.energy.remote
-        charges = [
-            nearest(moved[choice], each) + self._touched(tensors[choice] << counts[choice])
-            for choice in range(self.exchanges.choices)
-        ]
+            rate = self._quarter * self.array.energy.remote
+        charges = [nearest(quarters, rate) for quarters in moved]
+        copies = size.copies(counts)
+        for choice, split in enumerate(size.splits[: self.exchanges.choices]):
+            # What a choice leaves whole, both sides touch.
+            if split.keeps_weights:
+                charges[choice] += self._touched(size.weights << copies.weights)
+            if split.output == "partial":
+                charges[choice] += self._touched(size.pooled << copies.outputs)
+            if split.input == "whole":
+                charges[choice] += self._touched(size.inputs << copies.inputs)
         if level == 0:
             energy = self.array.energy
-            macs = _macs(size, self.plan.batch, self.array) * self._passes
+            macs = _macs(size, self.array) * self._passes
             whole = nearest(macs, (energy.mac + energy.sram) * self.per_joule)
-            whole += self._touched(sum(tensors.values()))
+            whole += self._touched(size.weights + size.pooled + size.inputs)
             charges = [charge + whole for charge in charges]
         return charges
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
-        each, conversions = self._between_pairs[level], self.exchanges.conversions.values()
+        each, conversions = self._between_pairs[level], self.exchanges.conversions[boundary]
         every = range(self.exchanges.choices)
         return tuple(
             tuple(nearest(elements * sum(c[s][t] for c in conversions), each) for t in every)
@@ -314,9 +317,13 @@ class Energy:
         total = 0
         for choice in set(state):
             bits = [self.placement[h] for h, taken in enumerate(state) if taken == choice]
-            moved = sum(r.quarters for r in self.exchanges.reductions[layer] if r.choice == choice)
+            moved = sum(
+                self.exchanges.over_levels(layer, reduction, state)
+                for reduction in self.exchanges.reductions[layer]
+                if reduction.choice == choice
+            )
             crossed = self.array.energy.hop * self.array.interconnect.ring(bits).hops
-            total += nearest(moved * (2 ** len(bits) - 1), self._quarter * crossed)
+            total += nearest(moved, self._quarter * crossed)
         return total
 
     @property

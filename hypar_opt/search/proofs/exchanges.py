@@ -7,14 +7,15 @@ input: exact, of odd sizes too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -33,20 +34,33 @@ class Pass(StrEnum):
     GRADIENT = "gradient"
 
 
+class Split(NamedTuple):
+    """What one choice of a layer does: the axis that it halves, and how each tensor then lies."""
+
+    size: int
+    """Of the axis that is halved."""
+    input: str
+    """``batch`` or ``channel`` by which half is read, or ``whole``."""
+    output: str
+    """``batch`` or ``channel`` of which half is written, or ``partial``."""
+    keeps_weights: bool
+    """Whether both sides have the weights whole, and so each a part of their gradient."""
+
+
 @dataclass(frozen=True)
 class Layer:
-    """One weighted layer: its tensors in elements, of the whole batch.
+    """One layer: its tensors in elements, of the whole batch.
 
     Parameters
     ----------
     weights, inputs, outputs, pooled
         W, A of the boundary before it, and its output before (F') and after pooling (F).
-    input_channels, output_channels
-        Of the kernel; features and units of a fully-connected layer.
-    input_positions, output_positions
-        Height times width, before pooling; 1 of a fully-connected layer.
+    macs, macs_by_input
+        Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
+    splits
+        What each of its kind's choices does.
     kernel_rows, output_rows
-        1 of a fully-connected layer.
+        1 of a layer without a kernel.
     """
 
     name: str
@@ -54,38 +68,66 @@ class Layer:
     inputs: int
     outputs: int
     pooled: int
-    input_channels: int
-    output_channels: int
-    input_positions: int = 1
-    output_positions: int = 1
+    macs: int
+    macs_by_input: int
+    splits: tuple[Split, ...]
     kernel_rows: int = 1
     output_rows: int = 1
 
+    def copies(self, counts: Sequence[int]) -> Copies:
+        """Return how often all accelerators together have each tensor, as exponents of 2."""
+        chosen = list(zip(self.splits, counts, strict=False))
+        return Copies(
+            weights=sum(count for split, count in chosen if split.keeps_weights),
+            inputs=sum(count for split, count in chosen if split.input == "whole"),
+            outputs=sum(count for split, count in chosen if split.output == "partial"),
+        )
+
+
+class Copies(NamedTuple):
+    """Exponents of 2, for each of a layer's tensors."""
+
+    weights: int
+    inputs: int
+    outputs: int
+
 
 def layers_of(network: Network, batch: int) -> tuple[Layer, ...]:
-    """Return the layers of a chain; the boundary before each is its input."""
-    found = []
-    for layer, (read, output, pooled) in zip(network.layers, network.maps(), strict=True):
-        maps = batch * read.elements, batch * output.elements, batch * pooled.elements
-        if layer.kind == "fc":
-            channels = read.elements, layer.units
-            found.append(Layer(layer.name, channels[0] * channels[1], *maps, *channels))
-            continue
-        rows, columns = layer.kernel
-        channels = read.channels, layer.filters
-        found.append(
+    """Return the layers of a chain; the boundary before each is its input.
+
+    A kind of layer declares its axes and what its choices halve; all else is derived here.
+    """
+    layers = []
+    for described, maps in zip(network.layers, network.maps(), strict=True):
+        read, weight, written = described.contraction
+        sizes = {"b": batch, **described.sizes(maps)}
+        kernel = prod(sizes[axis] for axis in weight)
+        splits = []
+        for choice in described.choices:
+            part = "batch" if choice.axis == "b" else "channel"
+            splits.append(
+                Split(
+                    sizes[choice.axis],
+                    input=part if choice.axis in read else "whole",
+                    output=part if choice.axis in written else "partial",
+                    keeps_weights=choice.axis not in weight,
+                )
+            )
+        layers.append(
             Layer(
-                layer.name,
-                rows * columns * channels[0] * channels[1],
-                *maps,
-                *channels,
-                input_positions=read.height * read.width,
-                output_positions=output.height * output.width,
-                kernel_rows=rows,
-                output_rows=output.height,
+                described.name,
+                weights=kernel,
+                inputs=prod(sizes[axis] for axis in read),
+                outputs=prod(sizes[axis] for axis in written),
+                pooled=batch * maps.pooled.elements,
+                macs=prod(sizes[axis] for axis in {*weight, *written}),
+                macs_by_input=batch * kernel * prod(sizes[axis] for axis in read[2:]),
+                splits=tuple(splits),
+                kernel_rows=sizes.get("k", 1),
+                output_rows=sizes.get("p", 1),
             )
         )
-    return tuple(found)
+    return tuple(layers)
 
 
 @dataclass(frozen=True)
@@ -100,12 +142,13 @@ class Reading:
         The output of a layer in model parallelism: all-reduced forward, or, where
         ``scattered``, reduce-scattered before pooling forward, its error gathered backward.
     feature_map, error
-        dp-mp, on A: forward and backward.
+        A boundary between a split by batch and one by channel, dp-mp say, on A: forward and
+        backward.
     behind_model
-        mp-mp and mp-dp, on A: backward.
+        A boundary behind partial sums, mp-mp and mp-dp, on A: backward.
     input_error
-        The input of a layer in output parallelism, backward: an all-reduce. None where the
-        reading knows no such choice.
+        An input that is read whole, backward: an all-reduce. None where the reading knows no
+        such choice.
     of_network_input
         Whether that is charged for the network's first layer too.
 
@@ -134,10 +177,12 @@ READINGS: Mapping[str, Reading] = MappingProxyType(
 
 
 class Reduction(NamedTuple):
-    """What a layer's own choice makes it exchange in one pass, of whole tensors."""
+    """What a layer's own choice makes it exchange in one pass, of a whole tensor."""
 
     choice: int
     step: Pass
+    tensor: str
+    """The field of `Copies` that counts it."""
     quarters: int
     all_reduce: bool
 
@@ -153,26 +198,47 @@ class Exchanges:
     reductions
         Of each layer.
     conversions
-        In each pass that moves any, the quarters of an element of A for each pair of choices.
-    boundaries
-        Elements of A between each layer and the next.
+        Of each boundary, a matrix for each pass that moves any: the quarters of an element of
+        A for each pair of choices.
     """
 
     choices: int
+    layers: tuple[Layer, ...]
     reductions: tuple[tuple[Reduction, ...], ...]
-    conversions: Mapping[Pass, Matrix]
-    boundaries: tuple[int, ...]
+    conversions: tuple[tuple[Matrix, ...], ...]
 
     def reduced(self, layer: int, counts: Counts) -> list[tuple[Reduction, int]]:
         """Return a layer's reductions, and the quarters that each moves below those choices."""
+        copies = self.layers[layer].copies(counts)
         return [
-            (reduction, reduction.quarters << counts[reduction.choice])
+            (reduction, reduction.quarters << getattr(copies, reduction.tensor))
             for reduction in self.reductions[layer]
         ]
 
+    def over_levels(self, layer: int, reduction: Reduction, state: Sequence[int]) -> int:
+        """Return the quarters that a reduction moves at all levels at which its choice is made."""
+        quarters = 0
+        for level, choice in enumerate(state):
+            if choice == reduction.choice:
+                above = [state[:level].count(other) for other in range(self.choices)]
+                copies = self.layers[layer].copies(above)
+                quarters += reduction.quarters << getattr(copies, reduction.tensor)
+        return quarters
+
     def boundary(self, place: int, target: Counts) -> int:
-        """Return the elements of A that all groups together have: whole 2^o times."""
-        return self.boundaries[place] << (target[OUTPUT] if self.choices > OUTPUT else 0)
+        """Return the elements of A that all groups together have, before the later layer."""
+        layer = self.layers[place + 1]
+        return layer.inputs << layer.copies(target).inputs
+
+    @property
+    def separable(self) -> bool:
+        """Whether what a choice charges at a level depends on that choice's count alone."""
+        return not any(
+            any(split.input == "whole" for split in layer.splits[: self.choices])
+            or all(split.keeps_weights for split in layer.splits[: self.choices])
+            or all(split.output == "partial" for split in layer.splits[: self.choices])
+            for layer in self.layers
+        )
 
 
 def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
@@ -185,7 +251,8 @@ def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
     """
     reading = READINGS.get(plan.cost.reading)
     choices = len(plan.choices)
-    if reading is None or (choices > OUTPUT and reading.input_error is None):
+    wholes = (split.input == "whole" for layer in layers for split in layer.splits[:choices])
+    if reading is None or (any(wholes) and reading.input_error is None):
         raise CheckFailedError(
             f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
             f" {', '.join(plan.choices)}"
@@ -193,43 +260,57 @@ def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     reductions = []
     for place, layer in enumerate(layers):
-        output = layer.outputs if reading.scattered else layer.pooled
-        input_error = reading.input_error or 0
-        if place == 0 and not reading.of_network_input:
-            input_error = 0
-        charged = [
-            Reduction(DATA, Pass.GRADIENT, reading.gradient * layer.weights, True),
-            Reduction(MODEL, Pass.FORWARD, reading.forward_sum * output, not reading.scattered),
-            Reduction(MODEL, Pass.BACKWARD, reading.backward_sum * output, False),
-            Reduction(OUTPUT, Pass.BACKWARD, input_error * layer.inputs, True),
-        ]
-        reductions.append(
-            tuple(r for r in charged if r.step in passes and r.quarters and r.choice < choices)
-        )
-    conversions = {step: _conversions(reading, step, choices) for step in passes}
-    return Exchanges(
-        choices,
-        tuple(reductions),
-        {step: pairs for step, pairs in conversions.items() if any(map(any, pairs))},
-        tuple(layer.inputs for layer in layers[1:]),
-    )
+        is_fed = place > 0 or reading.of_network_input
+        charged = _reductions(reading, layer, choices, is_fed=is_fed)
+        reductions.append(tuple(r for r in charged if r.step in passes and r.quarters))
+    conversions = []
+    for source, target in pairwise(layers):
+        matrices = [_conversions(reading, step, source, target, choices) for step in passes]
+        conversions.append(tuple(pairs for pairs in matrices if any(map(any, pairs))))
+    return Exchanges(choices, layers, tuple(reductions), tuple(conversions))
 
 
-def _conversions(reading: Reading, step: Pass, choices: int) -> Matrix:
+def _reductions(
+    reading: Reading, layer: Layer, choices: int, *, is_fed: bool
+) -> Iterator[Reduction]:
+    """Yield what each choice of a layer reduces, of 0 quarters too: Table 1, and Type III."""
+    output = layer.outputs if reading.scattered else layer.pooled
+    forward, backward = reading.forward_sum * output, reading.backward_sum * output
+    error = (reading.input_error or 0) * layer.inputs if is_fed else 0
+    for choice, split in enumerate(layer.splits[:choices]):
+        if split.keeps_weights:
+            gradient = reading.gradient * layer.weights
+            yield Reduction(choice, Pass.GRADIENT, "weights", gradient, True)
+        if split.output == "partial":
+            yield Reduction(choice, Pass.FORWARD, "outputs", forward, not reading.scattered)
+            yield Reduction(choice, Pass.BACKWARD, "outputs", backward, False)
+        if split.input == "whole":
+            yield Reduction(choice, Pass.BACKWARD, "inputs", error, True)
+
+
+def _conversions(
+    reading: Reading, step: Pass, source: Layer, target: Layer, choices: int
+) -> Matrix:
     """Return the quarters of an element of A for each pair of choices: Table 2, and AccPar's."""
-    pairs = {
+    quarters = {
         Pass.FORWARD: {
-            (DATA, MODEL): reading.feature_map,
-            (DATA, OUTPUT): 2,
-            (OUTPUT, OUTPUT): 2,
-            (OUTPUT, DATA): 1,
+            ("batch", "channel"): reading.feature_map,
+            ("channel", "batch"): reading.feature_map,
+            ("batch", "whole"): 2,
+            ("channel", "whole"): 2,
         },
         Pass.BACKWARD: {
-            (DATA, MODEL): reading.error,
-            (MODEL, MODEL): reading.behind_model,
-            (MODEL, DATA): reading.behind_model,
-            (OUTPUT, DATA): 1,
+            ("batch", "channel"): reading.error,
+            ("channel", "batch"): reading.error,
+            ("partial", "channel"): reading.behind_model,
+            ("partial", "batch"): reading.behind_model,
         },
     }.get(step, {})
+
+    def converted(written: int, read: int) -> int:
+        if written >= len(source.splits) or read >= len(target.splits):
+            return 0  # a choice that the kind does not have
+        return quarters.get((source.splits[written].output, target.splits[read].input), 0)
+
     every = range(choices)
-    return tuple(tuple(pairs.get((source, target), 0) for target in every) for source in every)
+    return tuple(tuple(converted(written, read) for read in every) for written in every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ class Restrictions:
     def any(self) -> bool:
         """Whether anything is restricted at all."""
         given = self._plan.constraints
-        return bool(given.fix) or given.even or given.memory is not None
+        fewer = any(len(layer.splits) < len(self._plan.choices) for layer in self._layers)
+        return bool(given.fix) or given.even or given.memory is not None or fewer
 
     @property
     def capacity(self) -> int | None:
@@ -44,13 +46,13 @@ class Restrictions:
 
     def allows(self, level: int, place: int, counts: Counts, choice: int) -> bool:
         """Return whether a layer may take a choice at a level, given its choices above."""
+        if choice >= len(self._layers[place].splits):
+            return False  # its kind has fewer choices
         if self._pins.get((level, place), choice) != choice:
             return False
         if not self._plan.constraints.even:
             return True
-        layer = self._layers[place]
-        size = (self._plan.batch, layer.input_channels, layer.output_channels)[choice]
-        return size % (2 << counts[choice]) == 0
+        return self._layers[place].splits[choice].size % (2 << counts[choice]) == 0
 
     def load(self, place: int, counts: Sequence[int]) -> int:
         """Return what a layer takes of an accelerator's memory, in bytes times 2^levels.
@@ -59,10 +61,10 @@ class Restrictions:
         pooling; in training as many gradients and errors, and the optimizer's state.
         """
         layer, given, size = self._layers[place], self._plan.constraints, self._plan.element_bytes
-        levels, (data, model, output) = self._plan.levels, (*counts, 0)[:3]
-        weights = layer.weights << (levels - model - output)
-        maps = layer.inputs << (levels - data - model)
-        maps += layer.outputs << (levels - data - output)
+        copies, undecided = layer.copies(counts), self._plan.levels - sum(counts)
+        weights = layer.weights << copies.weights + undecided
+        maps = layer.inputs << copies.inputs + undecided
+        maps += layer.outputs << copies.outputs + undecided
         if self._plan.inference:
             return size * (weights + maps)
         optimizer = given.optimizer
@@ -117,14 +119,15 @@ class Restrictions:
             number = name[1:] if name[:1] in ("H", "h") else name
             places = [n for n, layer in enumerate(self._layers) if fnmatchcase(layer.name, pattern)]
             levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
-            known = [str(choice) for choice in self._plan.choices]
+            words = {place: [*map(str, self._plan.words[place])] for place in places}
+            known = all(choice in of_layer for of_layer in words.values())
             in_range = all(0 <= level < self._plan.levels for level in levels)
-            if not places or choice not in known or not in_range or bool(at) != number.isdecimal():
+            if not places or not known or not in_range or bool(at) != number.isdecimal():
                 raise CheckFailedError(f"constraints, fix: {text!r} pins no layer of the plan")
-            for level in levels:
-                for place in places:
-                    if pins.setdefault((level, place), known.index(choice)) != known.index(choice):
-                        raise CheckFailedError(f"constraints, fix: {text!r} conflicts with another")
+            for level, place in itertools.product(levels, places):
+                column = words[place].index(choice)
+                if pins.setdefault((level, place), column) != column:
+                    raise CheckFailedError(f"constraints, fix: {text!r} conflicts with another")
         return pins
 
 

@@ -71,6 +71,7 @@ def tables_of(plan: Plan) -> list[CostTable]:
         and len(plan.choices) == 2
         and len(set(plan.level_weights)) <= 1
         and not restrictions.any
+        and charges.exchanges.separable
     ):
         return [_threshold_table(plan, charges)]
     return [_states_table(plan, charges, restrictions)]

@@ -1,0 +1,1 @@
+"""How a tensor lies on the two halves of a group of accelerators."""

@@ -1,0 +1,19 @@
+"""Kinds of layers by name: one file each, as named axes and what a choice halves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.registry import Registry
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.operators.base import Operator
+
+OPERATORS: Registry[type[Operator]] = Registry(
+    "kind of layer",
+    "hypar_opt.operators",
+    {
+        "conv": "hypar_opt.workload.operators.conv:Conv",
+        "fc": "hypar_opt.workload.operators.fc:FullyConnected",
+    },
+)

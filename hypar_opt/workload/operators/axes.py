@@ -1,0 +1,79 @@
+"""A layer as a contraction over named axes, and the choices that halve one of them.
+
+Two rules give every charge of a choice that halves an axis, in any pass of a training step: a
+result that lacks the axis is left as partial sums, and an operand that lacks it is whole on
+both sides. In the forward pass the result is the output, in the backward pass the input's
+error, in the gradient pass the weights' gradient; each has its tensor's axes. So what a choice
+communicates follows from which of the three tensors lack its axis.
+
+Source: section 3.1 and Table 1; for an output that is halved by its own channels, Song et
+al., "AccPar", HPCA 2020, Type III.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+BATCH = "b"
+"""The axis of the batch, in every contraction."""
+
+_TENSORS = re.compile(r"x\[([\w,]+)\] \* w\[([\w,]+)\] -> y\[([\w,]+)\]")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to halve a layer between the two halves of a group of accelerators.
+
+    Parameters
+    ----------
+    word
+        What a plan file, ``--fix`` and a report call it.
+    axis
+        The axis that it halves.
+    part
+        What one index of that axis is, for messages: ``image``, ``input channel``.
+    glyph, ascii_glyph
+        How a report draws it, and where there is no Unicode.
+    """
+
+    word: str
+    axis: str
+    part: str
+    glyph: str
+    ascii_glyph: str
+
+
+DATA_CHOICE = Choice("data", BATCH, "image", "○", "-")
+"""Every kind's first choice: the batch is halved, the kernel kept whole."""
+
+
+class Contraction(NamedTuple):
+    """The axes of a layer's input, weights and output, in the order of their shapes."""
+
+    input: tuple[str, ...]
+    weight: tuple[str, ...]
+    output: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Contraction:
+        """Read ``x[b,i] * w[i,o] -> y[b,o]``.
+
+        Raises
+        ------
+        ValueError
+            If it is written otherwise.
+        """
+        tensors = _TENSORS.fullmatch(text)
+        if tensors is None:
+            raise ValueError(f"should be as 'x[b,i] * w[i,o] -> y[b,o]', got {text!r}")
+        return cls(*(tuple(axes.split(",")) for axes in tensors.groups()))
+
+    @property
+    def iterated(self) -> tuple[str, ...]:
+        """The axes of its loop nest: a multiply-accumulate for each index of them.
+
+        A window's position in the input follows from those in kernel and output.
+        """
+        return tuple(dict.fromkeys((*self.weight, *self.output)))

@@ -1,0 +1,57 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from hypar_opt.documents import Size
+from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
+from hypar_opt.workload.operators.windows import BorderPair, Pair, Pool, slide
+
+INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
+"""Model parallelism: the kernel is halved by input channel, and the layer's input with it."""
+
+OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
+"""The kernel is halved by output channel, and the layer's output with it."""
+
+
+class Conv(Operator):
+    """A convolution with ``filters`` output channels; no biases."""
+
+    kind: Literal["conv"]
+    filters: Size
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: BorderPair = (0, 0)
+    activation: Annotated[str, Field(min_length=1)] | None = None
+    pool: Pool | None = None
+
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,i,h,w] * w[k,l,i,o] -> y[b,o,p,q]")
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
+    trick: ClassVar[str] = "data"
+    reads_images: ClassVar[bool] = True
+
+    def maps(self, read: FeatureMap) -> LayerMaps:
+        output = slide(
+            self.name, "kernel", read, self.kernel, self.stride, self.padding, self.filters
+        )
+        pooled = self.pool.pooled(self.name, output) if self.pool else output
+        return LayerMaps(read, output, pooled)
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        rows, columns = self.kernel
+        read, output, _ = maps
+        return {
+            "i": read.channels,
+            "h": read.height,
+            "w": read.width,
+            "k": rows,
+            "l": columns,
+            "o": output.channels,
+            "p": output.height,
+            "q": output.width,
+        }

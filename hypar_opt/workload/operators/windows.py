@@ -1,0 +1,92 @@
+"""Windows that slide over a feature map: of a kernel, and of a pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, Strict, model_validator
+
+from hypar_opt.documents import LARGEST_SIZE, Document, Size, rule
+from hypar_opt.workload.operators.base import FeatureMap
+
+
+def _both(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        return value, value
+    if len(value) != 2:
+        raise rule(f"should be one number or [height, width], got {value}")
+    return value
+
+
+Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
+Pair = Annotated[
+    tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
+]
+BorderPair = Annotated[
+    tuple[Border, Border],
+    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
+]
+
+
+class Pool(Document):
+    """A pooling step after a convolution. It has no weights and joins its layer."""
+
+    kind: Literal["max", "average"]
+    size: Pair
+    stride: Pair = Field(default_factory=lambda data: data["size"])
+    """As large as ``size`` unless given."""
+    padding: BorderPair = (0, 0)
+    rounding: Literal["down", "up"] = "down"
+    """``up`` keeps a last window that is only partly covered, as Caffe does."""
+
+    @model_validator(mode="after")
+    def _window_sees_the_map(self) -> Self:
+        if any(border >= size for border, size in zip(self.padding, self.size, strict=True)):
+            raise rule(f"padding should be smaller than size, got {list(self.padding)}")
+        return self
+
+    def pooled(self, layer: str, over: FeatureMap) -> FeatureMap:
+        """Return the map that the pool makes of another."""
+        up = self.rounding == "up"
+        return slide(
+            layer, "pool", over, self.size, self.stride, self.padding, over.channels, up=up
+        )
+
+
+def slide(
+    layer: str,
+    key: str,
+    over: FeatureMap,
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    channels: int,
+    *,
+    up: bool = False,
+) -> FeatureMap:
+    """Return the map of ``channels`` that a window makes of another map.
+
+    Parameters
+    ----------
+    layer, key
+        Whose window it is, for messages.
+    up
+        Keep a last window that is only partly covered.
+    """
+    extents = []
+    for extent, width, step, border in zip(
+        (over.height, over.width), window, stride, padding, strict=True
+    ):
+        free = extent + 2 * border - width
+        if free < 0:
+            raise rule(
+                f"layer {layer!r}, {key}: should fit its padded input"
+                f" ({over.height}x{over.width}, padding {list(padding)}),"
+                f" got {window[0]}x{window[1]}"
+            )
+        count = free // step + 1
+        if up and free % step:
+            # A further window, if it starts on the map or its leading border.
+            count += count * step < extent + border
+        extents.append(count)
+    return FeatureMap(channels, *extents)
