@@ -29,8 +29,8 @@ from hypar_opt.errors import (
 from hypar_opt.search.constraints import Limits
 from hypar_opt.search.pricing import price_levels, price_table
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, flags, too_large
+from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.fixed import BASELINES
-from hypar_opt.solvers.zero_one import trivially_infeasible
 
 if TYPE_CHECKING:
     from hypar_opt.solvers.base import Solver

@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
-from hypar_opt.solvers.cp_sat import LARGEST_SUM, ConstraintProgram, Program
+from hypar_opt.solvers.cp_sat.clauses import clause_model
+from hypar_opt.solvers.cp_sat.search import LARGEST_SUM
+from hypar_opt.solvers.cp_sat.solver import ConstraintProgram
 from tests.strategies import tables
 
 Answer = tuple[int, tuple[int, ...]]
@@ -317,7 +319,7 @@ def test_what_could_pass_64_bits_is_refused_with_what_would_do() -> None:
 PROCESS = """
 import sys
 from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.solvers.cp_sat import ConstraintProgram
+from hypar_opt.solvers.cp_sat.solver import ConstraintProgram
 assert "ortools" not in sys.modules
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -362,7 +364,7 @@ def test_an_interrupt_ends_a_process_within_two_seconds() -> None:
 
 def test_the_model_counts_as_the_table_does() -> None:
     table = random_table(4, 2, 50)
-    program = Program(table)
+    program = clause_model(table)
     assert program.unit * sum(program.weights) > 0
-    doubled = Program(replace(table, node=2 * table.node, edge=2 * table.edge))
+    doubled = clause_model(replace(table, node=2 * table.node, edge=2 * table.edge))
     assert (doubled.weights, doubled.unit) == (program.weights, 2 * program.unit)

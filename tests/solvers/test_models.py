@@ -13,7 +13,7 @@ import pytest
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.backends import load_pulp
+from hypar_opt.solvers.backends.base import load_pulp
 from hypar_opt.solvers.base import SolverOptions, Status
 
 LAYERS = 7

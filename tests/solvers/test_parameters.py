@@ -17,11 +17,11 @@ from hypar_opt.cli.app import run
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.plan.plan import write_plan
-from hypar_opt.solvers.backends import _cbc_program
+from hypar_opt.solvers.backends.cbc import cbc_program
+from hypar_opt.solvers.backends.tuning import TUNING, check_parameters
 from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.solvers.cp_sat import configured
-from hypar_opt.solvers.ilp import IntegerProgram
-from hypar_opt.solvers.parameters import TUNING, check_parameters
+from hypar_opt.solvers.cp_sat.parameters import configured
+from hypar_opt.solvers.ilp.solver import IntegerProgram
 
 FILES = {
     "cbc": "solution export saveModel saveSolution basisOut basisIn import restoreSolution"
@@ -73,7 +73,7 @@ def test_a_value_is_a_number_or_a_word_and_never_a_path(backend: str, value: str
 
 
 def test_cbc_knows_every_parameter_that_is_let_through() -> None:
-    program = _cbc_program()
+    program = cbc_program()
     assert program is not None
     asked = [f"-{name}?" for name in TUNING["cbc"]]
     told = subprocess.run([program, *asked, "-quit"], capture_output=True, text=True, check=True)
