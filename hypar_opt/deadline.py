@@ -52,7 +52,7 @@ class Deadline:
 NEVER = Deadline()
 
 GRACE = 0.3
-"""Seconds past its limit after which a solver that does not heed it is stopped from outside."""
+"""Seconds past its limit after which a solver is stopped from outside."""
 
 
 def with_grace(seconds: float | None) -> float | None:

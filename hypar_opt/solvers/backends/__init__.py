@@ -1,1 +1,1 @@
-"""The programs behind PuLP: what each takes, how it is run, and what it answers."""
+"""The programs behind PuLP: their options, how they are run, and their answers."""

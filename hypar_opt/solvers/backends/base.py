@@ -1,4 +1,4 @@
-"""What a backend is asked, and what it answers."""
+"""A backend, a call of it, and its answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BackendCall:
     options
         Their time limit does not count, but the deadline.
     start
-        Values of some columns to start from.
+        A warm start: values of all binary columns; empty for none.
     """
 
     process: SolverProcess
@@ -59,17 +59,17 @@ class BackendCall:
 
 @dataclass(frozen=True)
 class BackendAnswer:
-    """What a backend says of a problem; the objective and the bounds are PuLP's problem's.
+    """A backend's claims; the objective and the bounds are those of PuLP's problem.
 
     Parameters
     ----------
     values
         Of the columns; None without a solution.
     proven
-        Whether nothing was left to search: no solution is better, to a gap of 0; or there is
-        none at all.
+        Whether the search was exhausted: with values, they are optimal to a gap of 0; without,
+        the problem is infeasible.
     bound
-        No solution is better.
+        A lower bound on the objective.
     root_bound
         The optimum of the linear relaxation.
     stopped_by

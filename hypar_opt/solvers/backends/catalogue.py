@@ -32,7 +32,7 @@ CBC_OPTIONS = frozenset(
 
 
 def find_backend(options: SolverOptions) -> Backend:
-    """Return the backend that is asked for.
+    """Return the backend that the options name.
 
     A name without its ending will do: ``gurobi`` is the first installed of PuLP's GUROBI and
     GUROBI_CMD.
@@ -72,7 +72,7 @@ def installed_backends() -> list[Backend]:
 
 @functools.cache
 def _catalogue() -> Mapping[str, Backend | None]:
-    """Return each backend that PuLP knows; None for one that is not installed."""
+    """Return PuLP's backends by name; None where one is not installed."""
     with SolverProcess() as process:
         solvers = ask_worker(process, {})
         cbc = cbc_program()

@@ -1,4 +1,4 @@
-"""How each of PuLP's solvers takes what PuLP's constructor has no argument for."""
+"""How PuLP's solvers are passed parameters that PuLP's constructors have no argument for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_mapping(parameters: Parameters) -> dict[str, Any]:
 
 
 def as_text(pattern: str) -> Callable[[Parameters], dict[str, Any]]:
-    """Return how parameters become ``options``: a string each, of this pattern."""
+    """Return the function that makes ``options`` of parameters: strings of this pattern."""
 
     def formatted(parameters: Parameters) -> dict[str, Any]:
         return {"options": [pattern.format(*pair) for pair in parameters.items()]}
@@ -81,7 +81,7 @@ DIALECTS: Mapping[str, BackendDialect] = {
     "MOSEK": BackendDialect(as_mapping, gap="MSK_DPAR_MIO_TOL_REL_GAP"),
     "GLPK_CMD": BackendDialect(),
 }
-"""Solvers whose claim of an optimum is believed: each of them closes the gap if told to.
+"""Solvers whose claim of an optimum is believed: at a gap of 0 they close the gap.
 
-Any other that PuLP has may be called too; its answers then are only feasible.
+The others that PuLP has may be called too; their answers then are only feasible.
 """

@@ -19,7 +19,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class SolverProcess:
-    """A place to run a solver's programs in, under a supervisor that outlives this process.
+    """Runs programs of solvers, under a supervisor that outlives this process.
 
     A program gets a session of its own: a Ctrl-C in the terminal reaches this process alone,
     which then ends the program in its own time.

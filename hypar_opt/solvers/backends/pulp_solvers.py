@@ -1,4 +1,4 @@
-"""PuLP's solvers, each called by a worker process that loads its library."""
+"""PuLP's solvers, called by a worker process that loads their libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask_worker(
     question_file, answer_file = process.directory / "question", process.directory / "answer"
     question_file.write_text(json.dumps(question), encoding="utf-8")
     answer_file.unlink(missing_ok=True)
-    # -P: the folder of the worker's file is no place to import from.
+    # -P: modules beside the worker's file must not hide installed packages.
     command = [sys.executable, "-P", str(_WORKER), str(question_file), str(answer_file)]
     status = process.run(command, seconds)
     if status is None:

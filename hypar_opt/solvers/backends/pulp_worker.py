@@ -56,7 +56,7 @@ def _solve(
     parameters
         Those of the `arguments` that the user chose, as they are.
     start
-        Values of some columns to start from.
+        A warm start: values of columns.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def _solve(
     for column, number in start.items():
         columns[column].setInitialValue(number, check=False)
     if arguments.get("timeLimit") is not None:
-        # The limit counts from the start of the process; some solvers take 0 for no limit.
+        # The limit counts from the start of the process; to some solvers 0 is no limit.
         arguments["timeLimit"] = max(arguments["timeLimit"] - (time.monotonic() - started), 0.01)
     status = problem.solve(pulp.getSolver(solver, **arguments))
     seconds = time.monotonic() - started
@@ -111,7 +111,7 @@ def _is_highs_parameter(key: str, value: str) -> bool:
 
 
 def _list_solvers() -> dict[str, Any]:
-    """Return the arguments and the version of each of PuLP's solvers; None if not installed."""
+    """Return the arguments and the version of PuLP's solvers by name; None if not installed."""
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
     installed = set(pulp.listSolvers(onlyAvailable=True))

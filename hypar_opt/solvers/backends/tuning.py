@@ -75,7 +75,7 @@ TUNING: Mapping[str, tuple[str, ...]] = {
     **{backend: tuple(names.split()) for backend, names in _NAMES.items()},
     "CPLEX_CMD": _CPLEX,  # whose names are several words
 }
-"""The parameters that each backend takes, in full: CBC itself would take the beginning of one."""
+"""Permitted parameters by backend, in full: CBC itself would accept an abbreviation."""
 
 
 def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
@@ -96,7 +96,7 @@ def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
                 f"with the backend {backend} takes no --solver-option {name!r}: only what tunes"
                 f" the search, as {', '.join(list(known.values())[:3])}{hint}"
             )
-        # Long enough for a number or a word; without slashes or spaces it is neither path nor more.
+        # Without slashes or spaces a value is no path, and no second argument.
         if not re.fullmatch(r"[-+]?\w[\w.+-]{0,39}", value, re.ASCII):
             raise RefusedError(
                 f"with the backend {backend}: --solver-option {name} should be a number or a"

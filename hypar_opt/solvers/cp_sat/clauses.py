@@ -31,7 +31,7 @@ class ClauseModel:
     weights
         Of every variable.
     choice_literals : layers x choices
-        The literal that says that the layer takes the choice; None where it may not.
+        The literal that is true where the layer has the choice; None where it is forbidden.
     at_least_one, exactly_one
         Sets of literals of which at least, or exactly, one is true.
     loads, capacity
@@ -55,7 +55,7 @@ class ClauseModel:
 
 
 def clause_model(table: CostTable, deadline: Deadline = NEVER) -> ClauseModel:
-    """Return a table's model, in the largest unit that leaves its weights whole.
+    """Return a table's model, in the largest unit that leaves its weights integers.
 
     Raises
     ------
@@ -80,10 +80,10 @@ def _contradicted(model: ClauseModel) -> ClauseModel:
 
 
 def _two_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadline) -> ClauseModel:
-    """One variable a layer, and one for each edge on which the choices interact.
+    """Return a variable a layer, and one more an edge on which the choices interact.
 
     An edge costs ``dd + (md - dd) u + (dm - dd) v + q u v``, q = dd + mm - dm - md, where
-    u and v say that its ends take the second choice. For q < 0, u v is u + v - z with a
+    u and v are 1 where its ends have the second choice. For q < 0, u v is u + v - z with a
     threshold z above u and v, held down by its weight; for q > 0, z is above u + v - 1.
     """
     first, second = table.node.T.tolist()
@@ -108,7 +108,7 @@ def _two_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
 
 
 def _any_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadline) -> ClauseModel:
-    """One variable a layer and choice, and one for each transition on an edge.
+    """Return a variable a layer and choice, and one more a transition on an edge.
 
     Exactly one transition leaves the choice of an edge's source and enters that of its
     target. What all transitions of a choice have in common is charged to the choice.
@@ -134,7 +134,7 @@ def _any_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
         leaving = [[_add_variable(weights, charge) for charge in row] for row in charges]
         entering = zip(*leaving, strict=True)
         for layer, transitions in ((u, leaving), (v, entering)):
-            # Either the choice is not taken, or one of its transitions is.
+            # Either the choice is not made, or exactly one of its transitions is.
             pairs = zip(chosen[layer], transitions, strict=True)
             exactly_one += [[~choice, *of_choice] for choice, of_choice in pairs]
     return ClauseModel(weights, constant, choice_literals=choice_literals, exactly_one=exactly_one)
@@ -148,13 +148,13 @@ def _common_charges_moved(
     Parameters
     ----------
     columns
-        The choices that each layer may take.
+        The choices that a layer is allowed.
 
     Returns
     -------
     node : (layers, choices)
     interactions
-        Source, target and remaining charges of each edge that still charges anything.
+        Source, target and remaining charges of the edges that are not separable.
     """
     node = table.node.copy()
     interactions = []

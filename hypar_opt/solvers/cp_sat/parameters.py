@@ -61,7 +61,7 @@ def configured(options: SolverOptions) -> CpSolver:
 
 
 def demand_optimum(solver: CpSolver) -> None:
-    """Have a search end at an optimum only, whatever gap was asked for before."""
+    """Have a search end at an optimum only, whatever gap the options allow."""
     solver.parameters.relative_gap_limit = 0.0
     solver.parameters.absolute_gap_limit = 0.0
 

@@ -55,7 +55,7 @@ def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> Non
 
 
 def export_model(model: Any, path: Path) -> None:
-    """Write the model whole or not at all: binary, or text for ``.pbtxt``.
+    """Write the model completely or not at all: binary, or text for ``.pbtxt``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One table's search with CP-SAT: its optimum, then the one of its ties that all solvers return."""
+"""One table's search with CP-SAT: an optimum, then the canonical one of its ties."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ make of such a model one that it then finds invalid.
 
 
 class Search:
-    """One table's model, and the questions put to it within one time limit.
+    """One table's model, which is solved several times within one time limit.
 
     Attributes
     ----------
     clauses
         The table's.
     model, solver
-        CP-SAT's; the model changes from question to question.
+        CP-SAT's; the model changes between runs.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class Search:
         set_hint(self.model, list(start), list(start.values()))
 
     def optimum(self) -> SolveResult:
-        """Return any optimum, or what is known at the limit; bounds are whole numbers."""
+        """Return any optimum, or what is known at the limit; bounds are integers."""
         from ortools.sat.python import cp_model
 
         response = None if self._deadline.passed() else self._run()
@@ -79,11 +79,12 @@ class Search:
         return SolveResult(assignment, objective, Status.FEASIBLE, bound, stopped_by)
 
     def break_ties(self, optimum: SolveResult) -> SolveResult:
-        """Return, of the assignments that cost as little, the one that all solvers return.
+        """Return the canonical one of the assignments that cost as little.
 
         Choices, the last layer's as the highest digit, make a number to minimise below the
-        cost; as many layers at a time as fit, those behind fixed. A limit that comes first
-        leaves an optimum that may not be the canonical one: the result says so.
+        cost; as many layers at a time as fit into 64 bits, from the last layer back, and those
+        behind are fixed. A limit that comes first leaves an optimum that may not be the
+        canonical one: the result says so.
         """
         from ortools.sat.python import cp_model
 
@@ -114,7 +115,7 @@ class Search:
         return digits
 
     def _may_be_earlier(self, block: range, assignment: Sequence[int]) -> bool:
-        """Whether a layer of the block has an allowed choice before the one that it takes."""
+        """Whether a layer of the block has an allowed choice before its own."""
         earlier = (self.clauses.choice_literals[layer][: assignment[layer]] for layer in block)
         return any(literal is not None for literals in earlier for literal in literals)
 
@@ -130,7 +131,7 @@ class Search:
         return weights
 
     def _run(self) -> Any:
-        """Return CP-SAT's response, which becomes the hint of the next question."""
+        """Return CP-SAT's response, which becomes the hint of the next run."""
         from ortools.sat.python import cp_model
 
         solve_interruptibly(self.solver, self.model, self._deadline.left())

@@ -1,4 +1,4 @@
-"""Constraint programming with OR-Tools' CP-SAT: exact in whole numbers, on any graph."""
+"""Constraint programming with OR-Tools' CP-SAT: exact in integers, on any graph."""
 
 from __future__ import annotations
 

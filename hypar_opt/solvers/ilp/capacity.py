@@ -54,13 +54,13 @@ def violated_cover(
 ) -> tuple[dict[LayerChoice, int], int] | None:
     """Return a cover inequality that an assignment violates; None if it fits.
 
-    Of the heaviest choices that together exceed the capacity, and of all at least as heavy in
-    the same layers, not all layers can take one.
+    The cover are the heaviest of the assignment's choices, as many as exceed the capacity. It
+    is extended by all choices at least as heavy in the same layers.
 
     Returns
     -------
     weights, bound
-        At most ``bound`` of these choices may be taken.
+        The sum of these choices' literals is at most ``bound``.
     """
     if table.capacity is None:
         return None
@@ -74,7 +74,6 @@ def violated_cover(
         cover.append(layer)
     if room >= 0:
         return None
-    # Extended: choices at least as heavy as the assignment's exceed the capacity as well.
     heavy = {
         (layer, choice): 1
         for layer in cover
@@ -95,8 +94,8 @@ def _terms(weights: list[list[int]]) -> dict[LayerChoice, int]:
 def _excess_loads(table: CostTable) -> tuple[list[list[int]], int]:
     """Return what choices load beyond their layer's lightest, and the capacity that is left.
 
-    Both in the smallest whole numbers that allow the same assignments. All choices that do not
-    fit by themselves load the same, one unit more than what is left; forbidden ones load nothing.
+    Both in the smallest integers that allow the same assignments. All choices that do not fit by
+    themselves load the same, one unit more than what is left; forbidden ones load nothing.
 
     Returns
     -------

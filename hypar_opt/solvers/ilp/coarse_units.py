@@ -32,9 +32,9 @@ def solve_in_coarse_units(
 ) -> SolveResult:
     """Return the canonical optimum of a table whose costs have too many digits.
 
-    Rounded down, the costs bound an assignment's from below. So assignments are asked for in
-    the order of their rounded cost, each excluded once it is known, until no other can cost
-    as little as the best so far: then the optimum and all its ties have been seen.
+    Rounded down, the costs bound an assignment's from below. So assignments are enumerated
+    in the order of their rounded cost, those known excluded, until the lower bound of the rest
+    exceeds the best cost: by then the optimum and all its ties have been enumerated.
     """
     best: tuple[int, tuple[int, ...]] | None = None
     excluded: list[tuple[int, ...]] = []
@@ -45,7 +45,7 @@ def solve_in_coarse_units(
         session = session.with_options(warm_start=None)  # which is excluded by now
         if result.assignment is not None:
             excluded.append(result.assignment)
-            # From the last layer back, so that of equal costs the least is the canonical one.
+            # From the last layer back, so that the minimum of equal costs is the canonical one.
             candidate = table.price(result.assignment), result.assignment[::-1]
             best = candidate if best is None else min(best, candidate)
         if best is None:

@@ -38,7 +38,7 @@ def formulate(table: CostTable, deadline: Deadline = NEVER) -> ZeroOneProgram:
 
 
 def _submodular_columns(table: CostTable) -> list[int] | None:
-    """Return which choice a layer's column is 1 for, so that all edges are submodular.
+    """Return the choice that a layer's column is 1 for, so that all edges are submodular.
 
     What an edge charges beyond its two ends' own charges, ``dd + mm - dm - md``, must not be
     positive. Where it is, one end's column has to stand for the other choice. That is to
@@ -70,12 +70,12 @@ def _submodular_columns(table: CostTable) -> list[int] | None:
 
 
 def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
-    """Return one binary a layer, and for each edge a column above those of its two ends.
+    """Return a binary a layer, and an edge's column no less than those of its two ends.
 
     Parameters
     ----------
     ones
-        The choice that each layer's column is 1 for.
+        The choice that a layer's column is 1 for.
     """
     x = [f"x_{layer}_{choice}" for layer, choice in enumerate(ones)]
     literals = [
@@ -110,7 +110,7 @@ def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
 def _path_form(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
     """Return a binary a choice, a flow a pair of choices, and constraints by which they match.
 
-    The cheapest entry of each layer and edge goes into the constant, which leaves the other
+    The cheapest entry of a layer or an edge goes into the constant, which leaves the other
     costs fewer digits.
     """
     choices = range(table.choices)

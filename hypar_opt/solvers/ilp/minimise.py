@@ -1,4 +1,4 @@
-"""One question to a backend: an optimum of a table, and what its answer is worth."""
+"""Minimise one table with a backend, and check what the backend claims."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _WRITING = 1.5
 """PuLP writes a program in so many times the time it takes to make it, and cannot be stopped."""
 
 _INFINITE = 1e30
-"""Bounds as large as this are a backend's word for none."""
+"""By bounds as large as this backends say that they have none."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a backend is called with for all tables that one table's search comes to.
+    """What all calls of the backend for one table have in common.
 
     Parameters
     ----------
     logs
-        The backend's logs so far, to which each call adds one if the options ask for it.
+        The backend's logs so far; a call adds one if the options have a log file.
     """
 
     backend: Backend
@@ -47,7 +47,7 @@ class Session:
     logs: list[str] = field(default_factory=list)
 
     def with_options(self, **options: Any) -> Session:
-        """Return the session with some options changed."""
+        """Return the session with other options."""
         return replace(self, options=replace(self.options, **options))
 
 
@@ -62,9 +62,9 @@ def minimise(
     Parameters
     ----------
     one_of
-        Choices of which at least one has to be taken; empty for no such demand.
+        Choices at least one of which the assignment has to contain; empty for no such demand.
     excluded
-        Assignments that are no answers.
+        Assignments that are not to be returned.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _minimise_with_cuts(
         cover = violated_cover(table, assignment)
         if cover is None:
             return _to_result(session, table, program, assignment, answer)
-        # It fits within the backend's tolerance, but not in whole numbers.
+        # It fits within the backend's tolerance, but not in integers.
         name = f"cover_{len(program.constraints)}"
         program = program.with_constraint(name, cover[0], "<=", cover[1])
 
@@ -147,7 +147,7 @@ def _to_result(
     assignment: tuple[int, ...],
     answer: BackendAnswer,
 ) -> SolveResult:
-    """Say what an answer is worth, in the table's whole numbers."""
+    """Return an answer in the table's integers, with the status that its numbers prove."""
     objective = table.price(assignment)
     # As the backend counts: without the constant, in units of the costs' common factor.
     relative = (objective - program.constant) // program.factor
@@ -173,7 +173,7 @@ def _to_result(
 
 
 def _proven_bound(answer: BackendAnswer, objective: int) -> int | None:
-    """Return the best lower bound that a backend's numbers prove, in whole numbers.
+    """Return the highest lower bound that a backend's numbers prove, an integer.
 
     Parameters
     ----------
@@ -185,6 +185,6 @@ def _proven_bound(answer: BackendAnswer, objective: int) -> int | None:
         return objective
     claims = [answer.bound, answer.root_bound, answer.objective if answer.proven else None]
     numbers = [claim for claim in claims if claim is not None and abs(claim) < _INFINITE]
-    # Rounded up, since costs are whole; but first down, for the digits that a log leaves off.
+    # Rounded up, since costs are integers; but first down, for digits that a log leaves off.
     bounds = [math.ceil(number - 1e-9 * abs(number) - 1e-6) for number in numbers]
     return max((bound for bound in bounds if bound <= objective), default=None)

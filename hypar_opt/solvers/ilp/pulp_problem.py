@@ -61,7 +61,7 @@ def pulp_problem(
 def _domain(
     program: ZeroOneProgram, column: str, binary: frozenset[str]
 ) -> tuple[int, int | None, bool]:
-    """Return a column's lower and upper bound, and whether it is a whole number."""
+    """Return a column's lower and upper bound, and whether it is an integer."""
     if column in program.fixed:
         return program.fixed[column], program.fixed[column], True
     if column in binary:
@@ -88,9 +88,9 @@ def export_program(
     Parameters
     ----------
     path
-        Ends in ``.lp`` or ``.mps``, which tells the format.
+        Ends in ``.lp`` or ``.mps``, which decides the format.
     directory
-        For a draft, so that the file is written whole or not at all.
+        For a draft, so that the file is written completely or not at all.
 
     Raises
     ------

@@ -22,15 +22,15 @@ LARGEST_UNIT = 10**6
 """Digits that are left off end here: the more, the more assignments cost alike without them."""
 
 MOST_COLUMNS = 500_000
-"""PuLP takes some 2 kB for each, a gigabyte in all, and 30 microseconds to make and write it."""
+"""PuLP needs about 2 kB for a column, a gigabyte in all, and 30 microseconds to write it."""
 
 
 class IntegerProgram:
     """Choose the cheapest assignment by a 0-1 program as tight as the table allows.
 
-    The backend's numbers are not taken for the answer: the assignment that it picks is priced
-    in whole numbers, an optimum must be claimed of that price, and what exceeds the capacity by
-    less than a backend's tolerance is cut off and the search goes on.
+    The backend's numbers are not trusted: its assignment is priced again in integers, an optimum
+    must be claimed of that price, and what exceeds the capacity by less than a backend's
+    tolerance is cut off and the search goes on.
     """
 
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
@@ -71,8 +71,8 @@ class IntegerProgram:
 def _break_ties(session: Session, table: CostTable, result: SolveResult) -> SolveResult:
     """Return the canonical optimum, if the result is an optimum.
 
-    One question settles most tables: what costs an assignment at the least that takes an
-    earlier choice somewhere? If it costs more, there is no tie to break.
+    One call usually is enough: the minimum over assignments with an earlier choice in at least
+    one layer. If it is higher, there is no tie to break.
     """
     if result.status is not Status.OPTIMAL or result.assignment is None:
         return result

@@ -1,4 +1,4 @@
-"""A 0-1 program in whole numbers whose literals are the layers' choices."""
+"""A 0-1 program in integers whose literals are the layers' choices."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ class LinearConstraint:
 
 @dataclass(frozen=True)
 class ZeroOneProgram:
-    """Minimise ``constant + sum(costs[column] * column)``, in whole numbers.
+    """Minimise ``constant + sum(costs[column] * column)``, all of them integers.
 
     Parameters
     ----------
     literals : layers x choices
-        The binary column and the value of it by which a layer takes a choice.
+        The binary column, and its value for which the layer has the choice.
     costs
-        Of every column. Those not in `literals` are not negative; those named ``carry`` are whole.
+        Of every column. Those not in `literals` are not negative; those named ``carry`` are
+        integers, the others continuous.
     constraints
-        Which all hold.
+        All have to hold.
     fixed
-        The values of columns that have no choice.
+        Values of columns whose other value is forbidden.
     """
 
     literals: Sequence[Sequence[tuple[str, int]]]
@@ -77,6 +78,6 @@ class ZeroOneProgram:
         return replace(self, constraints=(*self.constraints, constraint))
 
     def assignment(self, values: Mapping[str, float]) -> tuple[int, ...]:
-        """Return the choices that the columns' values stand for, the nearest to each."""
+        """Return the choices whose literals are nearest to the columns' values."""
         nearness = [[1 - abs(values[x] - value) for x, value in layer] for layer in self.literals]
         return tuple(layer.index(max(layer)) for layer in nearness)
