@@ -13,7 +13,7 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable, Integers
 
-MOST_ASSIGNMENTS = 2**24
+MAX_ASSIGNMENTS = 2**24
 """Their costs fill 128 MB."""
 
 
@@ -21,7 +21,7 @@ class BruteForce:
     """Price all assignments at once, as one array with an axis a layer."""
 
     summary: ClassVar[str] = (
-        f"every assignment, on any graph; at most {MOST_ASSIGNMENTS:,} of them a table"
+        f"every assignment, on any graph; at most {MAX_ASSIGNMENTS:,} of them a table"
     )
     searches: ClassVar[bool] = True
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
@@ -29,9 +29,9 @@ class BruteForce:
 
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers
-        if count > MOST_ASSIGNMENTS:
+        if count > MAX_ASSIGNMENTS:
             shown = f"{count:,}" if table.layers <= 64 else f"{table.choices}^{table.layers}"
-            return f"takes at most {MOST_ASSIGNMENTS:,} assignments a table, and there are {shown}"
+            return f"takes at most {MAX_ASSIGNMENTS:,} assignments a table, and there are {shown}"
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:

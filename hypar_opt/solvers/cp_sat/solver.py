@@ -15,7 +15,7 @@ from hypar_opt.solvers.cp_sat.search import LARGEST_SUM, Search
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
-MOST_COLUMNS = 250_000
+MAX_COLUMNS = 250_000
 """More take long just to build, whatever the time limit."""
 
 
@@ -28,7 +28,7 @@ class ConstraintProgram:
         {"time_limit", "gap", "threads", "seed", "parameters"}
         | {"warm_start", "hint", "log", "export"}
     )
-    most_columns: ClassVar[int | None] = MOST_COLUMNS
+    most_columns: ClassVar[int | None] = MAX_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
         refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)

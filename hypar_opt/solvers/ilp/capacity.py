@@ -57,6 +57,8 @@ def violated_cover(
     The cover are the heaviest of the assignment's choices, as many as exceed the capacity. It
     is extended by all choices at least as heavy in the same layers.
 
+    Source: Balas, "Facets of the knapsack polytope", Mathematical Programming 8, 1975.
+
     Returns
     -------
     weights, bound

@@ -44,6 +44,9 @@ def _submodular_columns(table: CostTable) -> list[int] | None:
     positive. Where it is, one end's column has to stand for the other choice. That is to
     2-colour the graph, edges of positive interaction joining unlike layers: on a forest this
     always works out; None where a cycle forbids it, or there are not two choices.
+
+    Source: Boros and Hammer, "Pseudo-Boolean optimization", Discrete Applied Mathematics 123,
+    2002.
     """
     if table.choices != 2:
         return None
@@ -109,6 +112,9 @@ def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
 
 def _path_form(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
     """Return a binary a choice, a flow a pair of choices, and constraints by which they match.
+
+    The relaxation is the local marginal polytope: Wainwright and Jordan, "Graphical models,
+    exponential families, and variational inference", 2008.
 
     The cheapest entry of a layer or an edge goes into the constant, which leaves the other
     costs fewer digits.

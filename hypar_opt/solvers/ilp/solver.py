@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LARGEST_UNIT = 10**6
 """Digits that are left off end here: the more, the more assignments cost alike without them."""
 
-MOST_COLUMNS = 500_000
+MAX_COLUMNS = 500_000
 """PuLP needs about 2 kB for a column, a gigabyte in all, and 30 microseconds to write it."""
 
 
@@ -36,7 +36,7 @@ class IntegerProgram:
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
     searches: ClassVar[bool] = True
     supported_options: ClassVar[frozenset[str]] = CBC_OPTIONS
-    most_columns: ClassVar[int | None] = MOST_COLUMNS
+    most_columns: ClassVar[int | None] = MAX_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
         refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
