@@ -50,6 +50,7 @@ def find_backend(options: SolverOptions) -> Backend:
         check_parameters("cbc", options.parameters)
         return Backend("cbc", "", frozenset(), CBC_OPTIONS)
     catalogue = _catalogue()
+    # PuLP has up to three interfaces to one solver: a library, a program and a DLL.
     names = [name for name in catalogue if wanted in {name.lower(), _stem(name)}]
     if not names:
         raise UnknownNameError("backend", wanted, list(catalogue))
@@ -73,6 +74,7 @@ def installed_backends() -> list[Backend]:
 @functools.cache
 def _catalogue() -> Mapping[str, Backend | None]:
     """Return PuLP's backends by name; None where one is not installed."""
+    # PuLP imports every solver that it looks for, so a worker does that.
     with SolverProcess() as process:
         solvers = ask_worker(process, {})
         cbc = cbc_program()

@@ -50,6 +50,7 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     # The relaxation first, for its optimum in more digits than a search would tell.
     command += ["-initialSolve", "-solve", "-solution", str(files.solution)]
     status = call.process.run(command, with_grace(limit))
+    # With half of the time left it ended of its own accord.
     in_time = limit is None or (call.deadline.left() or 0.0) > limit / 2
     log = call.process.log.read_text(encoding="utf-8", errors="replace")
     _raise_if_parameter_refused(log)
@@ -97,6 +98,7 @@ def _write_files(program: str, call: BackendCall) -> _Files:
     solver = load_pulp().COIN_CMD(path=program)
     directory = call.process.directory
     model, start, solution = (directory / name for name in ("model.mps", "start", "solution"))
+    # Renamed, since names in fixed MPS have no more than eight characters.
     columns, column_names, row_names, _ = call.problem.writeMPS(model, rename=1)
     if call.start:
         names = {column: column_names[column] for column in call.start}
@@ -111,10 +113,12 @@ def _settings(options: SolverOptions, limit: float | None) -> list[str]:
         # Under a capacity, in one table of thousands, either of them cuts off the optimum.
         "preprocess": "off",
         "gomory": "off",
+        # CBC's default is processor time.
         "timeMode": "elapsed",
         "sec": limit,
         "ratio": options.gap,
         "threads": options.threads,
+        # One seed for the simplex method, one for the tree search.
         "randomSeed": options.seed,
         "randomCbcSeed": options.seed,
         **options.parameters,
@@ -176,6 +180,7 @@ def _to_answer(
     stopped = _search_log(r"^Stopped on (\w+)", outcome)
     # As its time runs out CBC may call "proven infeasible" what it had no time to look at.
     infeasible = "nfeasible" in outcome and in_time
+    # Without a limit nothing but a failure explains an answer that is none of these.
     if solution.values is None and not infeasible and stopped is None:
         if limit is None:
             raise HyparError(f"cbc leaves no answer: {outcome.strip()}")

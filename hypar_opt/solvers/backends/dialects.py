@@ -52,6 +52,7 @@ class BackendDialect:
 
     def supported_options(self, constructor_arguments: frozenset[str]) -> frozenset[str]:
         """Return the `SolverOptions` that can be passed on through PuLP's constructor."""
+        # PuLP ignores what a constructor has no argument for: better refused than unheeded.
         supported = {
             "gap": "gapRel" in constructor_arguments or self.gap,
             "parameters": self.to_arguments,

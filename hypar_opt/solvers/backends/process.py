@@ -75,6 +75,7 @@ class SolverProcess:
         with contextlib.suppress(OSError):
             self._write_job([command, str(self.log), seconds])
             answer = self._supervisor.stdout.readline()
+        # The end of the pipe, and not an empty line: the supervisor is gone.
         if not answer:
             raise HyparError("the process that keeps the solver's program was killed; run it again")
         status: int | None = json.loads(answer)

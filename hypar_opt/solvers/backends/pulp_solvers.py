@@ -37,6 +37,7 @@ def ask_worker(
     """
     question_file, answer_file = process.directory / "question", process.directory / "answer"
     question_file.write_text(json.dumps(question), encoding="utf-8")
+    # That of the call before must not be read if the worker dies.
     answer_file.unlink(missing_ok=True)
     # -P: modules beside the worker's file must not hide installed packages.
     command = [sys.executable, "-P", str(_WORKER), str(question_file), str(answer_file)]
@@ -95,6 +96,7 @@ def _constructor_arguments(
 ) -> dict[str, Any]:
     """Return the arguments for PuLP's constructor of a solver."""
     dialect = DIALECTS.get(backend.name, BackendDialect())
+    # One unless asked for more, so that a run repeats.
     threads = options.threads or 1
     arguments: dict[str, Any] = {
         "msg": True,
@@ -112,6 +114,7 @@ def _constructor_arguments(
         parameters[dialect.seed] = options.seed
     if dialect.threads:
         parameters[dialect.threads] = threads
+    # Else the solver would stop at a default gap, often 1e-4, and call that an optimum.
     if dialect.gap and not options.gap:
         parameters[dialect.gap] = 0
     return arguments | dialect.to_arguments(parameters)

@@ -81,6 +81,7 @@ def _solve(
     status = problem.solve(pulp.getSolver(solver, **arguments))
     seconds = time.monotonic() - started
     values = {name: column.varValue for name, column in columns.items()}
+    # An infeasible problem may have values as well, which are no solution.
     has_solution = None not in values.values() and pulp.LpStatus[status] != "Infeasible"
     return {
         "status": pulp.LpStatus[status],

@@ -39,6 +39,7 @@ def supervise(directory: str) -> None:
         else:
             # A thread waits for it: the end of the input has to be seen meanwhile.
             threading.Thread(target=_await, args=(program, seconds), daemon=True).start()
+    # It may have ended already; what it started may not.
     if program is not None:
         _kill(program)
     shutil.rmtree(directory, ignore_errors=True)
@@ -53,7 +54,7 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes] | None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                start_new_session=True,  # a group of its own, which is killed as one
             )
         except OSError as error:
             output.write(f"{command[0]}: {error.strerror}\n".encode())

@@ -67,6 +67,7 @@ def clause_model(table: CostTable, deadline: Deadline = NEVER) -> ClauseModel:
         return _contradicted(ClauseModel([]))
     form = _two_choices if table.choices == 2 else _any_choices
     model = _with_capacity(form(table, allowed, deadline), table)
+    # The smaller the weights, the more fits into 64 bits: costs, and ties below them.
     unit = gcd(*model.weights) or 1
     return replace(model, weights=[weight // unit for weight in model.weights], unit=unit)
 
@@ -101,6 +102,7 @@ def _two_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
         if q:
             z = _add_variable(weights, abs(q))
             clauses += [[~u, z], [~v, z]] if q < 0 else [[~u, ~v, z]]
+    # A clause of one literal fixes it.
     for layer, choice in np.argwhere(~allowed).tolist():
         clauses.append([layer if choice == 0 else ~layer])
         choice_literals[layer][choice] = None
@@ -160,6 +162,7 @@ def _common_charges_moved(
     interactions = []
     for (u, v), edge in zip(table.ends.tolist(), table.edge, strict=True):
         rest = edge[np.ix_(columns[u], columns[v])]
+        # No assignment costs more or less for it: exactly one transition of the choice is charged.
         for layer, axis in ((u, 1), (v, 0)):
             common = rest.min(axis=axis, keepdims=True)
             node[layer, columns[layer]] += common.ravel()
@@ -187,6 +190,7 @@ def _with_capacity(model: ClauseModel, table: CostTable) -> ClauseModel:
                 # The opposite of a variable loads amount * (1 - variable).
                 loads[~x] -= amount
                 capacity -= amount
+    # The least and the greatest load that any values have, allowed or not.
     if capacity < sum(load for load in loads if load < 0):
         return _contradicted(model)
     if capacity < sum(load for load in loads if load > 0):

@@ -39,6 +39,7 @@ def solve_interruptibly(solver: CpSolver, model: Any, seconds: float | None) -> 
             ended.set()
 
     try:
+        # A daemon, so that a search that does not stop cannot keep the process from ending.
         Thread(target=search, daemon=True).start()
         ended.wait(with_grace(seconds))
     finally:

@@ -33,6 +33,7 @@ def to_cp_model(clauses: ClauseModel) -> Any:
         linear.vars.extend(range(len(clauses.loads)))
         linear.coeffs.extend(clauses.loads)
         linear.domain.extend([-(2**63), clauses.capacity])
+    # Scale and offset are doubles, for the log and the exported file alone.
     set_objective(model, clauses.weights)
     proto.objective.scaling_factor = clauses.unit
     proto.objective.offset = clauses.constant / clauses.unit

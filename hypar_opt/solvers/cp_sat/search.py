@@ -72,6 +72,7 @@ class Search:
         objective = self._table.price(assignment)
         # The response's other bound is a double.
         bound = self.clauses.constant + self.clauses.unit * response.inner_objective_lower_bound
+        # An optimum is believed only if the bound proves it.
         if response.status == cp_model.OPTIMAL and bound == objective:
             return SolveResult(assignment, objective, Status.OPTIMAL, bound)
         # CP-SAT says optimal also where only the gap is reached.
@@ -100,6 +101,7 @@ class Search:
                 if response.status != cp_model.OPTIMAL:
                     return replace(optimum, assignment=assignment, stopped_by=self._stopped_by())
                 assignment = _assignment(self.clauses, response)
+            # The digits of the layers before are worth less than these, so these are final.
             for layer in block:
                 literal = self.clauses.choice_literals[layer][assignment[layer]]
                 self.model.proto.constraints.add().bool_or.literals.append(literal)
@@ -138,6 +140,7 @@ class Search:
         response = self.solver.response_proto
         if response.status == cp_model.MODEL_INVALID:
             raise HyparError(f"CP-SAT: {response.solution_info or self.model.validate()}")
+        # The next objective agrees with this one on all but ties, so its optimum is near.
         if response.status != cp_model.INFEASIBLE and response.solution:
             set_hint(self.model, range(len(response.solution)), list(response.solution))
         return response

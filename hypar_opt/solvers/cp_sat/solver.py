@@ -34,6 +34,7 @@ class ConstraintProgram:
         refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
         if refusal:
             return refusal
+        # What counts is the model that is built, after common charges and factors are taken out.
         clauses = clause_model(table)
         # With room for one layer's ties beneath the costs.
         if (sum(map(abs, clauses.weights)) + table.choices) * table.choices > LARGEST_SUM:

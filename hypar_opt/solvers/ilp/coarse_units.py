@@ -41,6 +41,7 @@ def solve_in_coarse_units(
     first: SolveResult | None = None
     while True:
         result = minimise(session, coarse, excluded=excluded)
+        # Statistics are those of the first program, before assignments were excluded.
         first = first or result
         session = session.with_options(warm_start=None)  # which is excluded by now
         if result.assignment is not None:
@@ -57,6 +58,7 @@ def solve_in_coarse_units(
             objective=best_cost,
             statistics=_in_units(first, unit),
         )
+        # Rounding down made no cost larger, so the bound holds for the table as well.
         bound = None if result.bound is None else result.bound * unit
         if result.status is Status.INFEASIBLE or (bound is not None and bound > best_cost):
             return replace(answer, status=Status.OPTIMAL, bound=best_cost, stopped_by=None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.solvers.ilp.capacity import with_capacity
+from hypar_opt.solvers.ilp.knapsack import with_capacity
 from hypar_opt.solvers.ilp.zero_one import LinearConstraint, ZeroOneProgram
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def formulate(table: CostTable, deadline: Deadline = NEVER) -> ZeroOneProgram:
     """
     ones = _submodular_columns(table)
     program = _path_form(table, deadline) if ones is None else _threshold_form(table, ones)
+    # Fixed by its bounds, a column costs the backend nothing; a constraint would.
     if table.allowed is not None:
         forbidden = zip(*(~table.allowed).nonzero(), strict=True)
         literals = [program.literals[layer][choice] for layer, choice in forbidden]
@@ -52,6 +53,7 @@ def _submodular_columns(table: CostTable) -> list[int] | None:
         return None
     neighbours: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
     for (u, v), ((dd, dm), (md, mm)) in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
+        # Zero leaves the edge separable: then either choice will do.
         interaction = dd + mm - dm - md
         if interaction:
             neighbours[u].append((v, interaction > 0))
@@ -68,6 +70,7 @@ def _submodular_columns(table: CostTable) -> list[int] | None:
                     ones[neighbour] = needed
                     stack.append(neighbour)
                 elif ones[neighbour] != needed:
+                    # A cycle with an odd number of positive interactions.
                     return None
     return [ones[layer] for layer in range(table.layers)]
 
@@ -100,7 +103,8 @@ def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
         costs[x[u]] += d - b
         costs[x[v]] += d - c
         if b + c > a + d:
-            # The maximum is a column of positive cost, so that bounds from below are enough.
+            # The cost is positive, so minimising holds the column down to the maximum, and bounds
+            # from below are enough. It need not be binary: with x it is integral.
             z = f"z_{index}"
             costs[z] = b + c - a - d
             constraints += [

@@ -15,8 +15,8 @@ from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.backends.run import run_backend
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
-from hypar_opt.solvers.ilp.capacity import violated_cover
 from hypar_opt.solvers.ilp.formulate import formulate
+from hypar_opt.solvers.ilp.knapsack import violated_cover
 from hypar_opt.solvers.ilp.pulp_problem import pulp_problem
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 
@@ -116,6 +116,7 @@ def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
     try:
         started = time.monotonic()
         problem = pulp_problem(program, program.factor, constant, session.deadline)
+        # Better no answer than one that is late by the time that writing takes.
         session.deadline.check(_WRITING * (time.monotonic() - started))
         start = _start_values(program, session.options.warm_start or ())
         call = BackendCall(session.process, problem, session.options, start, session.deadline)

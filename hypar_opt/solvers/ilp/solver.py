@@ -57,6 +57,7 @@ class IntegerProgram:
         with SolverProcess() as process:
             session = Session(backend, process, options, deadline)
             try:
+                # No program has an empty set of choices or a negative capacity.
                 if options.export is not None and not trivially_infeasible(table):
                     export_program(table, options.export, process.directory, deadline)
                 coarse, unit = in_coarse_units(table)

@@ -79,5 +79,6 @@ class ZeroOneProgram:
 
     def assignment(self, values: Mapping[str, float]) -> tuple[int, ...]:
         """Return the choices whose literals are nearest to the columns' values."""
+        # A backend's integers are integers to within its tolerance, about 1e-6.
         nearness = [[1 - abs(values[x] - value) for x, value in layer] for layer in self.literals]
         return tuple(layer.index(max(layer)) for layer in nearness)

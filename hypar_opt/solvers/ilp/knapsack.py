@@ -40,6 +40,7 @@ def with_capacity(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
         if capacity <= LARGEST_CAPACITY:
             return program.with_constraint(name, _terms(weights), "<=", capacity, carried)
         carry = f"carry_{digit}"
+        # sum(digits) + carry in - BASE * carry out <= this digit of the capacity.
         digits = [[weight % BASE for weight in row] for row in weights]
         carried[carry] = -BASE
         program = program.with_constraint(name, _terms(digits), "<=", capacity % BASE, carried)
@@ -76,6 +77,7 @@ def violated_cover(
         cover.append(layer)
     if room >= 0:
         return None
+    # The cut removes this assignment at least, so cutting comes to an end.
     heavy = {
         (layer, choice): 1
         for layer in cover
