@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.documents import check_writable, write_whole
 from hypar_opt.errors import NoAnswerError
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.cp_sat.clauses import clause_model
 from hypar_opt.solvers.cp_sat.search import LARGEST_SUM, Search
 
@@ -19,11 +19,10 @@ MAX_COLUMNS = 250_000
 """More take long just to build, whatever the time limit."""
 
 
-class ConstraintProgram:
+class ConstraintProgram(Solver):
     """Hand a table to CP-SAT as clauses; break ties with further objectives."""
 
     summary: ClassVar[str] = "constraint programming (OR-Tools CP-SAT); exact on any graph"
-    searches: ClassVar[bool] = True
     supported_options: ClassVar[frozenset[str]] = frozenset(
         {"time_limit", "gap", "threads", "seed", "parameters"}
         | {"warm_start", "hint", "log", "export"}

@@ -8,7 +8,7 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.documents import write_whole
 from hypar_opt.solvers.backends.catalogue import CBC_OPTIONS, find_backend
 from hypar_opt.solvers.backends.process import SolverProcess
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.canonical import canonical
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
@@ -25,7 +25,7 @@ MAX_COLUMNS = 500_000
 """PuLP needs about 2 kB for a column, a gigabyte in all, and 30 microseconds to write it."""
 
 
-class IntegerProgram:
+class IntegerProgram(Solver):
     """Choose the cheapest assignment by a 0-1 program as tight as the table allows.
 
     The backend's numbers are not trusted: its assignment is priced again in integers, an optimum
@@ -34,7 +34,6 @@ class IntegerProgram:
     """
 
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
-    searches: ClassVar[bool] = True
     supported_options: ClassVar[frozenset[str]] = CBC_OPTIONS
     most_columns: ClassVar[int | None] = MAX_COLUMNS
 
