@@ -50,3 +50,11 @@ class Deadline:
 
 
 NEVER = Deadline()
+
+GRACE = 0.3
+"""Seconds past its limit after which a solver is stopped from outside."""
+
+
+def with_grace(seconds: float | None) -> float | None:
+    """Return when to stop a solver that has a limit of its own; None without one."""
+    return None if seconds is None else seconds + GRACE

@@ -18,8 +18,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli import app
 from hypar_opt.errors import HyparError
-from hypar_opt.solvers import backends, child
-from hypar_opt.solvers.child import SolverProcess
+from hypar_opt.solvers.backends import cbc, supervisor
+from hypar_opt.solvers.backends.base import load_pulp
+from hypar_opt.solvers.backends.process import SolverProcess
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -83,38 +84,38 @@ def test_an_ignored_ctrl_c_stays_ignored() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_keeper_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
-    keeper = subprocess.Popen(
-        [sys.executable, "-I", "-S", child.__file__, "keep", str(place)],
+def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> None:
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", supervisor.__file__, str(directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert keeper.stdin
-    assert keeper.stdout
-    assert keeper.stderr
-    for job in ([["true"], str(place / "log"), None], [SLEEP, str(place / "log"), None]):
-        keeper.stdin.write(json.dumps(job).encode() + b"\n")
-        keeper.stdin.flush()
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    for job in ([["true"], str(directory / "log"), None], [SLEEP, str(directory / "log"), None]):
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
         if job[0] == ["true"]:
-            assert keeper.stdout.readline() == b"0\n"
-    keeper.stdout.close()
-    keeper.stdin.close()
-    assert keeper.stderr.read() == b""
-    keeper.stderr.close()
-    assert keeper.wait() == 0
-    assert not place.exists()
+            assert process.stdout.readline() == b"0\n"
+    process.stdout.close()
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+    assert not directory.exists()
 
 
-def test_a_keeper_that_is_killed_is_told_in_a_line() -> None:
-    with SolverProcess() as place:
-        place._keeper.kill()
-        place._keeper.wait()
+def test_a_supervisor_that_is_killed_is_told_in_a_line() -> None:
+    with SolverProcess() as process:
+        process._supervisor.kill()
+        process._supervisor.wait()
         with pytest.raises(HyparError, match="keeps the solver's program was killed; run it again"):
-            place.run(["true"])
-    place.directory.rmdir()  # which it can no longer do
+            process.run(["true"])
+    process.directory.rmdir()  # which it can no longer do
 
 
 def no_room(*_: object, **__: object) -> NoReturn:
@@ -127,7 +128,7 @@ def test_a_temporary_directory_without_room_is_named(
 ) -> None:
     if backend == "highs" and find_spec("highspy") is None:
         pytest.skip("needs highspy, which this process must not load")
-    monkeypatch.setattr(backends.load_pulp().LpProblem, "writeMPS", no_room)
+    monkeypatch.setattr(load_pulp().LpProblem, "writeMPS", no_room)
     options = ho.SolverOptions(backend=backend)
     with pytest.raises(HyparError, match=r"hypar-opt-\w+: No space left on device; .* set TMPDIR"):
         ho.solve("sfc", solver="ilp", options=options)
@@ -140,7 +141,7 @@ def test_a_solution_that_cbc_could_not_write_whole_is_no_answer(
     program = tmp_path / "cbc"
     program.write_text(f'#!/bin/sh\nfor last; do :; done\nprintf "{left}" > "$last"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(backends, "_cbc_program", lambda: str(program))
+    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
     with pytest.raises(HyparError, match="cbc could not write its solution there; set TMPDIR"):
         ho.solve("sfc", solver="ilp")
 
@@ -152,7 +153,7 @@ def test_without_a_time_limit_none_is_blamed(
     said = "Stopped on difficulties - objective value 0"
     program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "{said}" > "$last"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(backends, "_cbc_program", lambda: str(program))
+    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
     plan = ho.solve("sfc", solver="ilp")
     assert plan.solver.stopped_by == "difficulties"
     assert plan.solver.found_by is not None

@@ -26,7 +26,7 @@ from hypar_opt.search import joint
 from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from hypar_opt.solvers.ilp import IntegerProgram
+from hypar_opt.solvers.ilp.solver import IntegerProgram
 from tests.strategies import networks
 
 BASELINES = ("data", "model", "trick")

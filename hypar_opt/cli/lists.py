@@ -58,7 +58,7 @@ def arrays(as_json: options.JSON = False) -> None:
 def solvers(as_json: options.JSON = False) -> None:
     """List the solvers, what each guarantees, and the backends of ilp that are there."""
     from hypar_opt.solvers import SOLVERS
-    from hypar_opt.solvers.backends import backends
+    from hypar_opt.solvers.backends.catalogue import installed_backends
     from hypar_opt.solvers.base import flags
 
     rows: list[dict[str, Any]] = []
@@ -70,14 +70,17 @@ def solvers(as_json: options.JSON = False) -> None:
             )
         except (HyparError, AttributeError) as error:  # somebody else's, and broken
             rows.append({"name": name, "summary": str(error), "takes": []})
-    found = [
-        {"backend": row["name"], "version": row["version"], "takes": flags(row["heeds"])}
-        for row in backends()
-        if row["available"]
+    backends = [
+        {
+            "backend": backend.name,
+            "version": backend.version,
+            "takes": flags(backend.supported_options),
+        }
+        for backend in installed_backends()
     ]
     if as_json:
-        output.print_json({"solvers": rows, "backends": found})
+        output.print_json({"solvers": rows, "backends": backends})
         return
-    for table in (rows, found):
+    for table in (rows, backends):
         lines = [{**row, "takes": " ".join(row["takes"]) or "-"} for row in table]
         output.print_rows(lines, as_json=False)

@@ -14,7 +14,7 @@ from hypar_opt.errors import (
 )
 from hypar_opt.search.claims import check_claim
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
-from hypar_opt.solvers.zero_one import trivially_infeasible
+from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
     from hypar_opt.costs.product import FactoredTable

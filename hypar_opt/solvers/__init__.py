@@ -14,8 +14,8 @@ SOLVERS: Registry[type[Solver]] = Registry(
     "hypar_opt.solvers",
     {
         "dp": "hypar_opt.solvers.dynamic_programming:DynamicProgramming",
-        "ilp": "hypar_opt.solvers.ilp:IntegerProgram",
-        "cpsat": "hypar_opt.solvers.cp_sat:ConstraintProgram",
+        "ilp": "hypar_opt.solvers.ilp.solver:IntegerProgram",
+        "cpsat": "hypar_opt.solvers.cp_sat.solver:ConstraintProgram",
         "brute": "hypar_opt.solvers.brute_force:BruteForce",
         "data": "hypar_opt.solvers.fixed:DataParallelism",
         "model": "hypar_opt.solvers.fixed:ModelParallelism",

@@ -1,4 +1,4 @@
-"""Every assignment of one table: the oracle that the other solvers are tested against."""
+"""All assignments of one table: the oracle that the other solvers are tested against."""
 
 from __future__ import annotations
 
@@ -14,60 +14,71 @@ from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
 
-LIMIT = 2**24
+MAX_ASSIGNMENTS = 2**24
+"""Their costs fill 128 MB."""
 
 
 class BruteForce(Solver):
     """Price all assignments at once, as one array with an axis a layer."""
 
-    summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a table"
+    summary: ClassVar[str] = (
+        f"every assignment, on any graph; at most {MAX_ASSIGNMENTS:,} of them a table"
+    )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
 
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers
-        if count > LIMIT:
+        if count > MAX_ASSIGNMENTS:
             shown = f"{count:,}" if table.layers <= 64 else f"{table.choices}^{table.layers}"
-            return f"takes at most {LIMIT:,} assignments a table, and there are {shown}"
+            return f"takes at most {MAX_ASSIGNMENTS:,} assignments a table, and there are {shown}"
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         try:
-            totals, price = self._totals(table, Deadline.after(options.time_limit))
+            costs, penalty = _all_costs(table, Deadline.after(options.time_limit))
         except NoAnswerError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
-        first = int(totals.argmin())
-        objective = int(totals.flat[first])
-        if objective >= price:
+        # The first of equal minima in memory order, which is the canonical one.
+        optimum = int(costs.argmin())
+        objective = int(costs.flat[optimum])
+        if objective >= penalty:
             return SolveResult(None, None, Status.INFEASIBLE)
-        assignment = np.unravel_index(first, totals.shape)[::-1]
+        assignment = np.unravel_index(optimum, costs.shape)[::-1]
         return SolveResult(tuple(map(int, assignment)), objective, Status.OPTIMAL, bound=objective)
 
-    def _totals(self, table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
-        """Return what each assignment costs, and the price of what is not allowed."""
-        free, price = table.with_penalty()
-        totals = self._sums(table, free.node, deadline)
-        for (source, target), edge in zip(free.ends, free.edge, strict=True):
-            deadline.check()
-            # The source comes before the target, so the target's axis is the earlier one.
-            totals += edge.T.reshape(self._shape(table, source, target))
-        if table.load is not None:
-            totals[self._sums(table, table.load, deadline) > table.capacity] = price
-        return totals, price
 
-    def _sums(self, table: CostTable, entries: Integers, deadline: Deadline) -> Integers:
-        """Return each assignment's sum over layers, the last layer's axis first.
+def _all_costs(table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
+    """Return all assignments' costs, and the penalty that those not allowed cost at the least.
 
-        So the first of equal minima in memory order is the canonical one.
-        """
-        sums: Integers = np.zeros((table.choices,) * table.layers, entries.dtype)
-        for layer, row in enumerate(entries):
-            deadline.check()
-            sums += row.reshape(self._shape(table, layer))
-        return sums
+    Returns
+    -------
+    costs : (choices,) * layers
+        The last layer's axis first, so that memory order is the canonical order.
+    penalty
+    """
+    unconstrained, penalty = table.with_penalty()
+    costs = _sums(table, unconstrained.node, deadline)
+    for (source, target), edge in zip(unconstrained.ends, unconstrained.edge, strict=True):
+        deadline.check()
+        # The source comes before the target, so the target's axis is the earlier one.
+        costs += edge.T.reshape(_broadcast_shape(table, source, target))
+    if table.load is not None:
+        costs[_sums(table, table.load, deadline) > table.capacity] = penalty
+    return costs, penalty
 
-    @staticmethod
-    def _shape(table: CostTable, *layers: int) -> list[int]:
-        shape = [1] * table.layers
-        for layer in layers:
-            shape[table.layers - 1 - layer] = table.choices
-        return shape
+
+def _sums(table: CostTable, entries: Integers, deadline: Deadline) -> Integers:
+    """Return all assignments' sums of their layers' entries, ``(choices,) * layers``."""
+    sums: Integers = np.zeros((table.choices,) * table.layers, entries.dtype)
+    for layer, row in enumerate(entries):
+        deadline.check()
+        sums += row.reshape(_broadcast_shape(table, layer))
+    return sums
+
+
+def _broadcast_shape(table: CostTable, *layers: int) -> list[int]:
+    """Return the shape of an array that varies along these layers' axes alone."""
+    shape = [1] * table.layers
+    for layer in layers:
+        shape[table.layers - 1 - layer] = table.choices
+    return shape

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from dataclasses import replace
 
@@ -17,23 +16,8 @@ from hypar_opt.search.claims import check_claim
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from tests.solvers.reference import assignments_by_cost
 from tests.strategies import tables
-
-
-def every_assignment(table: CostTable) -> list[tuple[int, tuple[int, ...]]]:
-    """Cost and assignment of each, the canonical order first: by cost, then last layer back."""
-    rows = []
-    layers = range(table.layers)
-    for assignment in itertools.product(range(table.choices), repeat=table.layers):
-        if table.allowed is not None and not table.allowed[layers, assignment].all():
-            continue
-        if table.load is not None and table.load[layers, assignment].sum() > table.capacity:
-            continue
-        cost = sum(int(table.node[layer, choice]) for layer, choice in enumerate(assignment))
-        for (u, v), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
-            cost += edge[assignment[u]][assignment[v]]
-        rows.append((cost, assignment))
-    return sorted(rows, key=lambda row: (row[0], row[1][::-1]))
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -44,12 +28,12 @@ def test_an_answer_is_the_canonical_optimum_or_claims_none(name: str, table: Cos
         assert not table.is_chain  # every solver of ours takes a chain, whatever it forbids
         return
     result = solver.solve(table, SolverOptions())
-    rows = every_assignment(table)
+    priced = assignments_by_cost(table)
     if result.status is Status.INFEASIBLE:
-        assert not rows or not solver.searches
+        assert not priced or not solver.searches
         return
     check_claim(table, result)
-    cost, assignment = rows[0]
+    cost, assignment = priced[0]
     if result.status is Status.OPTIMAL:
         assert (result.bound, result.assignment) == (cost, assignment)
     else:
@@ -73,12 +57,12 @@ def test_costs_beyond_int64_are_exact(name: str, table: CostTable) -> None:
     beyond = replace(
         table, node=table.node.astype(object) + huge, edge=table.edge.astype(object) * huge
     )
-    rows = every_assignment(beyond)
+    priced = assignments_by_cost(beyond)
     solver: Solver = SOLVERS[name]()
     if solver.accepts(beyond) is None:
         result = solver.solve(beyond, SolverOptions())
-        if rows:
-            assert (result.objective, result.assignment) == rows[0]
+        if priced:
+            assert (result.objective, result.assignment) == priced[0]
         else:
             assert result.status is Status.INFEASIBLE
 
@@ -102,13 +86,13 @@ def test_thresholds_are_answered_the_same_in_blocks_of_any_size(
         dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
         ends = [(int(u), int(v)) for u, v in table.ends]
         separable = SeparableTable(data, model, ends, (dd, dm, md, mm), levels)
-        whole = DynamicProgramming().solve(separable, SolverOptions())
+        unblocked = DynamicProgramming().solve(separable, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)
             blocks = DynamicProgramming().solve(separable, SolverOptions())
-        assert blocks == whole
+        assert blocks == unblocked
         free = separable.as_one_table()
-        assert whole == DynamicProgramming().solve(free, SolverOptions())
+        assert unblocked == DynamicProgramming().solve(free, SolverOptions())
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -132,7 +116,7 @@ def test_a_graph_that_is_no_chain_is_refused_by_dp_and_solved_by_brute_force() -
     )
     assert "chain" in (SOLVERS["dp"]().accepts(triangle) or "")
     result = SOLVERS["brute"]().solve(triangle, SolverOptions())
-    assert (result.objective, result.assignment) == every_assignment(triangle)[0]
+    assert (result.objective, result.assignment) == assignments_by_cost(triangle)[0]
 
 
 def test_brute_force_refuses_more_than_2_to_the_24_with_the_count() -> None:
@@ -180,15 +164,15 @@ def test_a_table_that_would_not_be_exact_cannot_be_made(
 
 def hard_table(name: str) -> CostTable:
     """A table that the solver takes and cannot finish in a moment."""
-    random = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     layers = {"dp": 500_000, "brute": 24}.get(name, 60)
     ends = chain_ends(layers)
     if layers == 60:
         pairs = [(u, v) for v in range(layers) for u in range(v)]
         ends = np.array(pairs, np.intp)
     return CostTable(
-        node=random.integers(0, 10**6, (layers, 2)),
-        edge=random.integers(0, 10**6, (len(ends), 2, 2)),
+        node=rng.integers(0, 10**6, (layers, 2)),
+        edge=rng.integers(0, 10**6, (len(ends), 2, 2)),
         ends=ends,
     )
 

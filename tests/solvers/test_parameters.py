@@ -1,4 +1,4 @@
-"""Parameters of a backend tune its search; they name no files and ask no other question."""
+"""Parameters of a backend tune its search; they name no files and pose no other problem."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hypar_opt.cli.app import run
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.plan.plan import write_plan
-from hypar_opt.solvers.backends import _cbc_program
+from hypar_opt.solvers.backends.cbc import cbc_program
+from hypar_opt.solvers.backends.tuning import TUNING, check_parameters
 from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.solvers.cp_sat import configured
-from hypar_opt.solvers.ilp import IntegerProgram
-from hypar_opt.solvers.parameters import TUNING, check_parameters
+from hypar_opt.solvers.cp_sat.parameters import configured
+from hypar_opt.solvers.ilp.solver import IntegerProgram
 
 FILES = {
     "cbc": "solution export saveModel saveSolution basisOut basisIn import restoreSolution"
@@ -37,7 +37,7 @@ FILES = {
     "XPRESS_CMD": "LOGFILE",
     "MOSEK": "MSK_SPAR_DATA_FILE_NAME MSK_SPAR_PARAM_WRITE_FILE_NAME",
 }
-OTHER_QUESTIONS = {
+OTHER_PROBLEMS = {
     "cbc": "direction maximize objectiveScale ratioGap ratio allowableGap increment cutoff"
     " integerTolerance primalTolerance constraintfromCutoff preprocess gomoryCuts cuts seconds"
     " dualBound zeroTolerance forceSolution",
@@ -47,8 +47,8 @@ OTHER_QUESTIONS = {
 }
 REFUSED = [
     (backend, name)
-    for listed in (FILES, OTHER_QUESTIONS)
-    for backend, names in listed.items()
+    for refused in (FILES, OTHER_PROBLEMS)
+    for backend, names in refused.items()
     for name in names.split()
 ]
 
@@ -73,11 +73,13 @@ def test_a_value_is_a_number_or_a_word_and_never_a_path(backend: str, value: str
 
 
 def test_cbc_knows_every_parameter_that_is_let_through() -> None:
-    program = _cbc_program()
+    program = cbc_program()
     assert program is not None
-    asked = [f"-{name}?" for name in TUNING["cbc"]]
-    told = subprocess.run([program, *asked, "-quit"], capture_output=True, text=True, check=True)
-    described = re.findall(r"^(\w+)(?:\((\w+)\))? : ", told.stdout, re.MULTILINE)
+    queries = [f"-{name}?" for name in TUNING["cbc"]]
+    help_text = subprocess.run(
+        [program, *queries, "-quit"], capture_output=True, text=True, check=True
+    )
+    described = re.findall(r"^(\w+)(?:\((\w+)\))? : ", help_text.stdout, re.MULTILINE)
     known = {start + rest for start, rest in described}
     assert {name.lower() for name in TUNING["cbc"]} <= {name.lower() for name in known}
 
@@ -130,8 +132,8 @@ def test_cp_sats_log_goes_where_an_option_of_ours_says(name: str) -> None:
         configured(SolverOptions(parameters={name: "true"}))
 
 
-def with_parameters(tmp_path: Path, parameters: dict[str, str], **asked: Any) -> Path:
-    plan = ho.solve("sfc", levels=1, solver="ilp", **asked)
+def with_parameters(tmp_path: Path, parameters: dict[str, str], **problem: Any) -> Path:
+    plan = ho.solve("sfc", levels=1, solver="ilp", **problem)
     options = plan.solver.options.model_copy(update={"parameters": parameters})
     solver = plan.solver.model_copy(update={"options": options})
     file = tmp_path / "plan.json"

@@ -1,8 +1,8 @@
 """What a user may set of a backend by name: what tunes a search, and nothing else.
 
-A backend's other parameters change what is asked (a direction, a scale, a tolerance, a
-cutoff), so that an optimum it then claims is another question's; or they read and write files,
-which only options of ours may choose. Lists of what is allowed cannot overlook one of either.
+A backend's other parameters change the problem (a direction, a scale, a tolerance, a cutoff), so
+that an optimum it then claims is another problem's; or they read and write files, which only
+options of ours may choose. Lists of what is allowed cannot overlook one of either.
 """
 
 from __future__ import annotations
@@ -56,22 +56,26 @@ MSK_IPAR_MIO_CUT_CLIQUE MSK_IPAR_MIO_HEURISTIC_LEVEL MSK_IPAR_MIO_NODE_SELECTION
 MSK_IPAR_MIO_PROBING_LEVEL MSK_IPAR_MIO_SYMMETRY_LEVEL MSK_IPAR_PRESOLVE_USE
 """
 
-TUNING: Mapping[str, tuple[str, ...]] = {
-    "cbc": tuple(_CBC.split()),
-    "COIN_CMD": tuple(_CBC.split()),
-    "HiGHS": tuple(_HIGHS.split()),
-    "HiGHS_CMD": tuple(_HIGHS.split()),
-    "GUROBI": tuple(_GUROBI.split()),
-    "GUROBI_CMD": tuple(_GUROBI.split()),
-    "CPLEX_CMD": _CPLEX,
-    "SCIP_PY": tuple(_SCIP.split()),
-    "SCIP_CMD": tuple(_SCIP.split()),
-    "XPRESS_PY": tuple(_XPRESS.split()),
-    "XPRESS_CMD": tuple(_XPRESS.split()),
-    "COPT": tuple(_COPT.split()),
-    "MOSEK": tuple(_MOSEK.split()),
+_NAMES = {
+    "cbc": _CBC,
+    "COIN_CMD": _CBC,
+    "HiGHS": _HIGHS,
+    "HiGHS_CMD": _HIGHS,
+    "GUROBI": _GUROBI,
+    "GUROBI_CMD": _GUROBI,
+    "SCIP_PY": _SCIP,
+    "SCIP_CMD": _SCIP,
+    "XPRESS_PY": _XPRESS,
+    "XPRESS_CMD": _XPRESS,
+    "COPT": _COPT,
+    "MOSEK": _MOSEK,
 }
-"""The parameters that each backend takes; CBC's in full, where it would take the beginning."""
+
+TUNING: Mapping[str, tuple[str, ...]] = {
+    **{backend: tuple(names.split()) for backend, names in _NAMES.items()},
+    "CPLEX_CMD": _CPLEX,  # whose names are several words
+}
+"""Permitted parameters by backend, in full: CBC itself would accept an abbreviation."""
 
 
 def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
@@ -82,6 +86,7 @@ def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
     RefusedError
         Naming it, and what would be right.
     """
+    # Programs differ in whether they heed case; a refusal should not depend on it.
     known = {name.lower(): name for name in TUNING.get(backend, ())}
     for name, value in parameters.items():
         if name.lower() not in known:
@@ -91,6 +96,7 @@ def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
                 f"with the backend {backend} takes no --solver-option {name!r}: only what tunes"
                 f" the search, as {', '.join(list(known.values())[:3])}{hint}"
             )
+        # Without slashes or spaces a value is no path, and no second argument.
         if not re.fullmatch(r"[-+]?\w[\w.+-]{0,39}", value, re.ASCII):
             raise RefusedError(
                 f"with the backend {backend}: --solver-option {name} should be a number or a"

@@ -1,0 +1,95 @@
+"""Which backends are installed, and the one that the options name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
+from hypar_opt.solvers.backends.base import Backend
+from hypar_opt.solvers.backends.cbc import cbc_program, cbc_version
+from hypar_opt.solvers.backends.dialects import DIALECTS, BackendDialect
+from hypar_opt.solvers.backends.process import SolverProcess
+from hypar_opt.solvers.backends.pulp_solvers import ask_worker
+from hypar_opt.solvers.backends.tuning import check_parameters
+from hypar_opt.solvers.base import SolverOptions
+
+CBC_OPTIONS = frozenset(
+    {
+        "backend",
+        "export",
+        "gap",
+        "log",
+        "parameters",
+        "seed",
+        "threads",
+        "time_limit",
+        "warm_start",
+    }
+)
+"""The `SolverOptions` that CBC takes: all that any backend does."""
+
+
+def find_backend(options: SolverOptions) -> Backend:
+    """Return the backend that the options name.
+
+    A name without its ending will do: ``gurobi`` is the first installed of PuLP's GUROBI and
+    GUROBI_CMD.
+
+    Raises
+    ------
+    UnknownNameError
+        If PuLP knows no such solver.
+    RefusedError
+        If it is not installed, or does not take an option or a parameter.
+    """
+    wanted = (options.backend or "cbc").lower()
+    if wanted == "cbc":
+        # The default is used unseen: to list all backends takes a second.
+        check_parameters("cbc", options.parameters)
+        return Backend("cbc", "", frozenset(), CBC_OPTIONS)
+    catalogue = _catalogue()
+    # PuLP has up to three interfaces to one solver: a library, a program and a DLL.
+    names = [name for name in catalogue if wanted in {name.lower(), _stem(name)}]
+    if not names:
+        raise UnknownNameError("backend", wanted, list(catalogue))
+    backend = next((catalogue[name] for name in names if catalogue[name]), None)
+    if backend is None:
+        there = ", ".join(name for name, installed in catalogue.items() if installed)
+        raise RefusedError(f"finds no backend {names[0]} here; there are: {there}")
+    refused = options.given() - backend.supported_options
+    if refused:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(refused))
+        raise RefusedError(f"with the backend {backend.name} takes no {named}")
+    check_parameters(backend.name, options.parameters)
+    return backend
+
+
+def installed_backends() -> list[Backend]:
+    """Return the backends that can be used here, CBC first."""
+    return [backend for backend in _catalogue().values() if backend is not None]
+
+
+@functools.cache
+def _catalogue() -> Mapping[str, Backend | None]:
+    """Return PuLP's backends by name; None where one is not installed."""
+    # PuLP imports every solver that it looks for, so a worker does that.
+    with SolverProcess() as process:
+        solvers = ask_worker(process, {})
+        cbc = cbc_program()
+        version = cbc_version(process, cbc) if cbc else ""
+    if solvers is None or "error" in solvers:
+        raise HyparError(f"PuLP cannot list its solvers: {(solvers or {}).get('error')}")
+    catalogue = {"cbc": Backend("cbc", version, frozenset(), CBC_OPTIONS) if cbc else None}
+    for name, solver in solvers.items():
+        catalogue[name] = None
+        if solver:
+            arguments = frozenset(solver["arguments"])
+            supported = DIALECTS.get(name, BackendDialect()).supported_options(arguments)
+            catalogue[name] = Backend(name, solver["version"], arguments, supported)
+    return catalogue
+
+
+def _stem(name: str) -> str:
+    return re.sub("_(cmd|py|dll)$", "", name.lower())

@@ -1,0 +1,88 @@
+"""How PuLP's solvers are passed parameters that PuLP's constructors have no argument for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Parameters = Mapping[str, Any]
+"""A backend's own parameters by name."""
+
+
+def as_keywords(parameters: Parameters) -> dict[str, Any]:
+    return dict(parameters)
+
+
+def as_pairs(parameters: Parameters) -> dict[str, Any]:
+    return {"options": list(parameters.items())}
+
+
+def as_mapping(parameters: Parameters) -> dict[str, Any]:
+    return {"options": dict(parameters)}
+
+
+def as_text(pattern: str) -> Callable[[Parameters], dict[str, Any]]:
+    """Return the function that makes ``options`` of parameters: strings of this pattern."""
+
+    def formatted(parameters: Parameters) -> dict[str, Any]:
+        return {"options": [pattern.format(*pair) for pair in parameters.items()]}
+
+    return formatted
+
+
+@dataclass(frozen=True)
+class BackendDialect:
+    """How a solver is given parameters, and what it calls those that ours stand for.
+
+    Parameters
+    ----------
+    to_arguments
+        Turns parameters into arguments of PuLP's constructor; None if it takes none.
+    seed, threads
+        The parameters' names; empty where there is none, or PuLP has an argument.
+    gap
+        The parameter that is 0 for an optimum, where PuLP would not pass on a 0.
+    """
+
+    to_arguments: Callable[[Parameters], dict[str, Any]] | None = None
+    seed: str = ""
+    threads: str = ""
+    gap: str = ""
+
+    def supported_options(self, constructor_arguments: frozenset[str]) -> frozenset[str]:
+        """Return the `SolverOptions` that can be passed on through PuLP's constructor."""
+        # PuLP ignores what a constructor has no argument for: better refused than unheeded.
+        supported = {
+            "gap": "gapRel" in constructor_arguments or self.gap,
+            "parameters": self.to_arguments,
+            "seed": self.seed,
+            "threads": "threads" in constructor_arguments or self.threads,
+            "time_limit": "timeLimit" in constructor_arguments,
+            "warm_start": "warmStart" in constructor_arguments,
+        }
+        # What concerns our own files is supported by all.
+        always = {"backend", "export", "log"}
+        return frozenset(always | {name for name, means in supported.items() if means})
+
+
+DIALECTS: Mapping[str, BackendDialect] = {
+    "COIN_CMD": BackendDialect(as_text("{} {}"), seed="randomSeed"),
+    "HiGHS": BackendDialect(as_keywords, seed="random_seed"),
+    "HiGHS_CMD": BackendDialect(as_text("{}={}"), seed="random_seed"),
+    "GUROBI": BackendDialect(as_keywords, seed="Seed", threads="Threads", gap="MIPGap"),
+    "GUROBI_CMD": BackendDialect(as_pairs, seed="Seed"),
+    "CPLEX_PY": BackendDialect(),
+    "CPLEX_CMD": BackendDialect(as_text("set {} {}"), seed="randomseed"),
+    "SCIP_PY": BackendDialect(as_text("{}={}"), seed="randomization/randomseedshift"),
+    "SCIP_CMD": BackendDialect(as_text("{}={}"), seed="randomization/randomseedshift"),
+    "XPRESS_PY": BackendDialect(as_text("{}={}")),
+    "XPRESS_CMD": BackendDialect(as_text("{}={}")),
+    "COPT": BackendDialect(as_keywords, threads="Threads", gap="RelGap"),
+    "MOSEK": BackendDialect(as_mapping, gap="MSK_DPAR_MIO_TOL_REL_GAP"),
+    "GLPK_CMD": BackendDialect(),
+}
+"""Solvers whose claim of an optimum is believed: at a gap of 0 they close the gap.
+
+The others that PuLP has may be called too; their answers then are only feasible.
+"""

@@ -1,0 +1,139 @@
+"""PuLP in a process of its own: its solvers' libraries are loaded here and not in ours.
+
+`hypar_opt.solvers.backends.pulp_solvers` starts this file as a program, because the libraries of
+highspy and ortools cannot share a process. A question is a JSON file; so is the answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import time
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+DISTRIBUTIONS = {
+    "HiGHS": "highspy",
+    "GUROBI": "gurobipy",
+    "CPLEX_PY": "cplex",
+    "SCIP_PY": "pyscipopt",
+}
+"""The Python package behind a solver, where it does not have the solver's name."""
+
+
+def answer_question(question_file: str, answer_file: str) -> None:
+    """Answer one question: an empty one lists the solvers, any other solves a problem."""
+    warnings.simplefilter("ignore")
+    question = json.loads(Path(question_file).read_text(encoding="utf-8"))
+    try:
+        answer = _solve(**question) if question else _list_solvers()
+    except Exception as error:  # whatever a solver's library raises is its answer
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _solve(
+    solver: str,
+    model: str,
+    arguments: dict[str, Any],
+    parameters: dict[str, str],
+    start: dict[str, float],
+) -> dict[str, Any]:
+    """Solve an MPS file with one of PuLP's solvers.
+
+    Parameters
+    ----------
+    solver
+        As PuLP names it.
+    model
+        The MPS file.
+    arguments
+        Of PuLP's constructor of the solver.
+    parameters
+        Those of the `arguments` that the user chose, as they are.
+    start
+        A warm start: values of columns.
+
+    Returns
+    -------
+    dict
+        ``status`` and ``solution``, PuLP's words for both; ``seconds``, reading included;
+        ``values`` of the columns, None without a solution; ``bound``, None if not known.
+    """
+    started = time.monotonic()
+
+    import pulp  # type: ignore[import-untyped, unused-ignore]
+
+    for key, value in parameters.items():
+        if solver == "HiGHS" and not _is_highs_parameter(key, value):
+            return {"error": f"it takes no parameter {key}={value}"}
+    columns, problem = pulp.LpProblem.fromMPS(model)
+    os.chdir(Path(model).parent)  # for what solvers leave behind
+    for column, number in start.items():
+        columns[column].setInitialValue(number, check=False)
+    if arguments.get("timeLimit") is not None:
+        # The limit counts from the start of the process; to some solvers 0 is no limit.
+        arguments["timeLimit"] = max(arguments["timeLimit"] - (time.monotonic() - started), 0.01)
+    status = problem.solve(pulp.getSolver(solver, **arguments))
+    seconds = time.monotonic() - started
+    values = {name: column.varValue for name, column in columns.items()}
+    # An infeasible problem may have values as well, which are no solution.
+    has_solution = None not in values.values() and pulp.LpStatus[status] != "Infeasible"
+    return {
+        "status": pulp.LpStatus[status],
+        "solution": pulp.LpSolution[problem.sol_status],
+        "seconds": seconds,
+        "values": values if has_solution else None,
+        "bound": _bound(solver, problem),
+    }
+
+
+def _bound(solver: str, problem: Any) -> float | None:
+    """Return the solver's lower bound, which PuLP itself does not pass on."""
+    bound: float | None = None
+    if solver == "HiGHS":
+        bound = problem.solverModel.getInfo().mip_dual_bound
+    elif solver == "GUROBI":
+        bound = problem.solverModel.ObjBound
+    return bound
+
+
+def _is_highs_parameter(key: str, value: str) -> bool:
+    """Whether HiGHS takes a parameter: PuLP ignores its refusal."""
+    import highspy  # type: ignore[import-not-found, unused-ignore]
+
+    highs = highspy.Highs()  # type: ignore[no-untyped-call, unused-ignore]
+    accepted: bool = highs.setOptionValue(key, value) == highspy.HighsStatus.kOk
+    return accepted
+
+
+def _list_solvers() -> dict[str, Any]:
+    """Return the arguments and the version of PuLP's solvers by name; None if not installed."""
+    import pulp  # type: ignore[import-untyped, unused-ignore]
+
+    installed = set(pulp.listSolvers(onlyAvailable=True))
+    solvers: dict[str, Any] = {}
+    for name in pulp.listSolvers():
+        if name == "PULP_CBC_CMD":  # deprecated; its program is run without PuLP
+            continue
+        solvers[name] = None
+        if name in installed:
+            constructor = type(pulp.getSolver(name, msg=False)).__init__
+            arguments = list(inspect.signature(constructor).parameters)
+            solvers[name] = {"arguments": arguments, "version": _version(name)}
+    return solvers
+
+
+def _version(solver: str) -> str:
+    try:
+        return version(DISTRIBUTIONS.get(solver, solver.lower()))
+    except PackageNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    answer_question(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Constraint programming: a cost table as clauses, solved by OR-Tools' CP-SAT."""

@@ -1,0 +1,51 @@
+"""Run CP-SAT so that Ctrl-C ends it, and that a limit it overlooks does too."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.deadline import with_grace
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpSolver
+
+
+def solve_interruptibly(solver: CpSolver, model: Any, seconds: float | None) -> None:
+    """Solve a model; the solver has the response.
+
+    Python hears a signal only in its main thread and between its own instructions, so the
+    search has a thread to itself.
+
+    Parameters
+    ----------
+    seconds
+        The limit; None for none.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it came during the search, which then has ended.
+    """
+    if seconds is not None:
+        solver.parameters.max_time_in_seconds = seconds
+    begun, ended = Event(), Event()
+
+    def search() -> None:
+        begun.set()
+        try:
+            solver.solve(model)
+        finally:
+            ended.set()
+
+    try:
+        # A daemon, so that a search that does not stop cannot keep the process from ending.
+        Thread(target=search, daemon=True).start()
+        ended.wait(with_grace(seconds))
+    finally:
+        # A signal may come while the thread starts. It is never left behind: a process that
+        # ends under it is aborted.
+        if begun.wait(1.0):
+            # Again and again: a stop before CP-SAT itself has started is lost.
+            while not ended.wait(0.01):
+                solver.stop_search()

@@ -1,0 +1,72 @@
+"""A clause model as CP-SAT's own model, and as a file."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.documents import write_whole
+from hypar_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.solvers.cp_sat.clauses import ClauseModel
+
+
+def to_cp_model(clauses: ClauseModel) -> Any:
+    """Return CP-SAT's model; its objective counts as the table does."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    # Field by field, since an object for each of 250,000 variables would take long to make.
+    proto = model.proto
+    for _ in clauses.weights:
+        proto.variables.add().domain.extend([0, 1])
+    for literals in clauses.at_least_one:
+        proto.constraints.add().bool_or.literals.extend(literals)
+    for literals in clauses.exactly_one:
+        proto.constraints.add().exactly_one.literals.extend(literals)
+    if clauses.loads:
+        linear = proto.constraints.add().linear
+        linear.vars.extend(range(len(clauses.loads)))
+        linear.coeffs.extend(clauses.loads)
+        linear.domain.extend([-(2**63), clauses.capacity])
+    # Scale and offset are doubles, for the log and the exported file alone.
+    set_objective(model, clauses.weights)
+    proto.objective.scaling_factor = clauses.unit
+    proto.objective.offset = clauses.constant / clauses.unit
+    return model
+
+
+def set_objective(model: Any, weights: Sequence[int]) -> None:
+    """Have the model minimise the weighted sum of its variables, and nothing else."""
+    model.clear_objective()
+    weighted = [x for x, weight in enumerate(weights) if weight]
+    model.proto.objective.vars.extend(weighted)
+    model.proto.objective.coeffs.extend([weights[x] for x in weighted])
+
+
+def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> None:
+    """Have the search start from these values, and from no others."""
+    model.clear_hints()
+    model.proto.solution_hint.vars.extend(variables)
+    model.proto.solution_hint.values.extend(values)
+
+
+def export_model(model: Any, path: Path) -> None:
+    """Write the model completely or not at all: binary, or text for ``.pbtxt``.
+
+    Raises
+    ------
+    InputError
+        If the file has another suffix, or cannot be written.
+    """
+    if path.suffix not in (".pb", ".pbtxt"):
+        raise InputError("cpsat writes a model as .pb, or as .pbtxt for text", file=str(path))
+    with tempfile.TemporaryDirectory() as directory:
+        draft = Path(directory, "model").with_suffix(path.suffix)
+        if not model.export_to_file(str(draft)):
+            raise InputError("CP-SAT could not write its model", file=str(path))
+        write_whole(path, draft.read_bytes())

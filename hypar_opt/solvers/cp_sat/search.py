@@ -1,0 +1,192 @@
+"""One table's search with CP-SAT: an optimum, then the canonical one of its ties."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.cp_sat.clauses import clause_model
+from hypar_opt.solvers.cp_sat.interruptible import solve_interruptibly
+from hypar_opt.solvers.cp_sat.parameters import configured, demand_optimum
+from hypar_opt.solvers.cp_sat.proto import export_model, set_hint, set_objective, to_cp_model
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.solvers.cp_sat.clauses import ClauseModel
+
+LARGEST_SUM = 2**56
+"""What an objective's, or a capacity's, terms may add up to.
+
+CP-SAT takes up to 2^62, but its presolve moves costs from literal to literal, and so can
+make of such a model one that it then finds invalid.
+"""
+
+
+class Search:
+    """One table's model, which is solved several times within one time limit.
+
+    Attributes
+    ----------
+    clauses
+        The table's.
+    model, solver
+        CP-SAT's; the model changes between runs.
+
+    Raises
+    ------
+    NoAnswerError
+        If the time limit passes while the model is made.
+    HyparError
+        If a parameter or the warm start is wrong.
+    """
+
+    def __init__(self, table: CostTable, options: SolverOptions) -> None:
+        self._table, self._options = table, options
+        self._deadline = Deadline.after(options.time_limit)
+        self.solver = configured(options)
+        self.clauses = clause_model(table, self._deadline)
+        self._deadline.check()
+        self.model = to_cp_model(self.clauses)
+        if options.export is not None:
+            export_model(self.model, options.export)
+        start = _values(self.clauses, _start(table, options, self._deadline))
+        set_hint(self.model, list(start), list(start.values()))
+
+    def optimum(self) -> SolveResult:
+        """Return any optimum, or what is known at the limit; bounds are integers."""
+        from ortools.sat.python import cp_model
+
+        response = None if self._deadline.passed() else self._run()
+        if response is None or response.status == cp_model.UNKNOWN:
+            return SolveResult(None, None, Status.NO_ANSWER, stopped_by=self._stopped_by())
+        if response.status == cp_model.INFEASIBLE:
+            return SolveResult(None, None, Status.INFEASIBLE)
+        assignment = _assignment(self.clauses, response)
+        objective = self._table.price(assignment)
+        # The response's other bound is a double.
+        bound = self.clauses.constant + self.clauses.unit * response.inner_objective_lower_bound
+        # An optimum is believed only if the bound proves it.
+        if response.status == cp_model.OPTIMAL and bound == objective:
+            return SolveResult(assignment, objective, Status.OPTIMAL, bound)
+        # CP-SAT says optimal also where only the gap is reached.
+        stopped_by = "gap" if response.status == cp_model.OPTIMAL else self._stopped_by()
+        return SolveResult(assignment, objective, Status.FEASIBLE, bound, stopped_by)
+
+    def break_ties(self, optimum: SolveResult) -> SolveResult:
+        """Return the canonical one of the assignments that cost as little.
+
+        Choices, the last layer's as the highest digit, make a number to minimise below the
+        cost; as many layers at a time as fit into 64 bits, from the last layer back, and those
+        behind are fixed. A limit that comes first leaves an optimum that may not be the
+        canonical one: the result says so.
+        """
+        from ortools.sat.python import cp_model
+
+        assert optimum.assignment is not None
+        assignment = optimum.assignment
+        block_size = self._block_size()
+        demand_optimum(self.solver)
+        for stop in range(self._table.layers, 0, -block_size):
+            block = range(max(0, stop - block_size), stop)
+            if self._may_be_earlier(block, assignment):
+                set_objective(self.model, self._weights_with_digits(block))
+                response = self._run()
+                if response.status != cp_model.OPTIMAL:
+                    return replace(optimum, assignment=assignment, stopped_by=self._stopped_by())
+                assignment = _assignment(self.clauses, response)
+            # The digits of the layers before are worth less than these, so these are final.
+            for layer in block:
+                literal = self.clauses.choice_literals[layer][assignment[layer]]
+                self.model.proto.constraints.add().bool_or.literals.append(literal)
+        return replace(optimum, assignment=assignment)
+
+    def _block_size(self) -> int:
+        """Return how many layers' choices fit, as digits, below the cost."""
+        choices = self._table.choices
+        largest_number = LARGEST_SUM // (choices + sum(map(abs, self.clauses.weights)))
+        digits = 1
+        while digits < self._table.layers and choices ** (digits + 1) <= largest_number:
+            digits += 1
+        return digits
+
+    def _may_be_earlier(self, block: range, assignment: Sequence[int]) -> bool:
+        """Whether a layer of the block has an allowed choice before its own."""
+        earlier = (self.clauses.choice_literals[layer][: assignment[layer]] for layer in block)
+        return any(literal is not None for literals in earlier for literal in literals)
+
+    def _weights_with_digits(self, block: range) -> list[int]:
+        """Return the weights of the cost, and below it of the block's choices as a number."""
+        choices = self._table.choices
+        weights = [weight * choices ** len(block) for weight in self.clauses.weights]
+        for digit, layer in enumerate(block):
+            for choice, x in enumerate(self.clauses.choice_literals[layer]):
+                # The first choice adds 0; of two, it is the only one whose literal is negated.
+                if choice and x is not None:
+                    weights[x] += choice * choices**digit
+        return weights
+
+    def _run(self) -> Any:
+        """Return CP-SAT's response, which becomes the hint of the next run."""
+        from ortools.sat.python import cp_model
+
+        solve_interruptibly(self.solver, self.model, self._deadline.left())
+        response = self.solver.response_proto
+        if response.status == cp_model.MODEL_INVALID:
+            raise HyparError(f"CP-SAT: {response.solution_info or self.model.validate()}")
+        # The next objective agrees with this one on all but ties, so its optimum is near.
+        if response.status != cp_model.INFEASIBLE and response.solution:
+            set_hint(self.model, range(len(response.solution)), list(response.solution))
+        return response
+
+    def _stopped_by(self) -> str | None:
+        """Name the limit that came before a proof: of time, or one among the parameters."""
+        left, limit = self._deadline.left(), self._options.time_limit
+        # CP-SAT stops a little early rather than late.
+        if self._options.parameters and (left is None or limit is None or left > 0.05 * limit):
+            return "solver option"
+        return None if left is None else TIME_LIMIT
+
+
+def _start(table: CostTable, options: SolverOptions, deadline: Deadline) -> Sequence[int]:
+    """Return the assignment to start from, empty for none."""
+    start = options.warm_start
+    if start is not None:
+        if len(start) != table.layers or not set(start) <= {*range(table.choices)}:
+            raise HyparError("a warm start should have one of the choices for each layer")
+        return start
+    dynamic_programming = DynamicProgramming()
+    if options.hint and dynamic_programming.accepts(table) is None:
+        with suppress(RefusedError):  # too many partial plans: no hint
+            limited = SolverOptions(time_limit=deadline.left())
+            return dynamic_programming.solve(table, limited).assignment or ()
+    return ()
+
+
+def _values(clauses: ClauseModel, assignment: Sequence[int]) -> dict[int, int]:
+    """Return the values of the choices' variables for an assignment; none for an empty one."""
+    return {
+        x: choice == chosen
+        for literals, chosen in zip(clauses.choice_literals, assignment, strict=False)
+        for choice, x in enumerate(literals)
+        if x is not None and x >= 0
+    }
+
+
+def _assignment(clauses: ClauseModel, response: Any) -> tuple[int, ...]:
+    """Return the choices whose literals are true in a response."""
+    values = list(response.solution)
+    return tuple(
+        next(
+            choice
+            for choice, x in enumerate(literals)
+            if x is not None and (values[x] if x >= 0 else not values[~x])
+        )
+        for literals in clauses.choice_literals
+    )

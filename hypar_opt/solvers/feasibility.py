@@ -1,0 +1,31 @@
+"""What a table forbids by itself, before any search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.table import CostTable
+
+
+def allowed_choices(table: CostTable) -> NDArray[np.bool_]:
+    """Return where a layer may take a choice, ``(layers, choices)``."""
+    return np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
+
+
+def trivially_infeasible(table: CostTable) -> bool:
+    """Whether a layer has no choice at all, or the lightest choices exceed the capacity.
+
+    Nothing else makes a table infeasible: edges forbid no pair of choices.
+    """
+    allowed = allowed_choices(table)
+    if not allowed.any(axis=1).all():
+        return True
+    if table.load is None or table.capacity is None:
+        return False
+    lightest = (int(row[may].min()) for row, may in zip(table.load, allowed, strict=True))
+    return sum(lightest) > table.capacity

@@ -1,0 +1,191 @@
+"""Minimise one table with a backend, and check what the backend claims."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import NoAnswerError, WrongClaimError
+from hypar_opt.solvers.backends.base import Backend, BackendAnswer, BackendCall, load_pulp
+from hypar_opt.solvers.backends.process import SolverProcess
+from hypar_opt.solvers.backends.run import run_backend
+from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.feasibility import trivially_infeasible
+from hypar_opt.solvers.ilp.formulate import formulate
+from hypar_opt.solvers.ilp.knapsack import violated_cover
+from hypar_opt.solvers.ilp.pulp_problem import pulp_problem
+from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import CostTable
+
+_WRITING = 1.5
+"""PuLP writes a program in so many times the time it takes to make it, and cannot be stopped."""
+
+_INFINITE = 1e30
+"""By bounds as large as this backends say that they have none."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What all calls of the backend for one table have in common.
+
+    Parameters
+    ----------
+    logs
+        The backend's logs so far; a call adds one if the options have a log file.
+    """
+
+    backend: Backend
+    process: SolverProcess
+    options: SolverOptions
+    deadline: Deadline
+    logs: list[str] = field(default_factory=list)
+
+    def with_options(self, **options: Any) -> Session:
+        """Return the session with other options."""
+        return replace(self, options=replace(self.options, **options))
+
+
+def minimise(
+    session: Session,
+    table: CostTable,
+    one_of: Sequence[LayerChoice] = (),
+    excluded: Sequence[tuple[int, ...]] = (),
+) -> SolveResult:
+    """Return any optimum of a table.
+
+    Parameters
+    ----------
+    one_of
+        Choices at least one of which the assignment has to contain; empty for no such demand.
+    excluded
+        Assignments that are not to be returned.
+
+    Raises
+    ------
+    WrongClaimError
+        If the backend claims that there is no assignment where there is one.
+    """
+    if trivially_infeasible(table):
+        return SolveResult(None, None, Status.INFEASIBLE)
+    try:
+        program = formulate(table, session.deadline)
+        if one_of:
+            program = program.with_constraint("one_of", dict.fromkeys(one_of, 1), ">=", 1)
+        for number, assignment in enumerate(excluded):
+            # Not all of its choices together.
+            choices = dict.fromkeys(enumerate(assignment), 1)
+            name = f"seen_{number}"
+            program = program.with_constraint(name, choices, "<=", table.layers - 1)
+        has_answer = not one_of and not excluded  # as the table is not trivially infeasible
+        return _minimise_with_cuts(session, table, program, has_answer=has_answer)
+    except NoAnswerError:
+        return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
+
+
+def _minimise_with_cuts(
+    session: Session, table: CostTable, program: ZeroOneProgram, *, has_answer: bool
+) -> SolveResult:
+    """Minimise a program, and cut off what exceeds the capacity, until an answer keeps to it."""
+    while True:
+        answer = _run(session, program)
+        if answer.values is None:
+            if answer.proven and has_answer:
+                name = session.backend.name
+                raise WrongClaimError(f"{name} finds no assignment, but there is one")
+            status = Status.INFEASIBLE if answer.proven else Status.NO_ANSWER
+            return SolveResult(None, None, status, stopped_by=answer.stopped_by)
+        assignment = program.assignment(answer.values)
+        cover = violated_cover(table, assignment)
+        if cover is None:
+            return _to_result(session, table, program, assignment, answer)
+        # It fits within the backend's tolerance, but not in integers.
+        name = f"cover_{len(program.constraints)}"
+        program = program.with_constraint(name, cover[0], "<=", cover[1])
+
+
+def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
+    """Call the backend; its answer's numbers are without the program's constant."""
+    # A gap is relative to all of the cost. Without one, numbers are kept small.
+    constant = program.constant // program.factor if session.options.gap else 0
+    try:
+        started = time.monotonic()
+        problem = pulp_problem(program, program.factor, constant, session.deadline)
+        # Better no answer than one that is late by the time that writing takes.
+        session.deadline.check(_WRITING * (time.monotonic() - started))
+        start = _start_values(program, session.options.warm_start or ())
+        call = BackendCall(session.process, problem, session.options, start, session.deadline)
+        answer = run_backend(session.backend, call)
+    finally:
+        if session.options.log is not None and session.process.log.exists():
+            log = session.process.log.read_text(encoding="utf-8", errors="replace")
+            session.logs.append(log)
+    objective, bound, root_bound = (
+        None if number is None else number - constant
+        for number in (answer.objective, answer.bound, answer.root_bound)
+    )
+    return replace(answer, objective=objective, bound=bound, root_bound=root_bound)
+
+
+def _start_values(program: ZeroOneProgram, assignment: Sequence[int]) -> dict[str, int]:
+    """Return the binary columns' values for an assignment; none for an empty one."""
+    values: dict[str, int] = {}
+    for layer, choice in enumerate(assignment):
+        values |= dict.fromkeys((column for column, _ in program.literals[layer]), 0)
+        values |= dict([program.literals[layer][choice]])
+    return values
+
+
+def _to_result(
+    session: Session,
+    table: CostTable,
+    program: ZeroOneProgram,
+    assignment: tuple[int, ...],
+    answer: BackendAnswer,
+) -> SolveResult:
+    """Return an answer in the table's integers, with the status that its numbers prove."""
+    objective = table.price(assignment)
+    # As the backend counts: without the constant, in units of the costs' common factor.
+    relative = (objective - program.constant) // program.factor
+    bound = _proven_bound(answer, relative)
+    optimal = bound == relative
+    stopped_by = answer.stopped_by or ("gap" if session.options.gap else None)
+    statistics: dict[str, float] = {
+        "rows": len(program.constraints),
+        "columns": len(program.costs),
+        "nonzeros": sum(len(constraint.terms) for constraint in program.constraints),
+    }
+    if answer.root_bound is not None:
+        statistics["root_bound"] = program.constant + program.factor * answer.root_bound
+    return SolveResult(
+        assignment,
+        objective,
+        Status.OPTIMAL if optimal else Status.FEASIBLE,
+        bound=None if bound is None else program.constant + program.factor * bound,
+        stopped_by=None if optimal else stopped_by,
+        statistics=statistics,
+        versions={"pulp": load_pulp().__version__, session.backend.name: answer.version},
+    )
+
+
+def _proven_bound(answer: BackendAnswer, objective: int) -> int | None:
+    """Return the highest lower bound that a backend's numbers prove, an integer.
+
+    Parameters
+    ----------
+    objective
+        What its assignment costs, exactly; a bound above that is not believed.
+    """
+    agrees = answer.objective is not None and abs(answer.objective - objective) < 0.5
+    if answer.proven and agrees:
+        return objective
+    claims = [answer.bound, answer.root_bound, answer.objective if answer.proven else None]
+    numbers = [claim for claim in claims if claim is not None and abs(claim) < _INFINITE]
+    # Rounded up, since costs are integers; but first down, for digits that a log leaves off.
+    bounds = [math.ceil(number - 1e-9 * abs(number) - 1e-6) for number in numbers]
+    return max((bound for bound in bounds if bound <= objective), default=None)

@@ -1,0 +1,93 @@
+"""Integer programming through PuLP, by any solver that PuLP finds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from hypar_opt.deadline import Deadline
+from hypar_opt.documents import write_whole
+from hypar_opt.solvers.backends.catalogue import CBC_OPTIONS, find_backend
+from hypar_opt.solvers.backends.process import SolverProcess
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
+from hypar_opt.solvers.canonical import canonical
+from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
+from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
+from hypar_opt.solvers.ilp.minimise import Session, minimise
+from hypar_opt.solvers.ilp.pulp_problem import DIGITS, export_program
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import CostTable
+
+LARGEST_UNIT = 10**6
+"""Digits that are left off end here: the more, the more assignments cost alike without them."""
+
+MAX_COLUMNS = 500_000
+"""PuLP needs about 2 kB for a column, a gigabyte in all, and 30 microseconds to write it."""
+
+
+class IntegerProgram(Solver):
+    """Choose the cheapest assignment by a 0-1 program as tight as the table allows.
+
+    The backend's numbers are not trusted: its assignment is priced again in integers, an optimum
+    must be claimed of that price, and what exceeds the capacity by less than a backend's
+    tolerance is cut off and the search goes on.
+    """
+
+    summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
+    supported_options: ClassVar[frozenset[str]] = CBC_OPTIONS
+    most_columns: ClassVar[int | None] = MAX_COLUMNS
+
+    def accepts(self, table: CostTable) -> str | None:
+        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        if refusal:
+            return refusal
+        _, unit = in_coarse_units(table)
+        if unit > LARGEST_UNIT:
+            # A unit of 10^k leaves 12 digits of 12 + k, and is itself k + 1 digits long.
+            digits = DIGITS + len(str(unit)) - 1
+            return (
+                f"takes costs of at most 18 digits, and this table's have {digits}; try dp or cpsat"
+            )
+        return None
+
+    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
+        deadline = Deadline.after(options.time_limit)
+        backend = find_backend(options)
+        with SolverProcess() as process:
+            session = Session(backend, process, options, deadline)
+            try:
+                # No program has an empty set of choices or a negative capacity.
+                if options.export is not None and not trivially_infeasible(table):
+                    export_program(table, options.export, process.directory, deadline)
+                coarse, unit = in_coarse_units(table)
+                if unit > 1:
+                    return solve_in_coarse_units(session, table, coarse, unit)
+                return _break_ties(session, table, minimise(session, table))
+            finally:
+                if options.log is not None:
+                    write_whole(options.log, "".join(session.logs))
+
+
+def _break_ties(session: Session, table: CostTable, result: SolveResult) -> SolveResult:
+    """Return the canonical optimum, if the result is an optimum.
+
+    One call usually is enough: the minimum over assignments with an earlier choice in at least
+    one layer. If it is higher, there is no tie to break.
+    """
+    if result.status is not Status.OPTIMAL or result.assignment is None:
+        return result
+    # An optimum is needed to compare with, and the warm start is not among the answers.
+    session = session.with_options(gap=0.0, warm_start=None)
+    allowed = allowed_choices(table)
+    earlier = [
+        (layer, choice)
+        for layer, chosen in enumerate(result.assignment)
+        for choice in range(chosen)
+        if allowed[layer, choice]
+    ]
+    if not earlier:
+        return result
+    other = minimise(session, table, one_of=earlier)
+    if other.status is Status.INFEASIBLE or (other.bound or 0) > (result.objective or 0):
+        return result
+    return canonical(table, result, lambda limited: minimise(session, limited), session.deadline)

@@ -1,0 +1,84 @@
+"""A 0-1 program in integers whose literals are the layers' choices."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+LayerChoice = tuple[int, int]
+"""A layer and one of its choices."""
+
+
+@dataclass(frozen=True)
+class LinearConstraint:
+    """``sum(terms[column] * column)`` and ``bound``, compared by ``<=``, ``=`` or ``>=``."""
+
+    name: str
+    terms: Mapping[str, int]
+    sense: str
+    bound: int
+
+
+@dataclass(frozen=True)
+class ZeroOneProgram:
+    """Minimise ``constant + sum(costs[column] * column)``, all of them integers.
+
+    Parameters
+    ----------
+    literals : layers x choices
+        The binary column, and its value for which the layer has the choice.
+    costs
+        Of every column. Those not in `literals` are not negative; those named ``carry`` are
+        integers, the others continuous.
+    constraints
+        All have to hold.
+    fixed
+        Values of columns whose other value is forbidden.
+    """
+
+    literals: Sequence[Sequence[tuple[str, int]]]
+    costs: Mapping[str, int]
+    constant: int
+    constraints: tuple[LinearConstraint, ...]
+    fixed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def binary(self) -> frozenset[str]:
+        return frozenset(column for layer in self.literals for column, _ in layer)
+
+    @property
+    def factor(self) -> int:
+        """The costs' greatest common divisor."""
+        return math.gcd(*self.costs.values()) or 1
+
+    @property
+    def largest_cost(self) -> int:
+        return max(map(abs, self.costs.values()))
+
+    def with_constraint(
+        self,
+        name: str,
+        weights: Mapping[LayerChoice, int],
+        sense: str,
+        bound: int,
+        other_terms: Mapping[str, int] = MappingProxyType({}),
+    ) -> ZeroOneProgram:
+        """Return the program with one more constraint, on choices and on other columns."""
+        terms: defaultdict[str, int] = defaultdict(int, other_terms)
+        for (layer, choice), weight in weights.items():
+            column, value = self.literals[layer][choice]
+            # Where the column's 0 stands for the choice, the literal is 1 - column.
+            terms[column] += weight if value else -weight
+            bound -= 0 if value else weight
+        nonzero = {column: term for column, term in terms.items() if term}
+        constraint = LinearConstraint(name, nonzero, sense, bound)
+        return replace(self, constraints=(*self.constraints, constraint))
+
+    def assignment(self, values: Mapping[str, float]) -> tuple[int, ...]:
+        """Return the choices whose literals are nearest to the columns' values."""
+        # A backend's integers are integers to within its tolerance, about 1e-6.
+        nearness = [[1 - abs(values[x] - value) for x, value in layer] for layer in self.literals]
+        return tuple(layer.index(max(layer)) for layer in nearness)
