@@ -187,7 +187,8 @@ class CommunicationCost(CostModel):
         boundary = scale * np.array(workload.boundary_sizes, dtype)
         whole = workload.lacking(self.choices).input[:, targets]
         if whole.any():  # what the later layer reads whole, each side reads
-            boundary = boundary << (target.counts[:, targets].astype(dtype) * whole).sum(axis=0)
+            counts: Integers = target.counts[:, targets].astype(dtype)
+            boundary = boundary << (counts * whole).sum(axis=0)
         edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
         return edge
 
