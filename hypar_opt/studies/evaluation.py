@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt import pipeline
-from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -17,6 +16,7 @@ from hypar_opt.plan.problem import Constraints
 from hypar_opt.search.partition import Progress
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
