@@ -17,6 +17,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.pipeline import problem_of, workload_of
 from hypar_opt.search.pricing import price
 from hypar_opt.studies.exploration import Exploration, explore
+from hypar_opt.studies.exploration.export import plans_csv
 
 PAPER: dict[str, Any] = {"reading": "figures", "array": "hmc-htree-16"}
 ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "time"]
@@ -25,7 +26,8 @@ ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "t
 def digits(found: Exploration, level: int) -> list[str]:
     """The best plans' choices at a level, a digit a layer."""
     return [
-        "".join("01"[choice == "model"] for choice in peak[level - 1]) for peak in found.peaks()
+        "".join("01"[choice == "model"] for choice in peak[level - 1])
+        for peak in found.best_plans()
     ]
 
 
@@ -122,7 +124,7 @@ def test_the_rest_keeps_to_the_plans_constraints() -> None:
 def test_one_accelerator_has_one_plan() -> None:
     found = explore(ho.solve("vgg-a", levels=0), "all")
     assert (found.values.size, found.rank, found.ratio(found.best)) == (1, 1, None)
-    assert found.csv() == "bytes,ratio\n0,\n"
+    assert plans_csv(found) == "bytes,ratio\n0,\n"
     assert found.histogram()[0].tolist() == [1]
 
 
@@ -249,12 +251,12 @@ def test_only_layers_with_something_free_have_an_axis(
         grid = found.grid(*free.split(",", 1))
         assert grid.values.shape == (4, 16)
         assert sorted(grid.values.flat) == sorted(found.values.flat)
-    lines = found.csv().splitlines()
+    lines = plans_csv(found).splitlines()
     assert len(lines) == 1 + found.values.size
     own = ["".join(map(str, row)) for row in plan.assignments()]
     place = int(np.ravel_multi_index(found.at, found.values.shape))
     assert lines[1 + place].split(",")[:2] == own
-    for peak in found.peaks():
+    for peak in found.best_plans():
         assert len(peak[0]) == 70
 
 
