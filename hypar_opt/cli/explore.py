@@ -129,7 +129,7 @@ def _draw(exploration: Exploration, picture: Path) -> None:
     rows, columns = parts
     grid = exploration.grid(rows, columns)
     drawn = pictures.surface(
-        exploration.data / grid.values,
+        exploration.data_parallel_cost / grid.values,
         grid.columns,
         grid.rows,
         xlabel=columns,

@@ -36,6 +36,7 @@ def step(
 ) -> StepResult:
     """Simulate a step of the plan in one of the paper's columns."""
     plan = solve(network, solver=SOLVERS[column], reading=reading, array=array)
+    # The authors counted AlexNet with other sizes than its layers have.
     sizes = ALEXNET if network == "AlexNet" and not own_sizes else {}
     return simulate(plan, input_sizes=sizes)
 
@@ -144,12 +145,14 @@ def _gain_of_printed_bytes(network: str) -> float:
 
     A byte takes the same time at every level of the H tree, whatever the reading.
     """
+    # Its communication scaled by the ratio of the bytes; its compute is as simulated.
     model = step(network, "model")
     seconds = model.compute + model.communication * _printed_bytes(network)
     return step(network, "data").seconds / seconds
 
 
 def _saving_of_printed_bytes(network: str) -> float:
+    # Words between accelerators scale with the bytes; what an accelerator does by itself stays.
     energy = step(network, "model").energy
     joules = energy.total + energy.remote * (_printed_bytes(network) - 1)
     return step(network, "data").energy.total / joules
@@ -164,6 +167,7 @@ def _printed_bytes(network: str) -> float:
 
 def _over_one(network: str, column: str, accelerators: int, reading: str) -> float:
     """Return the gain over one accelerator."""
+    # 2^levels accelerators.
     many = step(network, column, papers(accelerators.bit_length() - 1), reading=reading)
     return _seconds_of_one(network) / many.seconds
 
@@ -178,6 +182,7 @@ def _seconds_of_one(network: str) -> float:
     plan = solve(network, solver="data", levels=0)
     workload = workload_of(plan.network.description, plan.batch)
     work = Work(find_array(H_TREE).accelerator, plan.levels, plan.element_bytes)
+    # Each of the three passes of training has the layer's multiply-accumulates once.
     return float(sum(work.seconds(workload, final_counts(plan, workload)))) * len(TRAINING)
 
 

@@ -123,12 +123,14 @@ def _table(reading: str, example: str) -> CostTable:
 
 
 def _intra_layer_factor(reading: str, choice: str) -> float:
+    # Table 1: data parallelism all-reduces the gradient dW, model parallelism the output F.
     workload = _example("fc")
     elements = workload.weights[0] if choice == "dp" else workload.outputs[0]
     return float(_table(reading, "fc").node[0, _CHOICES[choice]] / (_ELEMENT_BYTES * elements))
 
 
 def _inter_layer_factor(reading: str, source: str, target: str) -> float:
+    # Table 2: at the boundary of two layers their choices decide what is exchanged of F and E.
     charge = _table(reading, "fc").edge[0, _CHOICES[source], _CHOICES[target]]
     return float(charge / (_ELEMENT_BYTES * _example("fc").boundary_sizes[0]))
 

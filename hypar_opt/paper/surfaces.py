@@ -85,13 +85,15 @@ def _exploration(network: str, reading: str) -> Exploration:
 
 def _surface(network: str, reading: str) -> NDArray[np.float64]:
     exploration = _exploration(network, reading)
-    gains: NDArray[np.float64] = exploration.data / exploration.grid(*_AXES[network]).values
+    gains: NDArray[np.float64] = (
+        exploration.data_parallel_cost / exploration.grid(*_AXES[network]).values
+    )
     return gains
 
 
 def _hypar(network: str, reading: str) -> float:
     exploration = _exploration(network, reading)
-    return exploration.data / exploration.value
+    return exploration.data_parallel_cost / exploration.plan_cost
 
 
 def _digits(layer: str, reading: str) -> str:
@@ -107,5 +109,6 @@ def _peak(surface: NDArray[np.float64]) -> float:
 
 def _peak_digits(surface: NDArray[np.float64], axis: int) -> str:
     """Return the digits of the peak, or of all peaks that tie, along one axis."""
+    # Plans that tie are all peaks; the paper prints one of them.
     indices = np.argwhere(surface >= surface.max() * (1 - _TIE))[:, axis]
     return "/".join(f"{index:04b}" for index in np.unique(indices))

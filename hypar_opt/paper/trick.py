@@ -69,6 +69,7 @@ def _part(name: str) -> Network:
     """Return some layers of VGG-E as a network whose input is theirs in VGG-E."""
     prefix, batch = PARTS[name]
     vgg_e = find_network("vgg-e")
+    # The part's first layer reads the feature map that it reads in VGG-E.
     shape = next(
         layer.input[1:]
         for layer in workload_of(vgg_e, batch).layers

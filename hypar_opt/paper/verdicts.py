@@ -45,7 +45,7 @@ class Rule:
             if printed.startswith(">") and not isinstance(ours, str):
                 return ours > float(printed[1:])
             return ours == printed
-        if isinstance(ours, str):
+        if isinstance(ours, str):  # text where a number is printed
             return False
         return abs(ours - printed) <= max(self.absolute, self.relative * abs(printed))
 

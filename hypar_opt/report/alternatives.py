@@ -44,6 +44,7 @@ def regret_table(regrets: Sequence[Regret], unit: str) -> Table:
 def _extra(regret: Regret, unit: str) -> str:
     if regret.extra is None:
         return "-"
+    # The caption has the unit: a table of bytes has one for all cells.
     if "bytes" in unit:
         return f"{regret.extra / 1e9:+.4g}"
     return ("-" if regret.extra < 0 else "+") + format_cost(abs(regret.extra), unit)

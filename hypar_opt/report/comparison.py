@@ -26,8 +26,10 @@ def comparison_view(
 
     Batches and arrays have a column where there are several.
     """
+    # What all rows share stands once, below the table.
     varying = {name for n, name in enumerate(_CASE) if len({row.case[n] for row in rows}) > 1}
     case_columns = [name for name in _CASE if name == "network" or name in varying]
+    # By the reading `executed` both pairs of columns would be the same.
     executed = any(row.reading != "executed" for row in rows)
     amount_columns = _amount_columns(executed=executed)
     lines, previous = [], None

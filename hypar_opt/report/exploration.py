@@ -34,6 +34,7 @@ def exploration_view(
         How many of the best plans to show.
     """
     plan, ties = exploration.plan, exploration.ties
+    # The solver's plan may be the first of the best, which is then told once.
     notes = [as_executed(exploration.own.cost)]
     if exploration.first != exploration.own:
         notes.append(as_executed(exploration.first.cost, "the first of the best"))
@@ -84,10 +85,10 @@ def _summary(exploration: Exploration) -> Table:
             note,
         ]
         for name, value, run, note in (
-            ("best", exploration.best, best_run, tied),
-            (own, exploration.value, own_run, f"{_ordinal(exploration.rank)} of all"),
-            ("worst", exploration.worst, "", ""),
-            ("Data Parallelism", exploration.data, "", ""),
+            ("best", exploration.best_cost, best_run, tied),
+            (own, exploration.plan_cost, own_run, f"{_ordinal(exploration.rank)} of all"),
+            ("worst", exploration.highest_cost, "", ""),
+            ("Data Parallelism", exploration.data_parallel_cost, "", ""),
         )
     ]
     header = ["", exploration.objective, "over Data", *(["when run"] if with_run else []), "plans"]

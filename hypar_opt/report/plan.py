@@ -89,6 +89,7 @@ def _grid(plan: Plan) -> Table:
     grid.columns[0].no_wrap = True
     for start, stop in runs:
         names = plan.layers[start], plan.layers[stop - 1]
+        # A run's names may be long; its glyphs may fold too on a narrow terminal.
         grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
     cost, blanks = plan.cost, [""] * len(runs)
     grid.add_column(cost_name(plan), justify="right", no_wrap=True)

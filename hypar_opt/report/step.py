@@ -97,6 +97,7 @@ def _bounds(step: StepResult) -> list[str]:
     if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
         return []
     upper = format_si(step.closed_form, "s")
+    # Exchanges that overlap make the closed form an interval, else it is one number.
     if step.lower_bound == step.closed_form:
         return [f"Added up in closed form, as if in lockstep: {upper}."]
     lower = format_si(step.lower_bound, "s")
@@ -106,9 +107,11 @@ def _bounds(step: StepResult) -> list[str]:
 def _bottleneck(step: StepResult) -> str:
     if step.bottleneck is None:
         return "Nothing is exchanged."
+    # Symmetric topologies have many links of one load; the first stands for all.
     name, alike = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
     others = f", and {alike} more alike" if alike else ""
+    # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
     share = link.full / step.seconds
     percent = f"{share:.0%}" if share >= 0.005 else "less than 1%"
     moved = format_gigabytes(link.bytes)

@@ -19,6 +19,7 @@ _UNBOUNDED_WIDTH = 10_000
 
 def console() -> Console:
     """Standard output: the terminal's width, or a fixed one where there is no terminal."""
+    # Without highlighting: rich would colour every number that it sees.
     output = Console(highlight=False, soft_wrap=False)
     if not output.is_terminal and not os.environ.get("COLUMNS"):
         output.width = _PIPE_WIDTH
@@ -34,6 +35,7 @@ def ascii_only() -> bool:
 def new_table(*header: str, right: tuple[int, ...] = ()) -> Table:
     """Return an empty table; the columns numbered in ``right`` hold numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    # Names may fold on a narrow terminal; a number that is broken reads as two.
     for column, name in enumerate(header):
         numeric = column in right
         justify = "right" if numeric else "left"

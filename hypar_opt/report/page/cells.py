@@ -78,6 +78,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     rows = plan.assignments()
     levels = []
     for level, (table, row) in enumerate(level_tables(workload, cost, rows), 1):
+        # A level's table is conditioned on the choices above it, so the levels go top down.
         state_costs = _state_costs(workload, cost, rows[: level - 1])
         edges = _edge_costs(table, row)
         levels.append(
@@ -108,6 +109,7 @@ def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
     """
     costs = [[0] * table.choices for _ in range(table.layers)]
     for (source, target), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
+        # An edge is in both of its layers' sums: either of them may change its choice.
         for choice in range(table.choices):
             costs[source][choice] += edge[choice][row[target]]
             costs[target][choice] += edge[row[source]][choice]

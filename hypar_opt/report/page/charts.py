@@ -79,6 +79,7 @@ def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
         )
         for name, counts in moved.items()
     ]
+    # Bars start at 0 on a linear axis, else their lengths could not be compared.
     figure = figure_of(traces, 320, barmode="group", bargap=0.28, bargroupgap=0.06)
     figure.update_xaxes(showgrid=False)
     axis = {"type": "log", "dtick": 1} if log_scale else {"rangemode": "tozero"}
@@ -103,6 +104,7 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
                 marker_opacity=PALE if n else 1.0,
             )
             traces.append(trace)
+    # With overlap a step is shorter than the sum of its bars.
     totals = {name: step.seconds for name, step in steps.items()}
     rows = [
         (
@@ -131,6 +133,7 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
     for part, colour in _ENERGY_COLOURS.items():
         label = ENERGY_PARTS[part]
         joules = [getattr(step.energy, part) for step in steps.values()]
+        # A part that no plan spends has no entry in the legend.
         if any(joules):
             traces.append(_plan_bars(steps, label, label, joules, size, colour, format_joules))
     totals = {name: step.energy.total for name, step in steps.items()}
@@ -195,6 +198,7 @@ def _plan_figure(
         for name, total in totals.items()
     ]
     rows = list(range(len(labels)))
+    # From top to bottom, this plan first: Plotly's own axis runs upwards.
     figure.update_yaxes(
         tickvals=rows, ticktext=labels, range=[len(rows) - 0.5, -0.5], showgrid=False
     )
@@ -227,7 +231,7 @@ def _layer_figure(layers: dict[str, list[float]]) -> Any:
     traces = [
         go.Bar(
             name=kind,
-            x=list(range(len(layers))),
+            x=list(range(len(layers))),  # Plotly would read a name like 1e3 as a number
             y=[seconds[n] / size for seconds in layers.values()],
             marker_color=colour,
             hovertext=[
@@ -239,7 +243,7 @@ def _layer_figure(layers: dict[str, list[float]]) -> Any:
         for n, (kind, colour) in enumerate(parts)
     ]
     figure = figure_of(traces, 340, barmode="stack", bargap=0.25)
-    step = -(-len(layers) // _MAX_TICKS)
+    step = -(-len(layers) // _MAX_TICKS)  # rounded up: never more ticks than that
     figure.update_xaxes(
         tickvals=list(range(0, len(layers), step)),
         # Plotly reads some HTML in its labels.

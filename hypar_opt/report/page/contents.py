@@ -94,24 +94,19 @@ def gather(
     RefusedError
         If the array is not the plan's, or not as large.
     """
-    if proof is not None:
+    if proof is not None:  # first: a wrong certificate is refused before any simulation
         certificate.check_certificate(plan, proof)
     note = why_no_regrets(plan)
-    other_choices = len(plan.layers) * plan.levels * (len(plan.choices) - 1)
     simulations = len(BASELINES) + 1
-    total = simulations + (0 if note else other_choices)
+    total = simulations + (0 if note else _other_choices(plan))
     run = {"other_array": other_array, **run}
     steps = _simulated(plan, array, lambda done: progress(done, total), **run)
     executed = evaluation.steps_when_run(plan, array, **run)
-    turned = evaluation.warnings_of_run(plan.cost.reading, (steps["plan"], steps["data"]), executed)
+    by_reading = steps["plan"], steps["data"]
+    turned = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
     regrets: list[Regret] = []
     if not note:
-        try:
-            regrets = alternatives.regrets(
-                plan, lambda done, _: progress(simulations + done, total), parameters=parameters
-            )
-        except HyparError as error:
-            note = f"What each other choice costs over all levels is not known: {error}."
+        regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
     return Contents(
@@ -127,6 +122,21 @@ def gather(
         warnings=(*advice.warnings(plan), *turned, *_memory_warnings(steps["plan"])),
         command=command,
     )
+
+
+def _regrets(
+    plan: Plan, parameters: bool, progress: Callable[[int], None]
+) -> tuple[list[Regret], str]:
+    """Return what each other choice costs extra, or why that is not known."""
+    try:
+        known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
+    except HyparError as error:  # the page has enough to show without
+        return [], f"What each other choice costs over all levels is not known: {error}."
+    return known, ""
+
+
+def _other_choices(plan: Plan) -> int:
+    return len(plan.layers) * plan.levels * (len(plan.choices) - 1)
 
 
 def _simulated(
@@ -165,6 +175,7 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
 def _memory_warnings(step: StepResult) -> list[str]:
     if step.memory <= step.capacity:
         return []
+    # A warning and no error: memory is a constraint only where the problem says so.
     return [
         f"the plan takes {format_bytes(step.memory)} of memory an accelerator, which has"
         f" {format_bytes(step.capacity)}; --memory array makes that a constraint"

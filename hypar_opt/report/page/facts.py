@@ -43,6 +43,7 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
         ("topology", f"{array.topology.kind}, {2**array.levels:,} accelerators"),
         ("collective", array.collective),
     ]
+    # A plan's placement holds for the array that it was found for.
     own = plan.array is not None and plan.array.digest == array.digest()
     if own and plan.placement != array.placement:
         bits = ", ".join(map(str, plan.placement or ()))
@@ -56,6 +57,7 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
 
 
 def _constraints(plan: Plan) -> str:
+    """List what differs from a problem's defaults."""
     kept = plan.constraints
     parts = [f"fixed {pin}" for pin in kept.fix]
     parts += ["even splits"] if kept.even else []

@@ -44,8 +44,8 @@ class Chart:
         Plotly's JSON, which may stand in a script element.
     height
         Pixels.
-    head, rows
-        The table's header and cells.
+    header, rows
+        The table's.
     more
         A line below the table: how much it leaves out.
     """
@@ -55,7 +55,7 @@ class Chart:
     caption: str
     figure: str
     height: int
-    head: tuple[str, ...]
+    header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     more: str = ""
 
@@ -66,9 +66,11 @@ def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
 
     figure = go.Figure(list(traces))
     figure.update_layout(
+        # Plotly's default template would add several kB to the JSON of each figure.
         template="none",
         height=height,
         autosize=True,
+        # Transparent: the page's own background shows, light or dark.
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": _FONT, "size": 12},
@@ -88,17 +90,18 @@ def chart_of(
     name: str,
     title: str,
     caption: str,
-    head: tuple[str, ...],
+    header: tuple[str, ...],
     rows: Iterable[tuple[str, ...]],
     more: str = "",
 ) -> Chart:
     """Return a figure with its words and its table."""
     json = _escaped(figure.to_json(validate=False, engine="json"))
-    return Chart(name, title, caption, json, figure.layout.height, head, tuple(rows), more)
+    return Chart(name, title, caption, json, figure.layout.height, header, tuple(rows), more)
 
 
 def _escaped(json: str) -> str:
     """Return JSON that may stand in a script element, whatever its strings say."""
+    # U+2028 and U+2029 end a line in older JavaScript, even within a string.
     for character in "<>&\u2028\u2029":
         json = json.replace(character, f"\\u{ord(character):04x}")
     return json

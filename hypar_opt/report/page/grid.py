@@ -47,6 +47,7 @@ def _cell(
 ) -> dict[str, Any]:
     chosen = next(option for option in options if option.chosen)
     others = [option for option in options if not option.chosen]
+    # The solver's tie-break decided, or its search level by level missed a better plan.
     tied = any(option.extra is not None and option.extra <= 0 for option in others)
     return {
         "layer": layer,
@@ -80,6 +81,7 @@ def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:
         return "no plan has it"
     if option.extra == 0:
         return "nothing"
+    # A true minus sign, as wide as the plus beside it.
     share = f" ({option.extra / plan.cost.total:+.2%})" if plan.cost.total else ""
     sign = "−" if option.extra < 0 else "+"
     amount = _unbroken(format_page_cost(option.extra, plan.cost.unit))

@@ -20,6 +20,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
         format_bytes(_moved(step)),
         format_joules(step.energy.total),
     )
+    # A reading may favour a plan that loses when it is run: both comparisons are shown.
     by_reading = _comparisons((step, contents.steps["data"]))
     comparisons = by_reading
     if contents.executed is not None:

@@ -44,6 +44,7 @@ def _charts(contents: Contents) -> list[Chart]:
     """Return the charts that have something to show."""
     step = contents.steps["plan"]
     return [
+        # One accelerator has no levels and exchanges nothing.
         *([charts.by_level(contents.steps)] if contents.plan.levels else []),
         charts.by_phase(contents.steps),
         charts.by_layer(step),

@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from math import ceil, log10
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.pictures.canvas import (
-    FAINT,
-    INK,
-    add_legend,
-    new_figure,
-    paler,
-    style,
-)
-from hypar_opt.report.pictures.series import HATCH, Numbers, colors_of, positive
+from hypar_opt.report.pictures.canvas import FAINT, INK, add_legend, new_figure, paler, style
+from hypar_opt.report.pictures.series import HATCH, Numbers, Series, colors_of, positive
 from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
@@ -55,8 +48,8 @@ class _BarSeries:
 @style()
 def bars(
     groups: Sequence[str],
-    series: Mapping[str, Numbers],
-    printed: Mapping[str, Numbers] | None = None,
+    series: Series,
+    printed: Series | None = None,
     *,
     ylabel: str = "",
     title: str = "",
@@ -82,7 +75,9 @@ def bars(
     values = positive(*series.values(), *printed.values())
     values += [baseline] if baseline else []
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
+    # The power of ten strictly below the lowest, so that its bar has some height.
     bottom = baseline or 10.0 ** (ceil(log10(low)) - 1)
+    # About 0.135 inches a bar are room for its label, which stands upright.
     width = min(max(1.0 + 0.135 * (len(drawn) + 1.2) * len(groups), 4.2), 24)
     figure = new_figure(width, 3.4, layout="constrained")
     axes = figure.add_subplot()
@@ -100,9 +95,7 @@ def bars(
     return figure
 
 
-def _side_by_side(
-    series: Mapping[str, Numbers], printed: Mapping[str, Numbers], colors: Mapping[str, str]
-) -> list[_BarSeries]:
+def _side_by_side(series: Series, printed: Series, colors: Mapping[str, str]) -> list[_BarSeries]:
     """Return the series of each group from left to right, printed ones beside ours."""
     pairs = [
         (name, numbers, is_printed)
@@ -130,6 +123,7 @@ def _draw_series(axes: Axes, series: _BarSeries, bottom: float) -> None:
         if series.printed
         else {"facecolor": series.color}
     )
+    # Heights are from the bottom: matplotlib adds them to it before it takes logarithms.
     axes.bar(
         [x for x, _ in points],
         [value - bottom for _, value in points],
@@ -169,6 +163,7 @@ def _scale_y_axis(axes: Axes, low: float, high: float, bottom: float) -> None:
         ticks: tuple[float, ...] = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     else:
         ticks = (1, 2, 5) if decades < 2 else (1,)
+    # A tick a power of ten would be one or none on a span this short.
     axes.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=20))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -50,11 +50,11 @@ _STYLE = {
     "legend.fontsize": 7.5,
     "legend.title_fontsize": 9,
     "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "hypar-opt",
+    "pdf.fonttype": 42,  # TrueType: text stays text, and publishers refuse type 3
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "hypar-opt",  # else elements' ids are random
     "text.color": INK,
-    "text.parse_math": False,
+    "text.parse_math": False,  # a layer's name may have dollar signs
     "xtick.color": INK,
     "ytick.color": INK,
     "xtick.major.width": 0.6,
@@ -89,6 +89,7 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     """Return an empty figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
+    # Not by pyplot, which would keep the figure, and need a display on some systems.
     return Figure(figsize=(width, height), **options)
 
 

@@ -84,6 +84,7 @@ def surface(
         cells = [(xlabels.index(x), ylabels.index(y))]
         _mark(axes, values, label, cells, {**_RINGS[n % len(_RINGS)], **_RING_STYLE})
     largest = np.argwhere(values >= values.max() * (1 - _TIE))
+    # Last, so that the star is drawn over the rings.
     _mark(axes, values, "largest", [(int(x), int(y)) for y, x in largest], _STAR)
     axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
     axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")

@@ -84,7 +84,7 @@ def draw_paper(
     """
     kinds = [checked_format(name, "formats") for name in formats]
     with style():
-        pass  # refused before the folder is made
+        pass  # without matplotlib refused, before the folder is made
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -115,6 +115,7 @@ def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:
     groups = dict.fromkeys(
         group for series in (ours, printed) for values in series.values() for group in values
     )
+    # The printed may have networks that ours lacks, and in another order.
     order = sorted(groups, key=lambda group: group == "geometric mean")  # stable: the mean last
     ylabel, baseline = _BARS[figure]
     return bars(

@@ -44,6 +44,7 @@ def draw_plans(rows: PaperRows) -> Figure | None:
     if not panels:
         return None
     lines = _lines(panels)
+    # Every line is as high as the deepest hierarchy needs, so that their rows are aligned.
     panel_height = _CELL * max(len(panel.ours) for panel in panels) + _PANEL_MARGIN
     most_panels = max(map(len, lines))
     most_cells = max(sum(len(panel.layers) for panel in line) for line in lines)
@@ -54,6 +55,7 @@ def draw_plans(rows: PaperRows) -> Figure | None:
         x, top = _GAP, height - 0.7 - panel_height * n
         for panel in line:
             panel_width, rows_height = _CELL * len(panel.layers), _CELL * len(panel.ours)
+            # In inches from the lower left corner; matplotlib wants fractions of the figure.
             box = (x, top - rows_height, panel_width, rows_height)
             axes = figure.add_axes(
                 (box[0] / width, box[1] / height, box[2] / width, box[3] / height),

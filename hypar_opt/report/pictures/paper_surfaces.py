@@ -49,7 +49,7 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     own = digits[: len(digits) // 2], digits[len(digits) // 2 :]
     xlabel, ylabel = (f"{name}: {meaning}" for name, meaning in axes.items())
     return surface(
-        exploration.data / grid.values.T,
+        exploration.data_parallel_cost / grid.values.T,
         grid.rows,
         grid.columns,
         {"HyPar's plan": own, **_printed_peak(rows, network, x, y)},

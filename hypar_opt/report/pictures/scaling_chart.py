@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from hypar_opt.report.pictures.canvas import DATA, add_legend, new_figure, paler, style
-from hypar_opt.report.pictures.series import HATCH, Numbers, colors_of, positive
+from hypar_opt.report.pictures.series import HATCH, Numbers, Series, colors_of, positive
 from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ _DARKER_DATA = "#1f78ad"
 @style()
 def scaling(
     accelerators: Sequence[int],
-    gains: Mapping[str, Numbers],
-    gigabytes: Mapping[str, Numbers] | None = None,
+    gains: Series,
+    gigabytes: Series | None = None,
     *,
-    printed_gains: Mapping[str, Numbers] | None = None,
-    printed_gigabytes: Mapping[str, Numbers] | None = None,
+    printed_gains: Series | None = None,
+    printed_gigabytes: Series | None = None,
     title: str = "",
 ) -> Figure:
     """Draw gains over one accelerator as lines, and a step's communication as bars behind.
@@ -44,6 +44,7 @@ def scaling(
     axes.patch.set_visible(False)
     _draw_bars(right, gigabytes, printed_gigabytes, colors)
     _draw_lines(axes, gains, printed_gains or {}, colors)
+    # Equally spaced: of powers of two that is a logarithmic axis.
     axes.set_xticks(range(len(accelerators)), [f"{number:,}" for number in accelerators])
     axes.set_xlim(-0.6, len(accelerators) - 0.4)
     axes.set_xlabel("accelerators")
@@ -51,7 +52,7 @@ def scaling(
     axes.set_ylim(0, max(positive(*gains.values()), default=1.0) * 1.15)
     note = "; hatched: printed" if printed_gigabytes else ""
     right.set_ylabel(f"GB a step (bars{note})")
-    right.set_ylim(bottom=0)
+    right.set_ylim(bottom=0)  # bars' lengths compare only from 0
     if not gigabytes:
         right.set_visible(False)
     handles, _ = axes.get_legend_handles_labels()
@@ -59,12 +60,7 @@ def scaling(
     return figure
 
 
-def _draw_bars(
-    axes: Axes,
-    gigabytes: Mapping[str, Numbers],
-    printed: Mapping[str, Numbers],
-    colors: Mapping[str, str],
-) -> None:
+def _draw_bars(axes: Axes, gigabytes: Series, printed: Series, colors: Mapping[str, str]) -> None:
     width = _GROUP_WIDTH / max(len(gigabytes) + len(printed), 1)
     left = -_GROUP_WIDTH / 2
     for name, ours in gigabytes.items():
@@ -84,12 +80,7 @@ def _draw_bars(
             left += width
 
 
-def _draw_lines(
-    axes: Axes,
-    gains: Mapping[str, Numbers],
-    printed: Mapping[str, Numbers],
-    colors: Mapping[str, str],
-) -> None:
+def _draw_lines(axes: Axes, gains: Series, printed: Series, colors: Mapping[str, str]) -> None:
     for n, (name, numbers) in enumerate(gains.items()):
         color, marker = colors[name], _MARKERS[n % len(_MARKERS)]
         ours = _with_gaps(numbers)

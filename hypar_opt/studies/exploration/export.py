@@ -80,7 +80,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
         "layers": plan.layers,
         "plans": exploration.values.size,
         "best": {
-            **amounts(exploration.best),
+            **amounts(exploration.best_cost),
             **_when_run(exploration.first),
             "plans": exploration.ties,
             "parallelism": exploration.best_plans(),
@@ -88,14 +88,14 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
         "plan": {
             "solver": plan.solver.name,
             "search": plan.solver.search,
-            **amounts(exploration.value),
+            **amounts(exploration.plan_cost),
             **_when_run(exploration.own),
             "rank": exploration.rank,
             "parallelism": plan.parallelism,
         },
-        "worst": amounts(exploration.worst),
+        "worst": amounts(exploration.highest_cost),
         "data_parallel": {
-            **amounts(exploration.data),
+            **amounts(exploration.data_parallel_cost),
             "executed_bytes": exploration.own.cost.data_parallel_bytes,
         },
         "histogram": {

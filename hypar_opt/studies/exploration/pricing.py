@@ -75,11 +75,10 @@ def explore(
     workload = workload_of(plan.network.description, problem.batch)
     cost: CostModel = COSTS[objective].from_problem(problem, workload)
     closed = ClosedForm.of(cost, workload, plan.levels)
-    states = states_of(plan, cells, allowed_states(problem, workload, cost))
-    axes = axes_of(cells)
+    axes, allowed = axes_of(cells), allowed_states(problem, workload, cost)
+    states = states_of(plan, cells, allowed)
     values = _price_all(closed, states, axes)
-    all_data = [np.zeros(1, np.intp)] * len(plan.layers)
-    data = _price_all(closed, all_data, [0]).item()
+    data_parallel = _data_parallel_cost(closed, len(plan.layers))
     unit, parts = _unit_of(cost)
     values /= parts
     return Exploration(
@@ -91,8 +90,8 @@ def explore(
         unit=unit,
         states=states,
         values=values,
-        data=data / parts,
-        at=_index_of(plan, states, axes),
+        data_parallel_cost=data_parallel / parts,
+        plan_index=_index_of(plan, states, axes),
         own=_priced(problem, workload, plan.assignments()),
         first=_priced(problem, workload, _first_best(plan, values, states, axes)),
     )
@@ -114,6 +113,7 @@ def _checked_cells(free: str, plan: Plan) -> tuple[Cell, ...]:
 def _problem(plan: Plan, objective: str, array: str | Path | Array | None) -> Problem:
     """Return the plan's problem with the objective as its cost."""
     fields: dict[str, Any] = {**dict(plan.problem), "cost": objective}
+    # Another array has other hierarchy bits, so the plan's placement says nothing there.
     if array is not None:
         fields |= {"array": array, "placement": None}
     problem = problem_of(**fields)
@@ -139,6 +139,8 @@ def _price_all(
 ) -> Values:
     """Return what every combination of states costs; a layer without an axis has one state.
 
+    Sums of bytes are exact, since float64 holds them; those of time and energy are rounded.
+
     Each of those is added to its neighbours first: numpy has 32 axes, and a network may have
     more layers.
     """
@@ -149,6 +151,7 @@ def _price_all(
             continue
         state = states[layer].item()
         own = nodes.pop(layer)[state]
+        # A chain: a layer has at most an edge before it and one after it.
         if layer == 0:
             nodes[0] = own + edges.pop(0)[state] + nodes[0]
         elif layer == len(nodes):
@@ -158,6 +161,11 @@ def _price_all(
             edges[layer - 1] = edges[layer - 1][:, state, None] + own + after
     edge = np.array(edges).reshape(len(edges), *closed.edge.shape[1:])
     return ClosedForm(np.array(nodes), edge).of_all([states[layer] for layer in axes])
+
+
+def _data_parallel_cost(closed: ClosedForm, layers: int) -> float:
+    """Return what the state 0 of every layer costs."""
+    return float(_price_all(closed, [np.zeros(1, np.intp)] * layers, [0]).item())
 
 
 def _index_of(

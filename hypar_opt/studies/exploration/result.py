@@ -72,10 +72,10 @@ class Exploration:
         Those of each layer: numbers whose digits, H1's first, are its choices.
     values : one axis for each of ``axes``, float64
         In the order of the layer's ``states``.
-    data
-        What Data Parallelism costs, whether it is among the plans or not.
-    at
-        The plan's index into the values.
+    data_parallel_cost
+        Of all-data choices, whether they are among the plans or not.
+    plan_index
+        The plan's, into the values.
     own, first
         The plan priced, and the first of the best plans.
     """
@@ -88,8 +88,8 @@ class Exploration:
     unit: str
     states: tuple[NDArray[np.intp], ...]
     values: Values
-    data: float
-    at: tuple[int, ...]
+    data_parallel_cost: float
+    plan_index: tuple[int, ...]
     own: PricedPlan
     first: PricedPlan
 
@@ -99,24 +99,25 @@ class Exploration:
         return axes_of(self.cells)
 
     @property
-    def best(self) -> float:
+    def best_cost(self) -> float:
         """The lowest cost."""
         return float(self.values.min())
 
     @property
-    def worst(self) -> float:
+    def highest_cost(self) -> float:
         """The highest cost."""
         return float(self.values.max())
 
     @property
-    def value(self) -> float:
+    def plan_cost(self) -> float:
         """What the plan costs."""
-        return float(self.values[self.at])
+        return float(self.values[self.plan_index])
 
     @property
     def rank(self) -> int:
         """One more than the number of plans that cost less than the plan does."""
-        return 1 + int(np.count_nonzero(self.values < self.value * (1 - TIE)))
+        # Ties share a rank, as in a competition.
+        return 1 + int(np.count_nonzero(self.values < self.plan_cost * (1 - TIE)))
 
     @property
     def ties(self) -> int:
@@ -125,12 +126,12 @@ class Exploration:
 
     def ratio(self, value: float) -> float | None:
         """Return how many times a value Data Parallelism's is; None for nothing."""
-        return self.data / value if value else None
+        return self.data_parallel_cost / value if value else None
 
     def ratios(self) -> Values:
         """Return the ratio of each value, as `values`; nan for nothing."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.values == 0, np.nan, self.data / self.values)
+            return np.where(self.values == 0, np.nan, self.data_parallel_cost / self.values)
 
     def best_plans(self, max_plans: int = 12) -> list[tuple[tuple[Parallelism, ...], ...]]:
         """Return the best plans, levels x layers, the first of those that tie."""
@@ -198,6 +199,7 @@ class Exploration:
         base = len(self.plan.choices)
         codes, sizes = [], []
         for layer in self.axes:
+            # States are numbered by their free digits alone; those not allowed leave gaps.
             levels = sorted(level for level, of in self.cells if of == layer)
             code = np.zeros(len(self.states[layer]), np.intp)
             for level in levels:
@@ -220,6 +222,7 @@ class Exploration:
         -------
         (plans, levels, layers) uint8
         """
+        # A byte a choice: there may be 2^20 plans of hundreds of choices each.
         digits = np.empty((len(plans), self.plan.levels, len(self.states)), np.uint8)
         indices = dict(zip(self.axes, np.unravel_index(plans, self.values.shape), strict=True))
         for layer, states in enumerate(self.states):
@@ -241,7 +244,7 @@ class Exploration:
         return [sentence for sentence in sentences if sentence is not None]
 
     def _is_best(self) -> NDArray[np.bool_]:
-        is_best: NDArray[np.bool_] = self.values <= self.best * (1 + TIE)
+        is_best: NDArray[np.bool_] = self.values <= self.best_cost * (1 + TIE)
         return is_best
 
     def _digit(self, states: NDArray[np.intp], level: int) -> NDArray[np.intp]:

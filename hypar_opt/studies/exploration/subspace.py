@@ -45,6 +45,7 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
         pattern, level_number = _parse_term(term)
         if level_number is not None and not 1 <= level_number <= plan.levels:
             raise HyparError(f"--free {term}: should be a level from H1 to H{plan.levels}")
+        # Case matters, as in --fix: layers may differ by it alone.
         matching = [layer for layer in layers if fnmatchcase(plan.layers[layer], pattern)]
         if not matching:
             known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
@@ -84,6 +85,7 @@ def states_of(
     states_by_layer = []
     for layer in range(len(plan.layers)):
         states = np.zeros(1, np.intp)
+        # H1 is the highest digit: each deeper level multiplies the states and is appended.
         for level, row in enumerate(plan.assignments()):
             digits = np.arange(base) if (level, layer) in free else np.array([row[layer]])
             states = (states[:, None] * base + digits).reshape(-1)

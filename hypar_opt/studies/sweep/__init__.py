@@ -75,10 +75,12 @@ def sweep(
         raise HyparError("--workers is for this machine, and --scheduler has workers of its own")
     if workers is not None and workers < 1:
         raise HyparError(f"--workers should be 1 or more, got {workers}")
+    # An output over the sweep file, or over a network of it, is refused.
     with recorded_reads() as read:
         cases = {case.key(): case for case in read_spec(spec)}
     check_outputs(read, output, journal_of(output))
     check_table(output)
+    # Locked until the table is written: two calls cannot run the same cases.
     with Journal(journal_of(output)) as journal:
         _check_rows(cases, journal)
         todo = {key: case for key, case in cases.items() if key not in journal.rows}

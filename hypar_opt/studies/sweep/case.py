@@ -35,6 +35,7 @@ class Case:
 
     def key(self) -> str:
         """A fingerprint of everything that the row depends on."""
+        # With the version: another one may give another row.
         text = json.dumps(vars(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -117,6 +118,7 @@ def run_case(case: Case) -> SweepRow:
         )
         step = simulate(plan, overlap=case.overlap)
     except HyparError as error:
+        # One case that a solver refuses does not end a sweep of thousands.
         return validate(SweepRow, {**columns, "status": "refused", "reason": str(error)})
     results = {
         "search": plan.solver.search,

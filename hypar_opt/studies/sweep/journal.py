@@ -8,14 +8,11 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from hypar_opt.documents import Document, parse_json, validate
 from hypar_opt.errors import InputError
 from hypar_opt.studies.sweep.case import SweepRow
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class JournalLine(Document):
@@ -45,6 +42,7 @@ class Journal:
         file = str(self.path)
         if self.path.exists() and not self.path.is_file():
             raise InputError("should be a regular file: rows are read from it again", file=file)
+        # As often as another sweep removes the file between our opening and locking it.
         while not self._lock(file):
             pass
         try:
@@ -57,6 +55,7 @@ class Journal:
     def _lock(self, file: str) -> bool:
         """Open and lock the file; False if another sweep removed it in between."""
         try:
+            # Unbuffered, and each line one write: a kill tears at most the last line.
             self._stream: IO[bytes] = self.path.open("ab", buffering=0)
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", file=file) from None
@@ -94,17 +93,13 @@ class Journal:
             while line:  # a full disk takes a part, and then refuses the rest
                 line = line[self._stream.write(line) :]
             self.rows[key] = row
+            # Kept even over a loss of power: a row may have taken hours.
             os.fsync(self._stream.fileno())
         except OSError as error:
             problem = f"cannot be written: {error.strerror}"
             raise InputError(problem, file=str(self.path)) from None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.rows:  # a sweep that finished no case leaves no file
             self.path.unlink(missing_ok=True)
         self._stream.close()

@@ -38,6 +38,7 @@ def run_local(
 
     # A forked process would inherit locks that our other threads hold and never release there.
     context = multiprocessing.get_context("spawn")
+    # A caller's own processes are not ours to end.
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
@@ -81,6 +82,7 @@ def _end_with_parent() -> None:
         parent.join()
         os._exit(1)
 
+    # A thread, since a killed parent sends no signal.
     threading.Thread(target=watch, daemon=True).start()
 
 

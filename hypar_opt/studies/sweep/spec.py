@@ -118,6 +118,7 @@ def _axis(
                 value = resolve(name)
             except HyparError as error:
                 raise InputError(str(error), where=where, file=file) from None
+            # Two names may stand for one thing, as a preset and a copy of its file do.
             if value in values:
                 raise InputError(f"{name!r} is there twice", where=where, file=file)
             values.append(value)
