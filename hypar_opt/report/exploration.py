@@ -34,7 +34,7 @@ def exploration_view(
         How many of the best plans to show.
     """
     plan, ties = exploration.plan, exploration.ties
-    # The solver's plan may be the first of the best, which is then told once.
+    # If the solver's plan is the first of the best, one note is enough.
     notes = [as_executed(exploration.own.cost)]
     if exploration.first != exploration.own:
         notes.append(as_executed(exploration.first.cost, "the first of the best"))

@@ -93,7 +93,7 @@ def _energy(step: StepResult) -> Table:
 
 
 def _bounds(step: StepResult) -> list[str]:
-    """Say what the closed form has, where the simulated step takes another time."""
+    """Say what the closed form gives, where the simulated step takes another time."""
     if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
         return []
     upper = format_si(step.closed_form, "s")

@@ -1,4 +1,4 @@
-"""What the page tells: a plan simulated beside the baselines, and what each choice costs."""
+"""What the page shows: a plan simulated beside the baselines, and what each choice costs."""
 
 from __future__ import annotations
 

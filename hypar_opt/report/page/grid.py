@@ -1,4 +1,4 @@
-"""The page's grid of levels and layers, and what it tells of each cell."""
+"""The page's grid of levels and layers, and the details of each cell."""
 
 from __future__ import annotations
 

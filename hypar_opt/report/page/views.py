@@ -21,7 +21,7 @@ _TRAINING_TENSORS = "weights, gradients, the optimizer's state, feature maps and
 
 
 def template_values(contents: Contents) -> dict[str, Any]:
-    """Return the template's names and what stands for them."""
+    """Return the values of the template's variables."""
     plan = contents.plan
     return {
         "title": f"{plan.network.name} on {contents.array.name}",

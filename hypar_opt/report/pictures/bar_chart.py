@@ -77,7 +77,7 @@ def bars(
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     # The power of ten strictly below the lowest, so that its bar has some height.
     bottom = baseline or 10.0 ** (ceil(log10(low)) - 1)
-    # About 0.135 inches a bar are room for its label, which stands upright.
+    # A bar needs about 0.135 inches for its label, which is upright.
     width = min(max(1.0 + 0.135 * (len(drawn) + 1.2) * len(groups), 4.2), 24)
     figure = new_figure(width, 3.4, layout="constrained")
     axes = figure.add_subplot()
