@@ -14,7 +14,7 @@ from hypar_opt.documents import MOST_BITS, MOST_DEPTH, parse_json, parse_toml
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.topologies import graph
-from hypar_opt.report import terminal
+from hypar_opt.report import network
 from tests.hardware.cubes import WIRED
 
 RING = WIRED.replace(
@@ -70,7 +70,7 @@ def test_a_key_given_twice_among_many_is_found_in_one_pass() -> None:
 def test_a_network_of_many_layers_is_shown_in_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "MOST_ROWS", 5)
+    monkeypatch.setattr(network, "MAX_ROWS", 5)
     file = tmp_path / "chain.toml"
     file.write_text(chain(7))
     assert run(["show", str(file)]) == 0

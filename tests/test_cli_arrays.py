@@ -40,7 +40,7 @@ def test_a_step_is_printed_by_phase_layer_level_and_part() -> None:
     step = ho.simulate(ho.solve("lenet-c", array="hmc-torus-16"))
     assert lines[0] == f"Lenet-c on hmc-torus-16: {step.seconds * 1e3:.4g} ms a step, batch 256"
     heads = [line.split()[0] for line in lines if line]
-    assert lines[1] == "reading text, sums between pairs, nothing overlaps"
+    assert lines[1] == "reading text, pairwise all-reduce, nothing overlaps"
     assert heads[2:6] == ["phase", "forward", "gradient", "backward"]
     assert heads[6:12] == ["total", "layer", "conv1", "conv2", "fc1", "fc2"]
     assert heads[12:17] == ["level", "H1", "H2", "H3", "H4"]
@@ -209,7 +209,7 @@ def test_solve_simulates_the_best_and_says_how_far_off_the_cost_was(capsys: Capt
     assert "; it is the search's own; the first by bytes takes " in err
     assert run([*args, "--cost", "time"]) == 0
     assert capsys.readouterr().err.endswith(
-        "; it is the first by time; the cost foretold as much\n"
+        "; it is the first by time; the cost predicted as much\n"
     )
     assert run(["solve", "lenet-c", "--simulate", "3"]) == 2
     assert capsys.readouterr().err == (

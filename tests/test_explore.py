@@ -18,6 +18,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.studies.exploration import Exploration, explore
+from hypar_opt.studies.exploration.export import plans_csv
 
 PAPER: dict[str, Any] = {"reading": "figures", "array": "hmc-htree-16"}
 ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "time"]
@@ -26,7 +27,8 @@ ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "t
 def digits(found: Exploration, level: int) -> list[str]:
     """The best plans' choices at a level, a digit a layer."""
     return [
-        "".join("01"[choice == "model"] for choice in peak[level - 1]) for peak in found.peaks()
+        "".join("01"[choice == "model"] for choice in peak[level - 1])
+        for peak in found.best_plans()
     ]
 
 
@@ -46,7 +48,7 @@ def test_figure_9_peaks_where_the_paper_has_it() -> None:
     assert found.values.size == 256
     assert (found.rank, found.ties) == (1, 1)
     assert (digits(found, 1), digits(found, 4)) == (["0011"], ["0011"])
-    assert found.ratio(found.best) == pytest.approx(3.055, abs=5e-4)
+    assert found.ratio(found.best_cost) == pytest.approx(3.055, abs=5e-4)
     grid = found.grid("H1", "H4")
     assert grid.values.shape == (16, 16)
     row, column = np.unravel_index(grid.values.argmin(), grid.values.shape)
@@ -59,7 +61,7 @@ def test_figure_10_has_four_plans_at_4_97_the_printed_peak_among_them() -> None:
     found = explore(ho.solve("vgg-a", **PAPER), "conv5_2,fc1", objective="time")
     assert found.values.size == 256
     assert (found.rank, found.ties) == (1, 4)
-    assert found.ratio(found.value) == pytest.approx(4.973, abs=5e-4)
+    assert found.ratio(found.plan_cost) == pytest.approx(4.973, abs=5e-4)
     grid = found.grid("conv5_2", "fc1")
     best = [
         (grid.rows[row], grid.columns[column])
@@ -99,15 +101,15 @@ def test_each_plan_costs_what_it_is_priced_at(
     parts = {"bytes": 1, "time": 1e15, "energy": 1e15}[cost]
     assert exact.unit in {"bytes", "femtoseconds", "femtojoules"}
     assert found.values[at] == pytest.approx(exact.total / parts, rel=1e-9)
-    assert found.data == pytest.approx(exact.baselines.data / parts, rel=1e-9)
-    assert rows_of(found, found.at) == [list(row) for row in plan.assignments()]
+    assert found.data_parallel_cost == pytest.approx(exact.baselines.data / parts, rel=1e-9)
+    assert rows_of(found, found.plan_index) == [list(row) for row in plan.assignments()]
 
 
 def test_output_parallelism_has_a_third_digit() -> None:
     plan = ho.solve("lenet-c", levels=2, choices=("data", "model", "output"), search="joint")
     found = explore(plan, "all")
     assert found.values.size == 9**4
-    assert found.best == found.value == plan.cost.total
+    assert found.best_cost == found.plan_cost == plan.cost.total
     assert found.grid("H1", "H2").rows[5] == "0012"
 
 
@@ -117,13 +119,13 @@ def test_the_rest_keeps_to_the_plans_constraints() -> None:
     assert found.values.shape == (2, 4, 1, 1)
     grid = found.grid("conv1", "conv2,fc1,fc2")
     assert np.count_nonzero(np.isfinite(grid.values)) == 8
-    assert (found.rank, found.best) == (1, plan.cost.total)
+    assert (found.rank, found.best_cost) == (1, plan.cost.total)
 
 
 def test_one_accelerator_has_one_plan() -> None:
     found = explore(ho.solve("vgg-a", levels=0), "all")
-    assert (found.values.size, found.rank, found.ratio(found.best)) == (1, 1, None)
-    assert found.csv() == "bytes,ratio\n0,\n"
+    assert (found.values.size, found.rank, found.ratio(found.best_cost)) == (1, 1, None)
+    assert plans_csv(found) == "bytes,ratio\n0,\n"
     assert found.histogram()[0].tolist() == [1]
 
 
@@ -239,23 +241,26 @@ def test_only_layers_with_something_free_have_an_axis(
     problem = plan.problem.model_copy(update={"cost": objective})
     instance = Instance(plan.network.description, problem)
     parts = 10**15 if objective == "time" else 1
-    for at in {found.at, *(tuple(place % size for size in found.values.shape) for place in (1, 3))}:
+    for at in {
+        found.plan_index,
+        *(tuple(place % size for size in found.values.shape) for place in (1, 3)),
+    }:
         total = price(instance, rows_of(found, at)).total
         assert found.values[at] == pytest.approx(total / parts, rel=1e-9)
-    assert rows_of(found, found.at) == [list(row) for row in plan.assignments()]
-    assert found.data == pytest.approx(
+    assert rows_of(found, found.plan_index) == [list(row) for row in plan.assignments()]
+    assert found.data_parallel_cost == pytest.approx(
         price(instance, plan.assignments()).baselines.data / parts, rel=1e-9
     )
     if "," in free:
         grid = found.grid(*free.split(",", 1))
         assert grid.values.shape == (4, 16)
         assert sorted(grid.values.flat) == sorted(found.values.flat)
-    lines = found.csv().splitlines()
+    lines = plans_csv(found).splitlines()
     assert len(lines) == 1 + found.values.size
     own = ["".join(map(str, row)) for row in plan.assignments()]
-    place = int(np.ravel_multi_index(found.at, found.values.shape))
+    place = int(np.ravel_multi_index(found.plan_index, found.values.shape))
     assert lines[1 + place].split(",")[:2] == own
-    for peak in found.peaks():
+    for peak in found.best_plans():
         assert len(peak[0]) == 70
 
 

@@ -269,7 +269,7 @@ def test_a_journal_with_other_line_ends_loses_no_row(folder: Path) -> None:
     assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
     assert journal.read_bytes() == rows.replace(b"\n", b"\r")
     journal.write_bytes(rows.replace(b"\n", b"\r\n"))
-    assert sweep("sweep.toml", "t.csv").before == 1
+    assert sweep("sweep.toml", "t.csv").done_before == 1
 
 
 def test_a_first_row_torn_by_a_kill_is_dropped(folder: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_first_row_torn_by_a_kill_is_dropped(folder: Path) -> None:
     whole = journal.read_bytes()
     for length in (9, 40, 80, len(whole) - 1):
         journal.write_bytes(whole[:length])
-        assert sweep("sweep.toml", "t.csv").before == 0
+        assert sweep("sweep.toml", "t.csv").done_before == 0
         assert journal.read_bytes() == whole
 
 

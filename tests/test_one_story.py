@@ -11,8 +11,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.report.page import charts
-from hypar_opt.studies.advice import readable_bytes
+from hypar_opt.units import format_bytes, format_seconds
 
 # Partial sums before conv3's pool are 64 times the map behind it: the text charges the latter.
 NETWORK = """
@@ -98,7 +97,7 @@ def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
     assert run(["report", file, "-o", str(page)]) == 0
     capsys.readouterr()
     shown, faster = figures(page)["step"]
-    assert shown == charts.seconds_of(fastest["seconds"])
+    assert shown == format_seconds(fastest["seconds"])
     assert faster == f"{fastest['speedup']:.3g}× faster than Data Parallelism"
     assert "To know before running it" not in page.read_text()
 
@@ -131,8 +130,8 @@ def test_by_the_papers_text_every_command_says_what_a_run_takes(
     assert any("the time of this plan, but when run 0." in line for line in warned)
     when_run, warned = document(["simulate", file, "--reading", "executed"], capsys)
     assert warned == [
-        f"hypar-opt: warning: run, this plan moves {readable_bytes(moved)},"
-        f" Data Parallelism {readable_bytes(data)}"
+        f"hypar-opt: warning: run, this plan moves {format_bytes(moved)},"
+        f" Data Parallelism {format_bytes(data)}"
     ]
     assert when_run["parallelism"] == by_text["parallelism"]
     baseline = ho.simulate(ho.solve(network, solver="data", array=array, batch=32)).seconds

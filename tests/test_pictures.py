@@ -29,7 +29,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from hypar_opt.report import pictures
-from hypar_opt.report.terminal import amount
+from hypar_opt.units import format_cost
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -149,7 +149,7 @@ def test_any_plan_has_its_picture(asked: dict[str, Any]) -> None:
     found = words(figure)
     assert ("communication" in found) is (asked.get("cost") == "energy")
     if plan.cost.communication is not None:
-        assert amount(plan.cost.communication[3], plan.cost.unit) in found
+        assert format_cost(plan.cost.communication[3], plan.cost.unit) in found
 
 
 def test_a_long_network_with_odd_names_has_its_picture(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from hypar_opt.errors import InputError
 from hypar_opt.pipeline import solve_again
 from hypar_opt.plan.plan import json_number, parse_plan
 from hypar_opt.search.pricing import check_plan, too_fine
-from hypar_opt.studies.advice import difference, readable_bytes, warnings
+from hypar_opt.studies.advice import difference, warnings
+from hypar_opt.units import format_bytes
 from tests.strategies import networks
 
 CIFAR = ho.solve("cifar-c").document()
@@ -247,10 +248,10 @@ def test_a_new_file_has_the_mode_that_the_mask_leaves(tmp_path: Path) -> None:
 
 
 def test_bytes_are_readable_and_never_rounded_to_nothing() -> None:
-    assert readable_bytes(20_308_224) == "20.31 MB"
-    assert readable_bytes(288) == "288 B"
-    assert readable_bytes(0.5) == "0.5 B"
-    assert readable_bytes(1.8e12) == "1.8 TB"
+    assert format_bytes(20_308_224) == "20.31 MB"
+    assert format_bytes(288) == "288 B"
+    assert format_bytes(0.5) == "0.5 B"
+    assert format_bytes(1.8e12) == "1.8 TB"
 
 
 def test_a_link_stays_a_link_and_keeps_its_files_mode(tmp_path: Path) -> None:

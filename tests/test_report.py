@@ -96,9 +96,9 @@ def test_each_cell_says_what_each_choice_costs_and_its_regret(plan: Plan) -> Non
         for layer, options in zip(plan.layers, row, strict=True):
             assert [option.choice for option in options] == list(plan.choices)
             for option in options:
-                if not option.taken:
+                if not option.chosen:
                     assert option.extra == asked[level, layer, option.choice]
-        chosen = [option for options in row for option in options if option.taken]
+        chosen = [option for options in row for option in options if option.chosen]
         # Each edge stands with both of its layers.
         assert (
             sum(option.layer + option.neighbours / 2 for option in chosen)
@@ -209,7 +209,7 @@ def test_a_plan_of_no_search_has_no_certificate_and_still_a_page(tmp_path: Path)
 
 
 def test_a_large_plan_goes_without_regrets(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
-    monkeypatch.setattr("hypar_opt.report.page.contents.MOST_CELLS", 15)
+    monkeypatch.setattr("hypar_opt.report.page.cells.MAX_CELLS", 15)
     found = contents(plan)
     assert not found.regretted
     text = Page(page(found)).text
@@ -218,7 +218,7 @@ def test_a_large_plan_goes_without_regrets(monkeypatch: pytest.MonkeyPatch, plan
 
 
 def test_a_long_step_goes_without_its_timeline(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
-    monkeypatch.setattr("hypar_opt.report.page.contents.MOST_SPANS", 10)
+    monkeypatch.setattr("hypar_opt.report.page.contents.MAX_SPANS", 10)
     text = page(contents(plan))
     assert 'id="figure-timeline"' not in text
     assert "simulate --trace" in Page(text).text

@@ -15,16 +15,17 @@ import pytest
 from hypar_opt import paper
 from hypar_opt.cli.app import run
 from hypar_opt.errors import UnknownNameError
-from hypar_opt.paper import Row
+from hypar_opt.paper import PaperRow
 from hypar_opt.paper.arrays import step
 from hypar_opt.paper.communication import plan
-from hypar_opt.paper.rows import Measure, is_lost, judge, printed, rule_of, rules
+from hypar_opt.paper.rows import Measure, published
 from hypar_opt.paper.surfaces import lenet_surface, vgg_a_surface
+from hypar_opt.paper.verdicts import is_unexpected, judge, rule_of, rules
 from hypar_opt.pipeline import solve
 from tests.test_cli import hypar
 
 Capture = pytest.CaptureFixture[str]
-Rows = dict[str, list[Row]]
+Rows = dict[str, list[PaperRow]]
 KEYS = ["label", "reading", "ours", "printed", "ratio", "verdict", "reason"]
 
 
@@ -33,12 +34,12 @@ def rows() -> Rows:
     return paper.reproduce()
 
 
-def those(rows: Rows, figure: str, pattern: str, reading: str = "figures") -> list[Row]:
+def those(rows: Rows, figure: str, pattern: str, reading: str = "figures") -> list[PaperRow]:
     found = [row for row in rows[figure] if fnmatchcase(row.label, pattern)]
     return [row for row in found if row.reading == reading and "mean" not in row.label]
 
 
-def one(rows: Rows, figure: str, label: str, reading: str = "figures") -> Row:
+def one(rows: Rows, figure: str, label: str, reading: str = "figures") -> PaperRow:
     (row,) = [row for row in rows[figure] if (row.label, row.reading) == (label, reading)]
     return row
 
@@ -125,7 +126,7 @@ def test_figure_12_torus_bars_were_read_by_eye_and_sfc_is_cut_off(rows: Rows) ->
 
 def test_figure_12_by_the_text_has_one_verdict_a_network(rows: Rows) -> None:
     """But for SFC's, of which the torus's bar is cut off."""
-    for name in (*printed()["networks"][1:], "geometric mean"):
+    for name in (*published()["networks"][1:], "geometric mean"):
         trees = [one(rows, "fig12", f"{name} {array}", "text") for array in ("htree", "torus")]
         assert {row.verdict for row in trees} == {"reproduced" if name == "SCONV" else "differs"}
     assert one(rows, "fig12", "SFC torus", "text").ours == pytest.approx(11.39, abs=0.005)
@@ -159,7 +160,7 @@ MODEL_PARALLELISM = {
 def test_model_parallelism_is_open_and_stays_where_it_was_measured(
     rows: Rows, figure: str, reading: str
 ) -> None:
-    names = [*printed()["networks"], "geometric mean"]
+    names = [*published()["networks"], "geometric mean"]
     found = [one(rows, figure, f"{name} model", reading) for name in names]
     assert {row.verdict for row in found} == {"open"}
     expected = MODEL_PARALLELISM[figure, reading]
@@ -172,8 +173,8 @@ def test_model_parallelism_of_printed_bytes_is_open_and_of_any_reading(rows: Row
         assert len(found) == 11
         assert {(row.verdict, row.reading) for row in found} == {("open", "any")}
         assert found[-1].ours == pytest.approx(ours, abs=5e-4)
-    place = printed()["networks"].index("VGG-A")
-    total = 1e9 * printed()["fig8_total_communication_GB"]["model"][place]
+    place = published()["networks"].index("VGG-A")
+    total = 1e9 * published()["fig8_total_communication_GB"]["model"][place]
     figures, text = (step("VGG-A", "model", reading=reading) for reading in ("figures", "text"))
     moved = [sum(level.bytes for level in each.levels) for each in (figures, text)]
     assert moved[0] < moved[1]
@@ -185,8 +186,8 @@ def test_model_parallelism_of_printed_bytes_is_open_and_of_any_reading(rows: Row
 
 
 def test_counts(rows: Rows) -> None:
-    assert paper.counts(rows) == {"reproduced": 267, "differs": 69, "open": 94}
-    assert paper.lost(rows) == []
+    assert paper.count_verdicts(rows) == {"reproduced": 267, "differs": 69, "open": 94}
+    assert paper.unexpected_rows(rows) == []
 
 
 def test_where_figures_and_text_may_imply_different_numbers_both_have_rows(rows: Rows) -> None:
@@ -248,8 +249,8 @@ def test_the_text_gives_figure_8_within_8_percent(rows: Rows) -> None:
 
 
 def test_the_tables_give_model_parallelism_of_the_vggs_and_half_of_data_parallelism() -> None:
-    figure = printed()["fig8_total_communication_GB"]
-    for place, name in enumerate(printed()["networks"]):
+    figure = published()["fig8_total_communication_GB"]
+    for place, name in enumerate(published()["networks"]):
         model = solve(name, solver="model", reading="tables").cost.total / 1e9
         data = solve(name, solver="data", reading="tables").cost.total / 1e9
         assert (abs(model / figure["model"][place] - 1) <= 0.012) == name.startswith("VGG")
@@ -309,20 +310,20 @@ def test_figure_13_label_of_2_40_is_2_37(rows: Rows, reading: str) -> None:
 
 
 def test_a_plan_is_figure_5s_so_that_figures_9_and_10_fix_what_it_prints() -> None:
-    for name, levels in printed()["fig5_plan"].items():
+    for name, levels in published()["fig5_plan"].items():
         ours = plan(name, "hypar", "figures").assignments()
         assert ["".join(map(str, row)) for row in ours] == levels
 
 
 def test_what_is_packaged_is_what_the_tests_know() -> None:
     known = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
-    assert list(known) == printed()["networks"]
+    assert list(known) == published()["networks"]
     for place, (name, numbers) in enumerate(known.items()):
-        assert printed()["fig5_plan"][name] == numbers["fig5"]
-        assert printed()["fig6_performance"]["hypar"][place] == numbers["fig6"]
-        assert printed()["fig7_energy_efficiency"]["hypar"][place] == numbers["fig7"]
+        assert published()["fig5_plan"][name] == numbers["fig5"]
+        assert published()["fig6_performance"]["hypar"][place] == numbers["fig6"]
+        assert published()["fig7_energy_efficiency"]["hypar"][place] == numbers["fig7"]
         for column in ("data", "hypar"):
-            total = printed()["fig8_total_communication_GB"][column][place]
+            total = published()["fig8_total_communication_GB"][column][place]
             assert total == numbers["fig8"][column]
 
 
@@ -343,7 +344,7 @@ def test_json_has_every_figure_in_order_and_the_counts(rows: Rows, capsys: Captu
         assert list(each) == ["rows"]
         assert all(list(row) == KEYS for row in each["rows"])
         assert each["rows"] == list(map(vars, rows[figure]))
-    assert found["counts"] == paper.counts(rows)
+    assert found["counts"] == paper.count_verdicts(rows)
     assert document(["all", "fig6"], capsys) == found
 
 
@@ -381,8 +382,8 @@ def test_an_unknown_figure_is_one_line_with_the_nearest_name(capsys: Capture) ->
 def test_a_listed_row_that_is_no_longer_reproduced_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    levels = printed()["fig5_plan"]["SFC"]
-    monkeypatch.setitem(printed()["fig5_plan"], "SFC", ["1110", *levels[1:]])
+    levels = published()["fig5_plan"]["SFC"]
+    monkeypatch.setitem(published()["fig5_plan"], "SFC", ["1110", *levels[1:]])
     assert run(["reproduce", "fig5", "--json"]) == 1
     out, err = capsys.readouterr()
     first, second, *_ = json.loads(out)["figures"]["fig5"]["rows"]
@@ -406,7 +407,7 @@ def test_a_listed_row_that_is_no_longer_reproduced_ends_with_1(
         ),
     ],
 )
-def test_a_row_that_is_not_reproduced_is_lost_beyond_its_bounds(
+def test_a_row_that_is_not_reproduced_is_unexpected_beyond_its_bounds(
     figure: str,
     label: str,
     reading: str,
@@ -418,31 +419,31 @@ def test_a_row_that_is_not_reproduced_is_lost_beyond_its_bounds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
 ) -> None:
-    place = printed()["networks"].index(label.split()[0])
-    values = list(printed()[table][key])
+    place = published()["networks"].index(label.split()[0])
+    values = list(published()[table][key])
     values[place] *= factor
-    monkeypatch.setitem(printed()[table], key, values)
+    monkeypatch.setitem(published()[table], key, values)
     found = paper.reproduce([figure])
     row = one(found, figure, label, reading)
-    assert (figure, row) in paper.lost(found)
+    assert (figure, row) in paper.unexpected_rows(found)
     assert (row.verdict, row.reason) == (one(rows, figure, label, reading).verdict, reason)
     assert run(["reproduce", figure, "--json"]) == 1
     assert label.split()[0] in capsys.readouterr().err
 
 
-def test_a_text_of_ours_that_changes_is_lost() -> None:
+def test_a_text_of_ours_that_changes_is_unexpected() -> None:
     row = judge("fig5", Measure("Cifar-c H2", "text", "00000", lambda: "00001"))
-    assert is_lost("fig5", row)
+    assert is_unexpected("fig5", row)
     assert (row.verdict, row.reason) == ("differs", "listed with 00010 as ours, and no longer is")
-    assert is_lost("fig6", judge("fig6", Measure("SFC model", "text", 22.19, lambda: "none")))
+    assert is_unexpected("fig6", judge("fig6", Measure("SFC model", "text", 22.19, lambda: "none")))
 
 
 def test_numbers_are_lost_beyond_their_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
-    hypar = printed()["fig6_performance"]["hypar"]
-    monkeypatch.setitem(printed()["fig6_performance"], "hypar", [1.004 * hypar[0], *hypar[1:]])
-    assert paper.lost(paper.reproduce(["fig6"])) == []
-    monkeypatch.setitem(printed()["fig6_performance"], "hypar", [1.006 * hypar[0], *hypar[1:]])
-    ((figure, row),) = paper.lost(paper.reproduce(["fig6"]))
+    hypar = published()["fig6_performance"]["hypar"]
+    monkeypatch.setitem(published()["fig6_performance"], "hypar", [1.004 * hypar[0], *hypar[1:]])
+    assert paper.unexpected_rows(paper.reproduce(["fig6"])) == []
+    monkeypatch.setitem(published()["fig6_performance"], "hypar", [1.006 * hypar[0], *hypar[1:]])
+    ((figure, row),) = paper.unexpected_rows(paper.reproduce(["fig6"]))
     assert (figure, row.label) == ("fig6", "SFC hypar")
 
 
@@ -450,11 +451,11 @@ def test_a_row_listed_as_open_stays_so_even_if_it_comes_out(rows: Rows) -> None:
     known = one(rows, "fig10", "VGG-A peak", "text")
     row = judge("fig10", Measure("VGG-A peak", "text", 5.05, lambda: 5.05))
     assert (row.ratio, row.verdict, row.reason) == (1.0, "open", known.reason)
-    assert not is_lost("fig10", row)
+    assert not is_unexpected("fig10", row)
     # But one that is said to be some way off is lost, so that somebody looks.
     row = judge("fig10", Measure("VGG-A peak", "figures", 5.05, lambda: 5.05))
     assert (row.ratio, row.verdict) == (1.0, "open")
-    assert is_lost("fig10", row)
+    assert is_unexpected("fig10", row)
 
 
 def test_pictures_are_drawn_of_the_rows(

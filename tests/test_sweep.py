@@ -25,8 +25,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.studies.sweep import journal_of, sweep
-from hypar_opt.studies.sweep.case import Row
-from hypar_opt.studies.sweep.case import run as run_case
+from hypar_opt.studies.sweep.case import SweepRow, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
 from hypar_opt.studies.sweep.spec import read_spec
@@ -90,10 +89,10 @@ def started(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[s
 def test_each_row_is_what_simulating_its_case_says(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     swept = sweep(spec_of(tmp_path, SMALL), table, workers=1)
-    assert (len(swept.rows), swept.before, swept.refused) == (48, 0, 0)
+    assert (len(swept.rows), swept.done_before, swept.refused) == (48, 0, 0)
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == list(Row.model_fields)
+    assert list(rows[0]) == list(SweepRow.model_fields)
     assert [(row["solver"], row["overlap"], row["reading"]) for row in rows[:3]] == [
         ("data", "none", "text"),
         ("data", "none", "executed"),
@@ -248,10 +247,10 @@ def test_a_changed_sweep_keeps_what_still_applies(tmp_path: Path) -> None:
     sweep(spec_of(tmp_path, SMALL), table, workers=1)
     changed = SMALL.replace('"sfc"', '"sconv"').replace("[32, 256]", "[256, 64]")
     swept = sweep(spec_of(tmp_path, changed), table, workers=1)
-    assert (len(swept.rows), swept.before) == (48, 12)
+    assert (len(swept.rows), swept.done_before) == (48, 12)
     assert [row.batch for row in swept.rows[::12]] == [256, 64, 256, 64]
     again = sweep(spec_of(tmp_path, SMALL), table, workers=1)
-    assert again.before == 48
+    assert again.done_before == 48
 
 
 def test_a_refused_case_is_a_row_with_the_reason(
@@ -495,7 +494,7 @@ def test_on_a_cluster_that_loses_a_worker_the_table_is_the_same(
         scheduler = json.loads(address.read_text())["address"]
         assert scheduler.startswith("tcp://127.0.0.1:")
         with monkeypatch.context() as patch:
-            patch.setattr("hypar_opt.studies.sweep.run.PATIENCE", 0.5)
+            patch.setattr("hypar_opt.studies.sweep.run.TIMEOUT", 0.5)
             with pytest.raises(ho.HyparError, match=r"no worker has joined within 0\.5 s"):
                 sweep(spec, table, scheduler=scheduler)
             with pytest.raises(ho.HyparError, match=r"tcp://127\.0\.0\.1:1: cannot be reached"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sphinx.util.logging import getLogger
 
 from hypar_opt import paper
-from hypar_opt.paper.rows import shown
+from hypar_opt.paper.rows import format_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,19 +65,19 @@ def commands() -> str:
 def reproduction() -> str:
     """Return a section a figure: every printed number, ours, and the verdict."""
     rows = paper.reproduce()
-    for figure, row in paper.lost(rows):
+    for figure, row in paper.unexpected_rows(rows):
         LOG.warning("%s, %s: %s", figure, row.label, row.reason)
     summary = [
         (
             f"[{paper.TITLES[figure].partition(':')[0]}](#{figure})",
-            *paper.counts({"": each}).values(),
+            *paper.count_verdicts({"": each}).values(),
         )
         for figure, each in rows.items()
     ]
-    total = ("**all**", *paper.counts(rows).values())
-    parts = [_table(("", *paper.counts(rows)), [*summary, total], right=(1, 2, 3))]
+    total = ("**all**", *paper.count_verdicts(rows).values())
+    parts = [_table(("", *paper.count_verdicts(rows)), [*summary, total], right=(1, 2, 3))]
     for figure, each in rows.items():
-        cells, reasons = shown(each)
+        cells, reasons = format_rows(each)
         head = ("row", "reading", "ours", "printed", "ratio", "verdict")
         notes = [f"{place}. {reason}" for place, reason in enumerate(reasons, 1)]
         title, table = paper.TITLES[figure], _table(head, cells, right=(2, 3, 4))

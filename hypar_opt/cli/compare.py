@@ -13,7 +13,7 @@ from hypar_opt.cli.simulate import default_array
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from hypar_opt.studies.comparison import Row
+    from hypar_opt.studies.comparison import ComparisonRow
 
 PLANS = {
     "model": "Model Parallelism",
@@ -114,7 +114,7 @@ def compare(
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
     if csv_file is not None:
-        head = [field.name for field in fields(comparison.Row)]
+        head = [field.name for field in fields(comparison.ComparisonRow)]
         write_whole(csv_file, csv_text(head, (vars(row).values() for row in rows)))
     if picture is not None:
         _draw(rows, picture)
@@ -127,7 +127,7 @@ def compare(
     output.print_view(comparison_view(rows, means, notes))
 
 
-def _draw(rows: list[Row], picture: Path) -> None:
+def _draw(rows: list[ComparisonRow], picture: Path) -> None:
     """Draw the speed-up of each plan over Data Parallelism, a group of bars a case."""
     from hypar_opt.report import pictures
 

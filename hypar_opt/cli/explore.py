@@ -89,7 +89,8 @@ def explore(
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
     from hypar_opt.files import recorded_reads, write_whole
-    from hypar_opt.studies import exploration
+    from hypar_opt.studies.exploration import explore as explore_plans
+    from hypar_opt.studies.exploration.export import plans_csv, summary
 
     objective = ALIASES.get(objective, objective)
     with recorded_reads() as read:
@@ -101,38 +102,40 @@ def explore(
         plan, on = request.solved(context, network, on or default), None
     elif plan.array is not None:
         request.refuse_what_a_plan_fixes(context, "array")
-    found = exploration.explore(plan, free, objective=objective, array=on)
-    for sentence in found.warnings():
+    exploration = explore_plans(plan, free, objective=objective, array=on)
+    for sentence in exploration.warnings():
         output.warn(sentence)
     if picture is not None:
-        _draw(found, picture)
+        _draw(exploration, picture)
     if csv_file is not None:
-        write_whole(csv_file, found.csv())
+        write_whole(csv_file, plans_csv(exploration))
     if as_json:
-        output.print_json(found.document(relative=relative))
+        output.print_json(summary(exploration, relative=relative))
         return
     from hypar_opt.report.exploration import exploration_view
 
-    output.print_view(exploration_view(found, relative=relative))
+    output.print_view(exploration_view(exploration, relative=relative))
 
 
-def _draw(found: Exploration, picture: Path) -> None:
+def _draw(exploration: Exploration, picture: Path) -> None:
     """Draw what is free on two axes, as Figures 9 and 10 do."""
     from hypar_opt.report import pictures
 
-    parts = found.free.split(",")
+    parts = exploration.free.split(",")
     if len(parts) != 2:
-        raise HyparError(f"--picture draws two levels or two layers, as H1,H4; got {found.free!r}")
+        raise HyparError(
+            f"--picture draws two levels or two layers, as H1,H4; got {exploration.free!r}"
+        )
     rows, columns = parts
-    grid = found.grid(rows, columns)
+    grid = exploration.grid(rows, columns)
     drawn = pictures.surface(
-        found.data / grid.values,
+        exploration.data_parallel_cost / grid.values,
         grid.columns,
         grid.rows,
         xlabel=columns,
         ylabel=rows,
         name="times Data Parallelism",
-        title=f"{found.plan.network.name}, every choice at {rows} and {columns}, reading"
-        f" {found.plan.cost.reading}",
+        title=f"{exploration.plan.network.name}, every choice at {rows} and {columns}, reading"
+        f" {exploration.plan.cost.reading}",
     )
     pictures.save(drawn, picture)

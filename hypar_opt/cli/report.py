@@ -54,8 +54,8 @@ def report(
     from hypar_opt.report.page import check_installed, page
     from hypar_opt.report.page.contents import gather
     from hypar_opt.search.certificate import read_certificate
-    from hypar_opt.studies.advice import readable_bytes
     from hypar_opt.studies.evaluation import own_array
+    from hypar_opt.units import format_bytes
 
     check_installed()
     with recorded_reads() as read:
@@ -80,7 +80,7 @@ def report(
         )
     text = page(contents)
     write_whole(page_file, text)
-    print(f"{page_file}: {readable_bytes(len(text.encode()))}")
+    print(f"{page_file}: {format_bytes(len(text.encode()))}")
 
 
 def _command(context: typer.Context) -> str:

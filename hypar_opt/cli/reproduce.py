@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from hypar_opt.paper import Row
+    from hypar_opt.paper import PaperRow
 
 EPILOG = (
     "Examples: [bold]hypar-opt reproduce[/bold];"
@@ -61,7 +61,7 @@ def reproduce(
         with output.progress_bar("pictures"):
             written = draw_paper(rows, pictures, formats=formats.split(","))
         output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
-    counts = paper.counts(rows)
+    counts = paper.count_verdicts(rows)
     if as_json:
         found = {figure: {"rows": list(map(vars, each))} for figure, each in rows.items()}
         output.print_json({"figures": found, "counts": counts})
@@ -70,26 +70,26 @@ def reproduce(
 
         views = [_view(paper.TITLES[figure], each) for figure, each in rows.items()]
         output.print_view(Group(*views, ", ".join(f"{n} {word}" for word, n in counts.items())))
-    lost = paper.lost(rows)
-    if lost:
-        from hypar_opt.paper.rows import text
+    unexpected = paper.unexpected_rows(rows)
+    if unexpected:
+        from hypar_opt.paper.rows import format_value
 
-        figure, row = lost[0]
+        figure, row = unexpected[0]
         raise CheckFailedError(
-            f"{len(lost)} of the rows no longer as listed; first {figure}, {row.label}:"
-            f" {text(row.ours)}, printed {text(row.printed)}"
+            f"{len(unexpected)} of the rows no longer as listed; first {figure}, {row.label}:"
+            f" {format_value(row.ours)}, printed {format_value(row.printed)}"
         )
 
 
-def _view(title: str, rows: Sequence[Row]) -> RenderableType:
+def _view(title: str, rows: Sequence[PaperRow]) -> RenderableType:
     """Show a figure's rows, and below them the reasons of those that are not reproduced."""
     from rich.console import Group
     from rich.text import Text
 
-    from hypar_opt.paper.rows import shown
+    from hypar_opt.paper.rows import format_rows
     from hypar_opt.report import terminal
 
-    cells, reasons = shown(rows)
+    cells, reasons = format_rows(rows)
     head = ("", "reading", "ours", "printed", "ratio", "verdict")
     notes = [Text(f"({place}) {reason}", "dim") for place, reason in enumerate(reasons, 1)]
     table = terminal.unbroken(terminal.rows_view(head, cells, right=(2, 3, 4)))

@@ -89,9 +89,9 @@ def show(
     if as_json:
         output.print_json(description)
     else:
-        from hypar_opt.report import terminal
+        from hypar_opt.report.network import network_view
 
-        output.print_view(terminal.network_view(description))
+        output.print_view(network_view(description))
 
 
 def is_plan(name: str) -> bool:

@@ -107,10 +107,10 @@ def simulate(
     if as_json:
         output.print_json(_document(plan, found, run, step))
         return
-    from hypar_opt.report import terminal
+    from hypar_opt.report.step import step_view
 
     how = collective or found.collective, overlap
-    output.print_view(terminal.step_view(plan, found.name, step, *how))
+    output.print_view(step_view(plan, found.name, step, *how))
 
 
 def default_array(levels: int | None) -> str:

@@ -116,21 +116,21 @@ def print_plan(
             document["best"] = [vars(each) for each in plans]
         output.print_json(document)
         return
-    from hypar_opt.report import terminal
+    from hypar_opt.report.plan import plan_view
 
     joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
-    output.print_view(terminal.plan_view(plan, joint, regrets, plans), folds=True)
+    output.print_view(plan_view(plan, joint, regrets, plans), folds=True)
 
 
 def _fastest(plan: Plan, number: int) -> Plan:
-    """Return the fastest of the best plans, and say how well their cost foretold that."""
-    from hypar_opt.report import terminal
+    """Return the fastest of the best plans, and say how well their cost predicted that."""
     from hypar_opt.studies import evaluation
+    from hypar_opt.units import format_si
 
     with output.progress_bar("plans") as progress:
         found = evaluation.contenders(plan, number, progress=progress)
     fastest, preferred = evaluation.fastest(found), found[0]
-    takes = terminal.scaled(fastest.seconds, "s")
+    takes = format_si(fastest.seconds, "s")
     within = plan.constraints.within
     plans = "1 plan" if len(found) == 1 else f"{len(found)} plans"
     sentence = f"of {plans}{within} simulated, the fastest takes {takes}; "
@@ -140,13 +140,13 @@ def _fastest(plan: Plan, number: int) -> Plan:
     else:
         own = fastest.plan.parallelism == plan.parallelism
         which = "the search's own" if own else f"number {place} by {kind}"
-        others = terminal.scaled(preferred.seconds, "s")
+        others = format_si(preferred.seconds, "s")
         more = preferred.seconds / fastest.seconds - 1
         sentence += f"it is {which}; the first by {kind} takes {others}, {more:.2%} more"
     if plan.cost.kind == "time":
         charged = preferred.plan.cost.total / evaluation.per_second(preferred.plan)
         off = charged / preferred.seconds - 1
         amount = f"{abs(off):.2%} {'less' if off < 0 else 'more'}"
-        sentence += "; the cost foretold " + (amount if abs(off) >= 5e-5 else "as much")
+        sentence += "; the cost predicted " + (amount if abs(off) >= 5e-5 else "as much")
     output.note(sentence)
     return fastest.plan

@@ -87,7 +87,7 @@ def sweep(
         output.print_json(
             {
                 "output": str(target),
-                "before": swept.before,
+                "before": swept.done_before,
                 "refused": swept.refused,
                 "moving_more": swept.moving_more,
                 "rows": rows,
@@ -96,5 +96,5 @@ def sweep(
         return
     notes = [f"{len(swept.rows)} rows"]
     notes += [f"{swept.refused} of them refused"] if swept.refused else []
-    notes += [f"{swept.before} done before"] if swept.before else []
+    notes += [f"{swept.done_before} done before"] if swept.done_before else []
     print(f"{target}: {', '.join(notes)}")

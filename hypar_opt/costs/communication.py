@@ -184,11 +184,10 @@ class CommunicationCost(CostModel):
         """Charge each boundary: Table 2."""
         dtype, scale = self._number(workload, target.level)
         targets = workload.ends[:, 1]
-        boundary = scale * np.array(workload.boundary_sizes, dtype)
-        whole = workload.lacking(self.choices).input[:, targets]
+        boundary: Integers = scale * np.array(workload.boundary_sizes, dtype)
+        whole: Integers = workload.lacking(self.choices).input[:, targets].astype(dtype)
         if whole.any():  # what the later layer reads whole, each side reads
-            counts: Integers = target.counts[:, targets].astype(dtype)
-            boundary = boundary << (counts * whole).sum(axis=0)
+            boundary = boundary << (target.counts[:, targets] * whole).sum(axis=0)
         edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
         return edge
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import ARRAY, HyparError, argument
+from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +41,6 @@ class Rings:
         for choice in sorted(set(state)):
             levels = [level for level, taken in enumerate(state) if taken == choice]
             yield choice, levels, self.interconnect.ring(self.placement[level] for level in levels)
-
-
-PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
 
 
 def finest(worst: Fraction) -> int:

@@ -12,8 +12,9 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.physical import PREFIXES, Rings, array_of, finest, rounded
+from hypar_opt.costs.physical import Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

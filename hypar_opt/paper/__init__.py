@@ -1,7 +1,7 @@
 """The paper's tables and figures, ours beside what is printed.
 
-What is printed stands in ``figures.toml``; which rows are listed as reproduced, how closely, and
-why the others are not and how far off they are, in ``verdicts.toml``. Ours is computed, always.
+What is printed is in ``figures.toml``; which rows are listed as reproduced, how closely, and why
+the others are not and how far off they are, in ``verdicts.toml``. Ours is always computed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import UnknownNameError
-from hypar_opt.paper.rows import Measure, Row, Verdict, is_lost, judge
+from hypar_opt.paper.rows import Measure, PaperRow, Verdict
+from hypar_opt.paper.verdicts import is_unexpected, judge
 
 if TYPE_CHECKING:
     from hypar_opt.search.partition import Progress
 
-__all__ = ["FIGURES", "TITLES", "Row", "Verdict", "counts", "lost", "named", "reproduce"]
+__all__ = [
+    "FIGURES",
+    "TITLES",
+    "PaperRow",
+    "Verdict",
+    "count_verdicts",
+    "reproduce",
+    "select_figures",
+    "unexpected_rows",
+]
 
 TITLES = {
     "tables": "Tables 1 and 2: what a layer and a boundary exchange, with the worked examples",
@@ -33,7 +43,7 @@ TITLES = {
 }
 FIGURES = tuple(TITLES)
 
-_HOME = {
+_MEASURES = {
     "tables": ("communication", "tables"),
     "fig5": ("communication", "plans"),
     "fig6": ("arrays", "performance"),
@@ -43,28 +53,29 @@ _HOME = {
     "fig10": ("surfaces", "vgg_a"),
     "fig11": ("arrays", "scalability"),
     "fig12": ("arrays", "topologies"),
-    "fig13": ("arrays", "trick"),
+    "fig13": ("trick", "trick"),
 }
+"""The module and the function that return a figure's measures."""
 
 
-def named(figures: Iterable[str]) -> tuple[str, ...]:
-    """Return the figures that are named, in the paper's order; ``all`` or nothing for all.
+def select_figures(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the figures of these names, in the paper's order; ``all`` or nothing for all.
 
     Raises
     ------
     UnknownNameError
         Suggesting the nearest name.
     """
-    asked = [each.lower() for each in figures] or ["all"]
-    for each in asked:
-        if each not in (*FIGURES, "all"):
-            raise UnknownNameError("figure", each, [*FIGURES, "all"])
-    return tuple(figure for figure in FIGURES if "all" in asked or figure in asked)
+    selected = [name.lower() for name in names] or ["all"]
+    for name in selected:
+        if name not in (*FIGURES, "all"):
+            raise UnknownNameError("figure", name, [*FIGURES, "all"])
+    return tuple(figure for figure in FIGURES if "all" in selected or figure in selected)
 
 
 def reproduce(
     figures: Iterable[str] = (), progress: Progress = lambda done, of: None
-) -> dict[str, list[Row]]:
+) -> dict[str, list[PaperRow]]:
     """Compute the rows of figures and compare them with what the paper prints.
 
     Parameters
@@ -92,37 +103,43 @@ def reproduce(
     Lenet-c peak H1 text 0011 reproduced
     Lenet-c peak H4 text 0011 reproduced
     """
-    measures = {figure: _measures(figure) for figure in named(figures)}
-    of = sum(map(len, measures.values()))
+    measures = {figure: _measures(figure) for figure in select_figures(figures)}
+    total = sum(map(len, measures.values()))
     done = 0
-    rows: dict[str, list[Row]] = {}
-    for figure, listed in measures.items():
+    rows: dict[str, list[PaperRow]] = {}
+    for figure, figure_measures in measures.items():
         rows[figure] = []
-        for measure in listed:
-            progress(done, of)
+        for measure in figure_measures:
+            progress(done, total)
             rows[figure].append(judge(figure, measure))
             done += 1
-    progress(done, of)
+    progress(done, total)
     return rows
 
 
-def counts(rows: Mapping[str, Sequence[Row]]) -> dict[Verdict, int]:
+def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:
     """Return how many rows there are of each verdict."""
-    found = Counter(row.verdict for each in rows.values() for row in each)
+    numbers = Counter(row.verdict for figure_rows in rows.values() for row in figure_rows)
     verdicts: tuple[Verdict, ...] = ("reproduced", "differs", "open")
-    return {verdict: found[verdict] for verdict in verdicts}
+    return {verdict: numbers[verdict] for verdict in verdicts}
 
 
-def lost(rows: Mapping[str, Sequence[Row]]) -> list[tuple[str, Row]]:
+def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, PaperRow]]:
     """Return the rows that are no longer as listed, with their figures.
 
-    Of those that are listed as reproduced, what is no longer; of the others, what is not as far
-    from what is printed as it is said to be.
+    Of those that are listed as reproduced, the ones that no longer are; of the others, those
+    that are not as far from what is printed as the list says.
     """
-    return [(figure, row) for figure, each in rows.items() for row in each if is_lost(figure, row)]
+    return [
+        (figure, row)
+        for figure, figure_rows in rows.items()
+        for row in figure_rows
+        if is_unexpected(figure, row)
+    ]
 
 
 def _measures(figure: str) -> list[Measure]:
-    module, function = _HOME[figure]
+    # Imported on demand: what one figure needs, as the simulator, another does not.
+    module, function = _MEASURES[figure]
     measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)()
     return measures

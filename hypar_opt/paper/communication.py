@@ -8,7 +8,7 @@ from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable
 from hypar_opt.models import find_network
-from hypar_opt.paper.rows import Measure, column, printed
+from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
@@ -16,10 +16,10 @@ from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
 
 READINGS = ("figures", "text")
-"""Those that every figure is shown in."""
+"""Every figure is computed by both."""
 
 SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
-"""What finds the plan of each of the paper's columns, level by level."""
+"""The solver of the plan in each of the paper's columns, level by level."""
 
 _CHOICES = {"dp": DATA, "mp": MODEL}
 _EXAMPLES = {
@@ -29,7 +29,7 @@ _EXAMPLES = {
         {"kind": "conv", "filters": 50, "kernel": 5},
     ),
 }
-_BYTES = 4
+_ELEMENT_BYTES = 4
 
 
 @cache
@@ -43,32 +43,51 @@ def tables() -> list[Measure]:
 
     The tables' factors are read off the cost of the fully-connected example at one level.
     """
-    rows = []
+    return [*_table_factors(), *_communication_examples(), *_element_examples()]
+
+
+def _table_factors() -> list[Measure]:
+    """Tables 1 and 2: how many times a tensor's bytes a layer and a boundary exchange."""
+    measures = []
     for reading in ("tables", "text"):
-        for choice, factor in printed()["table1"].items():
+        for choice, factor in published()["table1"].items():
             label = f"Table 1 {choice}, times {'dW' if choice == 'dp' else 'F'}"
-            rows.append(Measure(label, reading, factor, partial(_intra, reading, choice)))
-        for pair, factor in printed()["table2"].items():
-            ours = partial(_inter, reading, *pair.split("-"))
-            rows.append(Measure(f"Table 2 {pair}, times F", reading, factor, ours))
+            ours = partial(_intra_layer_factor, reading, choice)
+            measures.append(Measure(label, reading, factor, ours))
+        for pair, factor in published()["table2"].items():
+            ours = partial(_inter_layer_factor, reading, *pair.split("-"))
+            measures.append(Measure(f"Table 2 {pair}, times F", reading, factor, ours))
+    return measures
+
+
+def _communication_examples() -> list[Measure]:
+    """Section 3.4: what two layers exchange, in KB (1e3 bytes)."""
+    measures = []
     for reading in ("text", "tables"):
-        for example, amounts in printed()["examples_KB"].items():
+        for example, amounts in published()["examples_KB"].items():
             for choice, amount in amounts.items():
                 label = f"section 3.4 {example} {choice}, KB"
                 ours = partial(_kilobytes, reading, example, choice)
-                rows.append(Measure(label, reading, amount, ours))
+                measures.append(Measure(label, reading, amount, ours))
+    return measures
+
+
+def _element_examples() -> list[Measure]:
+    """Section 6.5.2: the sizes of two layers' tensors."""
+    measures = []
     for layers, batch in (("conv5", 32), ("fc3", 4096)):
-        for tensor, elements in printed()["examples_elements"][layers].items():
+        for tensor, elements in published()["examples_elements"][layers].items():
             label = f"section 6.5.2 {layers} {tensor}, elements"
-            rows.append(Measure(label, "any", elements, partial(_elements, layers, tensor, batch)))
-    return rows
+            ours = partial(_elements, layers, tensor, batch)
+            measures.append(Measure(label, "any", elements, ours))
+    return measures
 
 
 def plans() -> list[Measure]:
     """Figure 5: HyPar's choices, level by level."""
     return [
         Measure(f"{network} H{level}", reading, digits, partial(_digits, network, reading, level))
-        for network, levels in printed()["fig5_plan"].items()
+        for network, levels in published()["fig5_plan"].items()
         for level, digits in enumerate(levels, 1)
         for reading in READINGS
     ]
@@ -76,7 +95,7 @@ def plans() -> list[Measure]:
 
 def totals() -> list[Measure]:
     """Figure 8: the bytes of a training step, over all levels."""
-    figure = printed()["fig8_total_communication_GB"]
+    figure = published()["fig8_total_communication_GB"]
     return [
         measure
         for reading in READINGS
@@ -90,10 +109,10 @@ def totals() -> list[Measure]:
 @cache
 def _example(name: str) -> Workload:
     """Return a layer of section 3.4, with one more behind it for a boundary."""
-    reads, layer = _EXAMPLES[name]
+    input_shape, layer = _EXAMPLES[name]
     network = {
         "name": f"{name} of section 3.4",
-        "input": reads,
+        "input": input_shape,
         "layer": [{"name": "first", **layer}, {"name": "second", "kind": "fc", "units": 10}],
     }
     return workload_of(Network.model_validate(network), 32)
@@ -104,15 +123,17 @@ def _table(reading: str, example: str) -> CostTable:
     return level_table(CommunicationCost(reading), workload, SplitCounts.none(len(workload.layers)))
 
 
-def _intra(reading: str, choice: str) -> float:
+def _intra_layer_factor(reading: str, choice: str) -> float:
+    # Table 1: data parallelism all-reduces the gradient dW, model parallelism the output F.
     workload = _example("fc")
     elements = workload.weights[0] if choice == "dp" else workload.outputs[0]
-    return float(_table(reading, "fc").node[0, _CHOICES[choice]] / (_BYTES * elements))
+    return float(_table(reading, "fc").node[0, _CHOICES[choice]] / (_ELEMENT_BYTES * elements))
 
 
-def _inter(reading: str, source: str, target: str) -> float:
+def _inter_layer_factor(reading: str, source: str, target: str) -> float:
+    # Table 2: at the boundary of two layers their choices decide what is exchanged of F and E.
     charge = _table(reading, "fc").edge[0, _CHOICES[source], _CHOICES[target]]
-    return float(charge / (_BYTES * _example("fc").boundary_sizes[0]))
+    return float(charge / (_ELEMENT_BYTES * _example("fc").boundary_sizes[0]))
 
 
 def _kilobytes(reading: str, example: str, choice: str) -> float:
@@ -121,8 +142,8 @@ def _kilobytes(reading: str, example: str, choice: str) -> float:
 
 def _elements(layers: str, tensor: str, batch: int) -> float:
     workload = workload_of(find_network("vgg-e"), batch)
-    place = next(n for n, each in enumerate(workload.layers) if each.name.startswith(layers))
-    return (workload.weights if tensor == "weights" else workload.outputs)[place]
+    first = next(n for n, layer in enumerate(workload.layers) if layer.name.startswith(layers))
+    return (workload.weights if tensor == "weights" else workload.outputs)[first]
 
 
 def _digits(network: str, reading: str, level: int) -> str:

@@ -1,4 +1,4 @@
-"""Every plan of a subspace, by the closed form: Figures 9 and 10."""
+"""Every plan of a subspace, in closed form: Figures 9 and 10."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from hypar_opt.paper.arrays import H_TREE
 from hypar_opt.paper.communication import READINGS, plan
-from hypar_opt.paper.rows import Measure, Value, printed
+from hypar_opt.paper.rows import Measure, Value, published
 from hypar_opt.studies.exploration import Exploration, explore
 
 _AXES = {"Lenet-c": ("H1", "H4"), "VGG-A": ("conv5_2", "fc1")}
-_TIES = 1 - 1e-9
+_TIE = 1e-9
+"""Relative: the same seconds added in another order differ by rounding."""
 
 
 def lenet_surface(reading: str = "figures") -> NDArray[np.float64]:
@@ -41,27 +42,27 @@ def vgg_a_surface(reading: str = "figures") -> NDArray[np.float64]:
 
 def lenet() -> list[Measure]:
     """Figure 9: the peak of 256 plans, which is HyPar's."""
-    peak = printed()["fig9_lenet_exploration"]["peak"]
+    peak = published()["fig9_lenet_exploration"]["peak"]
     rows: list[tuple[str, Value, Callable[[str], Value]]] = [
         ("hypar", peak["performance"], partial(_hypar, "Lenet-c")),
         ("peak", peak["performance"], lambda reading: _peak(lenet_surface(reading))),
-        ("peak H1", peak["H1"], lambda reading: _place(lenet_surface(reading), 0)),
-        ("peak H4", peak["H4"], lambda reading: _place(lenet_surface(reading), 1)),
+        ("peak H1", peak["H1"], lambda reading: _peak_digits(lenet_surface(reading), 0)),
+        ("peak H4", peak["H4"], lambda reading: _peak_digits(lenet_surface(reading), 1)),
     ]
     return _both("Lenet-c", rows)
 
 
 def vgg_a() -> list[Measure]:
     """Figure 10: HyPar's plan among 256, and the printed peak."""
-    figure = printed()["fig10_vgga_exploration"]
+    figure = published()["fig10_vgga_exploration"]
     hypar, peak = figure["hypar"], figure["peak"]
     rows: list[tuple[str, Value, Callable[[str], Value]]] = [
         ("hypar", hypar["performance"], partial(_hypar, "VGG-A")),
         ("hypar conv5_2", hypar["conv5_2"], partial(_digits, "conv5_2")),
         ("hypar fc1", hypar["fc1"], partial(_digits, "fc1")),
         ("peak", peak["performance"], lambda reading: _peak(vgg_a_surface(reading))),
-        ("peak conv5_2", peak["conv5_2"], lambda reading: _place(vgg_a_surface(reading), 0)),
-        ("peak fc1", peak["fc1"], lambda reading: _place(vgg_a_surface(reading), 1)),
+        ("peak conv5_2", peak["conv5_2"], lambda reading: _peak_digits(vgg_a_surface(reading), 0)),
+        ("peak fc1", peak["fc1"], lambda reading: _peak_digits(vgg_a_surface(reading), 1)),
     ]
     return _both("VGG-A", rows)
 
@@ -76,35 +77,38 @@ def _both(network: str, rows: Sequence[tuple[str, Value, Callable[[str], Value]]
 
 
 @cache
-def _explored(network: str, reading: str) -> Exploration:
+def _exploration(network: str, reading: str) -> Exploration:
     """Price HyPar's plan and all that differ from it along the figure's axes."""
-    found = plan(network, "hypar", reading)
-    return explore(found, ",".join(_AXES[network]), objective="time", array=H_TREE)
+    hypar = plan(network, "hypar", reading)
+    return explore(hypar, ",".join(_AXES[network]), objective="time", array=H_TREE)
 
 
 def _surface(network: str, reading: str) -> NDArray[np.float64]:
-    found = _explored(network, reading)
-    gains: NDArray[np.float64] = found.data / found.grid(*_AXES[network]).values
+    exploration = _exploration(network, reading)
+    gains: NDArray[np.float64] = (
+        exploration.data_parallel_cost / exploration.grid(*_AXES[network]).values
+    )
     return gains
 
 
 def _hypar(network: str, reading: str) -> float:
-    found = _explored(network, reading)
-    return found.data / found.value
+    exploration = _exploration(network, reading)
+    return exploration.data_parallel_cost / exploration.plan_cost
 
 
 def _digits(layer: str, reading: str) -> str:
     """Return a layer's digits in HyPar's plan of VGG-A, H1's first."""
-    found = plan("VGG-A", "hypar", reading)
-    at = found.layers.index(layer)
-    return "".join(str(row[at]) for row in found.assignments())
+    hypar = plan("VGG-A", "hypar", reading)
+    column = hypar.layers.index(layer)
+    return "".join(str(row[column]) for row in hypar.assignments())
 
 
 def _peak(surface: NDArray[np.float64]) -> float:
     return float(surface.max())
 
 
-def _place(surface: NDArray[np.float64], axis: int) -> str:
+def _peak_digits(surface: NDArray[np.float64], axis: int) -> str:
     """Return the digits of the peak, or of all peaks that tie, along one axis."""
-    places = np.argwhere(surface >= surface.max() * _TIES)[:, axis]
-    return "/".join(f"{place:04b}" for place in np.unique(places))
+    # Plans that tie are all peaks; the paper prints one of them.
+    indices = np.argwhere(surface >= surface.max() * (1 - _TIE))[:, axis]
+    return "/".join(f"{index:04b}" for index in np.unique(indices))

@@ -8,61 +8,84 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.terminal import gigabytes, ratio, rows_view, scaled, unbroken
+from hypar_opt.report.terminal import rows_view, unbroken
+from hypar_opt.units import format_gigabytes, format_ratio, format_si
 
 if TYPE_CHECKING:
-    from hypar_opt.studies.comparison import Row
+    from hypar_opt.studies.comparison import ComparisonRow
+
+_CASE = ("network", "batch", "array")
 
 
 def comparison_view(
-    rows: Sequence[Row], means: dict[str, dict[str, float | None]], notes: Sequence[str] = ()
+    rows: Sequence[ComparisonRow],
+    means: dict[str, dict[str, float | None]],
+    notes: Sequence[str] = (),
 ) -> RenderableType:
     """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism.
 
     Batches and arrays have a column where there are several.
     """
-    reading = rows[0].reading
-    alike = len({row.reading for row in rows}) == 1
-    several = [len({row.case[place] for row in rows}) > 1 for place in range(3)]
-    shown = [True, *several[1:]]
-    amounts = ["communication", "time", "energy", "speed-up", "efficiency"]
-    executed = not alike or reading != "executed"
-    if executed:
-        amounts[1:1], amounts[5:5] = ["executed"], ["when run"]
-    head = ["network", "batch", "array"]
-    head = [*(name for name, kept in zip(head, shown, strict=True) if kept), "plan"]
-    lines, before = [], None
+    # What all rows share stands once, below the table.
+    varying = {name for n, name in enumerate(_CASE) if len({row.case[n] for row in rows}) > 1}
+    case_columns = [name for name in _CASE if name == "network" or name in varying]
+    # By the reading `executed` both pairs of columns would be the same.
+    executed = any(row.reading != "executed" for row in rows)
+    amount_columns = _amount_columns(executed=executed)
+    lines, previous = [], None
     for row in rows:
-        cells = [row.network, f"{row.batch:,}", row.array] if row.case != before else [""] * 3
-        named = [cell for cell, kept in zip(cells, shown, strict=True) if kept]
-        lines.append([*named, row.plan, *_amounts(vars(row), executed=executed)])
-        before = row.case
-    for place, (plan, mean) in enumerate(means.items() if any(several) else ()):
-        named = ["geometric mean" if place == 0 else "", *[""] * (len(head) - 2)]
-        lines.append([*named, plan, *_amounts(mean, executed=executed)])
-    right = tuple(place for place, name in enumerate([*head, *amounts]) if name == "batch")
-    right += tuple(range(len(head), len(head) + len(amounts)))
-    table = unbroken(rows_view([*head, *amounts], lines, right))
-    where = [f"batch {rows[0].batch:,}"] if not several[1] else []
-    where += [f"on {rows[0].array}"] if not several[2] else []
-    by = f"the reading {reading}" if alike else "each array's reading"
-    by += " (executed, when run: by the reading executed)" if executed else ""
-    said = f"Plans and amounts by {by}{''.join(f', {each}' for each in where)};"
-    below = [Text(f"{said} ratios over Data Parallelism.", style="dim")]
-    below += [Text(f"{each}.") for each in notes]
-    below += [Text(f"{row}: {row.reason}") for row in rows if row.reason is not None]
-    return Group(table, *below)
+        # A case is named in its first row only.
+        new = row.case != previous
+        case = dict(zip(_CASE, (row.network, f"{row.batch:,}", row.array), strict=True))
+        names = [case[name] if new else "" for name in case_columns]
+        lines.append([*names, row.plan, *_amounts(vars(row), executed=executed)])
+        previous = row.case
+    for n, (plan, mean) in enumerate(means.items() if varying else ()):
+        names = ["geometric mean" if n == 0 else "", *[""] * (len(case_columns) - 1)]
+        lines.append([*names, plan, *_amounts(mean, executed=executed)])
+    header = [*case_columns, "plan", *amount_columns]
+    right = tuple(n for n, name in enumerate(header) if name == "batch" or name in amount_columns)
+    return Group(
+        unbroken(rows_view(header, lines, right)),
+        Text(_caption(rows, varying, executed=executed), style="dim"),
+        *(Text(f"{note}.") for note in notes),
+        *(Text(f"{row}: {row.reason}") for row in rows if row.reason is not None),
+    )
 
 
-def _amounts(found: Mapping[str, Any], *, executed: bool) -> list[str]:
+def _amount_columns(*, executed: bool) -> list[str]:
+    """Return the names of the columns that `_amounts` fills."""
+    return [
+        "communication",
+        *(["executed"] if executed else []),
+        "time",
+        "energy",
+        "speed-up",
+        *(["when run"] if executed else []),
+        "efficiency",
+    ]
+
+
+def _amounts(values: Mapping[str, Any], *, executed: bool) -> list[str]:
     """Return a row's cells; ``-`` for what is not known."""
-    shown: dict[str, Callable[[float], str]] = {
-        "bytes": gigabytes,
-        **({"executed_bytes": gigabytes} if executed else {}),
-        "seconds": lambda seconds: scaled(seconds, "s"),
-        "joules": lambda joules: scaled(joules, "J"),
-        "speedup": ratio,
-        **({"executed_speedup": ratio} if executed else {}),
-        "energy_efficiency": ratio,
+    formats: dict[str, Callable[[float], str]] = {
+        "bytes": format_gigabytes,
+        **({"executed_bytes": format_gigabytes} if executed else {}),
+        "seconds": lambda seconds: format_si(seconds, "s"),
+        "joules": lambda joules: format_si(joules, "J"),
+        "speedup": format_ratio,
+        **({"executed_speedup": format_ratio} if executed else {}),
+        "energy_efficiency": format_ratio,
     }
-    return ["-" if found[key] is None else text(found[key]) for key, text in shown.items()]
+    return ["-" if values[key] is None else form(values[key]) for key, form in formats.items()]
+
+
+def _caption(rows: Sequence[ComparisonRow], varying: set[str], *, executed: bool) -> str:
+    """Say by which reading the amounts are, and what all rows share."""
+    readings = {row.reading for row in rows}
+    reading = f"the reading {rows[0].reading}" if len(readings) == 1 else "each array's reading"
+    if executed:
+        reading += " (executed, when run: by the reading executed)"
+    shared = [] if "batch" in varying else [f"batch {rows[0].batch:,}"]
+    shared += [] if "array" in varying else [f"on {rows[0].array}"]
+    return f"Plans and amounts by {', '.join([reading, *shared])}; ratios over Data Parallelism."

@@ -7,91 +7,111 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.terminal import amount, console, ratio, rows_view
+from hypar_opt.report.terminal import ascii_only, rows_view
 from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_cost, format_ratio
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hypar_opt.studies.exploration import Exploration
 
-_BARS = 40
+_BAR_WIDTH = 40
+_DIGITS = {choice: str(digit) for digit, choice in enumerate(Parallelism)}
 
 
 def exploration_view(
-    found: Exploration, *, relative: bool = False, most: int = 12
+    exploration: Exploration, *, relative: bool = False, max_plans: int = 12
 ) -> RenderableType:
-    """Show the best, the plan's place among all, how they spread, and the best plans' digits.
+    """Show the best, the plan's rank, the distribution of all, and the best plans' digits.
 
     Parameters
     ----------
     relative
-        Spread the ratios over Data Parallelism, in place of the values.
-    most
+        Show the distribution of the ratios over Data Parallelism, in place of the values.
+    max_plans
         How many of the best plans to show.
     """
-    plan, ties = found.plan, found.ties
-    where = f" on {found.array}" if found.array else ""
-    title = (
-        f"{plan.network.name}{where}: batch {plan.batch}, reading {plan.cost.reading},"
-        f" {found.values.size:,} plans{plan.constraints.within} by {found.objective},"
-        f" free: {found.free}"
+    plan, ties = exploration.plan, exploration.ties
+    # If the solver's plan is the first of the best, one note is enough.
+    notes = [as_executed(exploration.own.cost)]
+    if exploration.first != exploration.own:
+        notes.append(as_executed(exploration.first.cost, "the first of the best"))
+    listed = f"the first {max_plans} of {ties:,}" if ties > max_plans else "all"
+    digits = ", ".join(f"{_DIGITS[choice]} {choice}" for choice in plan.choices)
+    best = [
+        ["".join(_DIGITS[choice] for choice in level) for level in parallelism]
+        for parallelism in exploration.best_plans(max_plans)
+    ]
+    return Group(
+        Text(_title(exploration)),
+        _summary(exploration),
+        *(Text(note) for note in notes if note is not None),
+        Text(),
+        rows_view(("from", "to", "plans", ""), _histogram(exploration, relative), (0, 1, 2)),
+        Text(),
+        Text(f"Best plans ({listed}), a digit a layer: {digits}."),
+        rows_view([f"H{level}" for level in range(1, plan.levels + 1)], best),
     )
-    alike = f"{ties:,} plans alike" if ties > 1 else "1 plan"
+
+
+def _title(exploration: Exploration) -> str:
+    plan = exploration.plan
+    array = f" on {exploration.array}" if exploration.array else ""
+    return (
+        f"{plan.network.name}{array}: batch {plan.batch}, reading {plan.cost.reading},"
+        f" {exploration.values.size:,} plans{plan.constraints.within} by {exploration.objective},"
+        f" free: {exploration.free}"
+    )
+
+
+def _summary(exploration: Exploration) -> Table:
+    """Return the best, the plan, the worst and Data Parallelism, a row each."""
+    plan, ties = exploration.plan, exploration.ties
+    tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
+    best_run, own_run = (
+        format_ratio(priced.executed_ratio) for priced in (exploration.first, exploration.own)
+    )
     own = f"{plan.solver.name} {plan.solver.search}"
+    # By the reading `executed` a run's ratio is the ratio.
+    with_run = plan.cost.reading != "executed"
     rows = [
-        [name, amount(value, found.unit), ratio(found.ratio(value)), run, place]
-        for name, value, run, place in (
-            ("best", found.best, ratio(found.first.executed_ratio), alike),
-            (own, found.value, ratio(found.own.executed_ratio), f"{_nth(found.rank)} of all"),
-            ("worst", found.worst, "", ""),
-            ("Data Parallelism", found.data, "", ""),
+        [
+            name,
+            format_cost(value, exploration.unit),
+            format_ratio(exploration.ratio(value)),
+            *([run] if with_run else []),
+            note,
+        ]
+        for name, value, run, note in (
+            ("best", exploration.best_cost, best_run, tied),
+            (own, exploration.plan_cost, own_run, f"{_ordinal(exploration.rank)} of all"),
+            ("worst", exploration.highest_cost, "", ""),
+            ("Data Parallelism", exploration.data_parallel_cost, "", ""),
         )
     ]
-    head = ["", found.objective, "over Data", "when run", "plans"]
-    if plan.cost.reading == "executed":
-        head, rows = _without(head, 3), [_without(row, 3) for row in rows]
-    said = [as_executed(found.own.cost)]
-    if found.first != found.own:
-        said.append(as_executed(found.first.cost, "the first of the best"))
-    peaks = [
-        ["".join(str(list(Parallelism).index(choice)) for choice in row) for row in peak]
-        for peak in found.peaks(most)
-    ]
-    levels = [f"H{level}" for level in range(1, plan.levels + 1)]
-    shown = f"the first {most} of {ties:,}" if ties > most else "all"
-    digits = ", ".join(f"{list(Parallelism).index(choice)} {choice}" for choice in plan.choices)
-    return Group(
-        Text(title),
-        rows_view(head, rows, right=tuple(range(1, len(head) - 1))),
-        *(Text(each) for each in said if each is not None),
-        Text(),
-        rows_view(("from", "to", "plans", ""), _spread(found, relative), right=(0, 1, 2)),
-        Text(),
-        Text(f"Best plans ({shown}), a digit a layer: {digits}."),
-        rows_view(levels, peaks),
-    )
+    header = ["", exploration.objective, "over Data", *(["when run"] if with_run else []), "plans"]
+    return rows_view(header, rows, right=tuple(range(1, len(header) - 1)))
 
 
-def _without(row: list[str], place: int) -> list[str]:
-    return row[:place] + row[place + 1 :]
+def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
+    counts, edges = exploration.histogram(relative=relative)
+    bar = "#" if ascii_only() else "█"
+    highest = max(counts.tolist(), default=0)
 
-
-def _spread(found: Exploration, relative: bool) -> list[list[str]]:
-    counts, edges = found.histogram(relative=relative)
-    bar = "#" if console().options.ascii_only else "█"
-    longest = max(counts.tolist(), default=0)
-
-    def text(edge: float) -> str:
-        return f"{edge:.4g}" if relative else amount(edge, found.unit)
+    def label(edge: float) -> str:
+        return f"{edge:.4g}" if relative else format_cost(edge, exploration.unit)
 
     return [
-        [text(low), text(high), f"{count:,}", bar * -(-count * _BARS // longest)]
+        # Rounded up: a bin with a plan has a bar.
+        [label(low), label(high), f"{count:,}", bar * -(-count * _BAR_WIDTH // highest)]
         for low, high, count in zip(
             edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True
         )
     ]
 
 
-def _nth(number: int) -> str:
+def _ordinal(number: int) -> str:
     teen = 11 <= number % 100 <= 13
     return f"{number:,}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

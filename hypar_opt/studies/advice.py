@@ -11,18 +11,11 @@ from hypar_opt.errors import HyparError
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.search.pricing import too_fine
+from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import OUTPUT
 
 MOST_STATES = 2**12
 """States a layer up to which a joint optimum is looked up unasked."""
-
-
-def readable_bytes(count: float) -> str:
-    """Return a number of bytes in decimal units, to four digits: ``20.31 MB``."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"
-    return f"{count:g} B"
 
 
 def as_executed(cost: Cost, name: str = "") -> str | None:
@@ -38,7 +31,7 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     which = f"As executed, {name}:" if name else "As executed:"
     if cost.executed_bytes is None:
         return f"{which} no run of output parallelism is known."
-    moved, data = map(readable_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
+    moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
     return f"{which} {moved}; Data Parallelism {data}."
 
 
@@ -50,7 +43,7 @@ def moves_more(cost: Cost, name: str = "this plan") -> str | None:
     moved, data = cost.executed_bytes, cost.data_parallel_bytes
     if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
         return None
-    return f"run, {name} moves {readable_bytes(moved)}, Data Parallelism {readable_bytes(data)}"
+    return f"run, {name} moves {format_bytes(moved)}, Data Parallelism {format_bytes(data)}"
 
 
 def turns(
@@ -126,7 +119,7 @@ def warnings(plan: Plan) -> list[str]:
             better = None
         if better is not None:
             reading, moved = better
-            more += f"; the plan of --solver dp --reading {reading} moves {readable_bytes(moved)}"
+            more += f"; the plan of --solver dp --reading {reading} moves {format_bytes(moved)}"
         elif plan.cost.kind != "bytes" and plan.cost.reading != "executed":
             more += "; --reading executed plans for that"
         found.append(more)

@@ -20,8 +20,9 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.advice import readable_bytes, turns
+from hypar_opt.studies.advice import turns
 from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
+from hypar_opt.units import format_bytes
 from hypar_opt.workload.network import Network
 
 PLANS: dict[str, tuple[str, str, str | None]] = {
@@ -44,7 +45,7 @@ NEARLY = 1 - 1e-9
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One plan of one network: its bytes by the reading, its step simulated.
 
     ``speedup`` and ``energy_efficiency`` are over Data Parallelism; ``executed_speedup`` and
@@ -100,7 +101,7 @@ def compare(
     progress: Progress = silent,
     run: RunArguments | None = None,
     **problem: Unpack[ProblemArguments],
-) -> list[Row]:
+) -> list[ComparisonRow]:
     """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
 
     Parameters
@@ -118,7 +119,7 @@ def compare(
 
     Returns
     -------
-    list of Row
+    list of ComparisonRow
         Six rows a case, in the order of the plans above: ``joint`` is the optimum over all
         levels by the cost, ``time`` the one that takes the least time in closed form. One
         that is infeasible or refused says why.
@@ -136,7 +137,7 @@ def compare(
     ]
     for _, stated in cases:
         COSTS[stated.cost]  # an unknown name is no refusal
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
     for done, (described, stated) in enumerate(cases):
         progress(done, len(cases))
@@ -173,9 +174,9 @@ def _measured(name: str, network: Network, problem: Problem, run: RunArguments) 
 
 def _row(
     name: str, network: Network, problem: Problem, measured: dict[str, _Measured | HyparError]
-) -> Row:
+) -> ComparisonRow:
     assert problem.array is not None
-    case = Row(
+    case = ComparisonRow(
         network=network.name,
         batch=problem.batch,
         levels=problem.levels,
@@ -212,7 +213,7 @@ def _row(
     )
 
 
-def geometric_means(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float | None]]:
     """Return each plan's geometric means over the rows that have an amount.
 
     None where no row has it, or where one is 0.
@@ -233,7 +234,7 @@ def _mean(amounts: Sequence[float]) -> float | None:
     return exp(sum(map(log, amounts)) / len(amounts))
 
 
-def disagreements(rows: Sequence[Row]) -> list[str]:
+def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
     """Say, a sentence a case, where the plan of the fewest bytes is not the fastest."""
     found = []
     for _, case in groupby(rows, key=lambda row: row.case):
@@ -246,7 +247,7 @@ def disagreements(rows: Sequence[Row]) -> list[str]:
         if least < slower * NEARLY:
             share = slower / least - 1
             more = f"{share:.2%}" if share >= 5e-5 else "less than 0.01%"
-            moved, others = map(readable_bytes, (frugal.bytes or 0, fastest.bytes or 0))
+            moved, others = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
             found.append(
                 f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"
                 f" than {fastest.plan!r}, which moves {others} and is the fastest"
@@ -254,7 +255,7 @@ def disagreements(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
+def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
     """Say, a sentence a case, which plans beat Data Parallelism by their reading, not when run."""
     found = []
     for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
@@ -275,7 +276,7 @@ def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _moves_more_when_run(row: Row, data: float | None) -> bool:
+def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
     """Whether a plan moves more than Data Parallelism, and its own reading does not say so."""
     if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
         return False
@@ -283,7 +284,7 @@ def _moves_more_when_run(row: Row, data: float | None) -> bool:
     return more and (data is None or row.bytes <= data)
 
 
-def _turns(row: Row, key: str) -> bool:
+def _turns(row: ComparisonRow, key: str) -> bool:
     ratio, executed = getattr(row, key), getattr(row, f"executed_{key}")
     return turns(key, row.reading, ratio, executed) is not None
 

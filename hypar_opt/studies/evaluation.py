@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
-from hypar_opt.costs.physical import PREFIXES
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument, worded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -20,6 +19,7 @@ from hypar_opt.plan.problem import Constraints
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.units import PREFIXES
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.physical import PREFIXES, finest, rounded
+from hypar_opt.costs.physical import finest, rounded
 from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, InputError, RefusedError
@@ -27,6 +27,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.certificate import Certificate
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.studies.evaluation import per_second
+from hypar_opt.units import PREFIXES
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import (
     ProblemFields,

@@ -27,7 +27,7 @@ def check_installed() -> None:
 
 
 def page(contents: Contents) -> str:
-    """Return the page's text: no file or address beside it is ever asked for."""
+    """Return the page's text: it loads no file and no address beside it."""
     check_installed()
     from importlib.resources import files
 
@@ -50,4 +50,6 @@ def page(contents: Contents) -> str:
         "script": own.joinpath("page.js").read_text("utf-8"),
         "plotly": get_plotlyjs(),
     }
-    return environment.get_template("page.html.j2").render(**views.of(contents), **parts)
+    return environment.get_template("page.html.j2").render(
+        **views.template_values(contents), **parts
+    )

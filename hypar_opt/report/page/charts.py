@@ -1,23 +1,28 @@
-"""The page's charts: figures of Plotly's, each with the same numbers as a table."""
+"""The page's bar charts: a step's bytes, time and energy, beside the baselines'."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report import terminal
+from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.page.contents import BASELINES
-from hypar_opt.studies.advice import readable_bytes
+from hypar_opt.report.page.figure import PALE, PHASES, Chart, chart_of, figure_of
+from hypar_opt.units import (
+    axis_byte_unit,
+    axis_unit,
+    format_bytes,
+    format_joules,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
 
-NAMES = {"plan": "This plan", **BASELINES}
-PLANS = {"plan": "#14937f", "trick": "#8b8f99", "data": "#3d85c6", "model": "#df8a20"}
-PHASES = {"forward": "#5a8fd6", "gradient": "#c9649b", "backward": "#7da83f"}
-PARTS = {
+_NAMES = {"plan": "This plan", **BASELINES}
+_PLAN_COLOURS = {"plan": "#14937f", "trick": "#8b8f99", "data": "#3d85c6", "model": "#df8a20"}
+_ENERGY_COLOURS = {
     "macs": "#5a8fd6",
     "sram": "#2aa198",
     "dram": "#7da83f",
@@ -25,110 +30,94 @@ PARTS = {
     "hops": "#df8a20",
 }
 _COMPUTE, _COMMUNICATION = "#4f7fb8", "#d0783c"
-PALE = 0.42
-"""Opacity of what communicates, beside what computes."""
-_LINE = "rgba(128,128,128,0.28)"
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_DWARFS = 4
+
+_LOG_SCALE_FROM = 40
+"""Times the smallest bar that the largest is from which small ones could not be seen."""
+
+_CUT_OFF_FROM = 4
 """Times the next longest from which a bar is cut off."""
 
-
-@dataclass(frozen=True)
-class Chart:
-    """One figure as JSON, what it shows in words, and its numbers as a table."""
-
-    id: str
-    title: str
-    caption: str
-    figure: str
-    height: int
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    more: str = ""
+_MAX_TICKS = 40
 
 
 def by_level(steps: dict[str, StepResult]) -> Chart:
     """Bytes that each level exchanges when the step runs, beside the baselines'."""
-    import plotly.graph_objects as go
-
-    levels = [f"H{each.level}" for each in steps["plan"].levels]
-    moved = {name: [each.bytes for each in step.levels] for name, step in steps.items()}
-    seen = [each for row in moved.values() for each in row if each]
-    far = bool(seen) and max(seen) > 40 * min(seen)
-    unit, size = _byte_unit(max(seen, default=1.0))
-    traces = [
-        go.Bar(
-            name=NAMES[name],
-            x=levels,
-            y=[each / size if each or not far else None for each in row],
-            marker_color=PLANS[name],
-            hovertext=[
-                f"{NAMES[name]}, {h}: {readable_bytes(n)}" for h, n in zip(levels, row, strict=True)
-            ],
-            hoverinfo="text",
-        )
-        for name, row in moved.items()
-    ]
-    axis = {"type": "log", "dtick": 1} if far else {"rangemode": "tozero"}
-    figure = figure_of(traces, 320, barmode="group", bargap=0.28, bargroupgap=0.06)
-    figure.update_xaxes(showgrid=False)
-    figure.update_yaxes(title=unit + (", log scale" if far else ""), **axis)
+    levels = [f"H{traffic.level}" for traffic in steps["plan"].levels]
+    moved = {name: [traffic.bytes for traffic in step.levels] for name, step in steps.items()}
     rows = [
-        (h, *(readable_bytes(moved[name][place]) for name in steps))
-        for place, h in enumerate(levels)
+        (level, *(format_bytes(moved[name][n]) for name in steps)) for n, level in enumerate(levels)
     ]
-    rows.append(("total", *(readable_bytes(sum(moved[name])) for name in steps)))
+    rows.append(("total", *(format_bytes(sum(moved[name])) for name in steps)))
     return chart_of(
-        figure,
+        _level_figure(levels, moved),
         "by-level",
         "Communication by level",
         "Bytes that all groups of a level exchange in one step, by the reading; H1 is the topmost.",
-        ("level", *(NAMES[name] for name in steps)),
+        ("level", *(_NAMES[name] for name in steps)),
         rows,
     )
 
 
-def by_phase(steps: dict[str, StepResult]) -> Chart:
-    """Where the step's time goes, pass by pass, beside the baselines."""
+def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
     import plotly.graph_objects as go
 
-    size, unit = parts_of(max(step.seconds for step in steps.values()))
+    positive = [count for counts in moved.values() for count in counts if count]
+    log_scale = bool(positive) and max(positive) > _LOG_SCALE_FROM * min(positive)
+    size, unit = axis_byte_unit(max(positive, default=1.0))
+    traces = [
+        go.Bar(
+            name=_NAMES[name],
+            x=levels,
+            # A logarithmic axis has no zero.
+            y=[count / size if count or not log_scale else None for count in counts],
+            marker_color=_PLAN_COLOURS[name],
+            hovertext=[
+                f"{_NAMES[name]}, {level}: {format_bytes(count)}"
+                for level, count in zip(levels, counts, strict=True)
+            ],
+            hoverinfo="text",
+        )
+        for name, counts in moved.items()
+    ]
+    # Bars start at 0 on a linear axis, else their lengths could not be compared.
+    figure = figure_of(traces, 320, barmode="group", bargap=0.28, bargroupgap=0.06)
+    figure.update_xaxes(showgrid=False)
+    axis = {"type": "log", "dtick": 1} if log_scale else {"rangemode": "tozero"}
+    figure.update_yaxes(title=unit + (", log scale" if log_scale else ""), **axis)
+    return figure
+
+
+def by_phase(steps: dict[str, StepResult]) -> Chart:
+    """Where the step's time goes, pass by pass, beside the baselines."""
+    size, unit = axis_unit(max(step.seconds for step in steps.values()))
     traces = []
     for phase, colour in PHASES.items():
-        for place, what in enumerate(("compute", "communication")):
-            seconds = [step.phases.get(phase, (0.0, 0.0))[place] for step in steps.values()]
-            traces.append(
-                go.Bar(
-                    name=phase,
-                    legendgroup=phase,
-                    showlegend=not place and any(phase in step.phases for step in steps.values()),
-                    orientation="h",
-                    x=[each / size for each in seconds],
-                    y=list(range(len(steps))),
-                    marker={"color": colour, "opacity": PALE if place else 1.0},
-                    hovertext=[
-                        f"{NAMES[name]}, {phase}, {what}: {seconds_of(each)}"
-                        for name, each in zip(steps, seconds, strict=True)
-                    ],
-                    hoverinfo="text",
-                )
+        for n, kind in enumerate(("compute", "communication")):
+            seconds = [step.phases.get(phase, (0.0, 0.0))[n] for step in steps.values()]
+            trace = _plan_bars(
+                steps, phase, f"{phase}, {kind}", seconds, size, colour, format_seconds
             )
-    figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
-    _plan_axes(
-        figure, unit, {name: step.seconds / size for name, step in steps.items()}, seconds_of, size
-    )
+            # One entry of the legend, compute's, stands for both.
+            trace.update(
+                legendgroup=phase,
+                showlegend=n == 0 and any(phase in step.phases for step in steps.values()),
+                marker_opacity=PALE if n else 1.0,
+            )
+            traces.append(trace)
+    # With overlap a step is shorter than the sum of its bars.
+    totals = {name: step.seconds for name, step in steps.items()}
     rows = [
         (
-            NAMES[name],
-            seconds_of(step.seconds),
+            _NAMES[name],
+            format_seconds(step.seconds),
             f"{steps['data'].seconds / step.seconds:.3g}",
-            *(seconds_of(each) for phase in step.phases.values() for each in phase),
+            *(format_seconds(part) for phase in step.phases.values() for part in phase),
         )
         for name, step in steps.items()
     ]
     phases = steps["plan"].phases
     return chart_of(
-        figure,
+        _plan_figure(traces, totals, size, unit, format_seconds),
         "by-phase",
         "Time by pass",
         "Full colour computes, pale colour communicates.",
@@ -137,194 +126,130 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
     )
 
 
-def by_layer(step: StepResult) -> Chart:
-    """Where the plan's time goes, layer by layer."""
-    import plotly.graph_objects as go
-
-    layers: dict[str, list[float]] = {}
-    for each in step.layers:
-        times = layers.setdefault(each.layer, [0.0, 0.0])
-        times[0] += each.compute
-        times[1] += each.communication
-    size, unit = parts_of(max(map(sum, layers.values()), default=0.0))
-    traces = [
-        go.Bar(
-            name=what,
-            x=list(range(len(layers))),
-            y=[times[place] / size for times in layers.values()],
-            marker_color=colour,
-            hovertext=[
-                f"{escape(name)}, {what}: {seconds_of(times[place])}"
-                for name, times in layers.items()
-            ],
-            hoverinfo="text",
-        )
-        for place, (what, colour) in enumerate(
-            (("compute", _COMPUTE), ("communication", _COMMUNICATION))
-        )
-    ]
-    figure = figure_of(traces, 340, barmode="stack", bargap=0.25)
-    every = -(-len(layers) // 40)
-    figure.update_xaxes(
-        tickvals=list(range(0, len(layers), every)),
-        ticktext=[escape(name) for name in layers][::every],
-        tickangle=-60 if len(layers) > 6 else 0,
-        showgrid=False,
-    )
-    figure.update_yaxes(title=unit, rangemode="tozero")
-    return chart_of(
-        figure,
-        "by-layer",
-        "Time by layer",
-        "This plan's seconds, all passes together.",
-        ("layer", "compute", "communication"),
-        [(name, seconds_of(a), seconds_of(b)) for name, (a, b) in layers.items()],
-    )
-
-
 def by_energy(steps: dict[str, StepResult]) -> Chart:
     """Where the step's energy goes, part by part, beside the baselines."""
-    import plotly.graph_objects as go
-
-    size, unit = parts_of(max(step.energy.total for step in steps.values()), "J")
+    size, unit = axis_unit(max(step.energy.total for step in steps.values()), "J")
     traces = []
-    for part, colour in PARTS.items():
-        what = terminal.ENERGY[part]
+    for part, colour in _ENERGY_COLOURS.items():
+        label = ENERGY_PARTS[part]
         joules = [getattr(step.energy, part) for step in steps.values()]
-        if not any(joules):
-            continue
-        traces.append(
-            go.Bar(
-                name=what,
-                orientation="h",
-                x=[each / size for each in joules],
-                y=list(range(len(steps))),
-                marker_color=colour,
-                hovertext=[
-                    f"{NAMES[name]}, {what}: {joules_of(each)}"
-                    for name, each in zip(steps, joules, strict=True)
-                ],
-                hoverinfo="text",
-            )
-        )
-    figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
-    totals = {name: step.energy.total / size for name, step in steps.items()}
-    _plan_axes(figure, unit, totals, joules_of, size)
+        # A part that no plan spends has no entry in the legend.
+        if any(joules):
+            traces.append(_plan_bars(steps, label, label, joules, size, colour, format_joules))
+    totals = {name: step.energy.total for name, step in steps.items()}
     rows = [
         (
-            NAMES[name],
-            joules_of(step.energy.total),
-            *(joules_of(getattr(step.energy, part)) for part in PARTS),
+            _NAMES[name],
+            format_joules(step.energy.total),
+            *(format_joules(getattr(step.energy, part)) for part in _ENERGY_COLOURS),
         )
         for name, step in steps.items()
     ]
     return chart_of(
-        figure,
+        _plan_figure(traces, totals, size, unit, format_joules),
         "by-energy",
         "Energy by part",
         "Joules of one step, over all accelerators.",
-        ("plan", "total", *(terminal.ENERGY[part] for part in PARTS)),
+        ("plan", "total", *(ENERGY_PARTS[part] for part in _ENERGY_COLOURS)),
         rows,
     )
 
 
-def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
+def _plan_bars(
+    steps: dict[str, StepResult],
+    name: str,
+    hover: str,
+    amounts: Sequence[float],
+    size: float,
+    colour: str,
+    form: Callable[[float], str],
+) -> Any:
+    """Return one part of each plan's amount as horizontal bars, a row a plan."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(list(traces))
-    figure.update_layout(
-        template="none",
-        height=height,
-        autosize=True,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": _FONT, "size": 12},
-        margin={"l": 8, "r": 12, "t": 34, "b": 8},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-        },
-        hoverlabel={"align": "left", "font": {"family": _FONT, "size": 12}},
-        dragmode="zoom",
-        **layout,
+    return go.Bar(
+        name=name,
+        orientation="h",
+        x=[amount / size for amount in amounts],
+        y=list(range(len(steps))),
+        marker_color=colour,
+        hovertext=[
+            f"{_NAMES[plan]}, {hover}: {form(amount)}"
+            for plan, amount in zip(steps, amounts, strict=True)
+        ],
+        hoverinfo="text",
     )
-    axes = {
-        "automargin": True,
-        "fixedrange": True,
-        "gridcolor": _LINE,
-        "zerolinecolor": _LINE,
-        "linecolor": _LINE,
-        "title_standoff": 8,
-    }
-    figure.update_xaxes(**axes)
-    figure.update_yaxes(**axes)
+
+
+def _plan_figure(
+    traces: Sequence[Any],
+    totals: dict[str, float],
+    size: float,
+    unit: str,
+    form: Callable[[float], str],
+) -> Any:
+    """Stack the plans' bars; one that dwarfs all others is cut off, and says so."""
+    figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
+    *_, second, longest = sorted(total / size for total in totals.values())
+    dwarfs = second and longest > _CUT_OFF_FROM * second
+    end = second * 1.15 if dwarfs else longest * 1.04
+    labels = [
+        f"{_NAMES[name]}<br>{form(total)}" + (", cut off" if total / size > end else "")
+        for name, total in totals.items()
+    ]
+    rows = list(range(len(labels)))
+    # From top to bottom, this plan first: Plotly's own axis runs upwards.
+    figure.update_yaxes(
+        tickvals=rows, ticktext=labels, range=[len(rows) - 0.5, -0.5], showgrid=False
+    )
+    figure.update_xaxes(title=unit, range=[0, end or 1.0])
     return figure
 
 
-def chart_of(
-    figure: Any,
-    name: str,
-    title: str,
-    caption: str,
-    head: tuple[str, ...],
-    rows: Iterable[tuple[str, ...]],
-    more: str = "",
-) -> Chart:
-    text = figure.to_json(validate=False, engine="json")
-    height = figure.layout.height
-    return Chart(name, title, caption, _for_script(text), height, head, tuple(rows), more)
+def by_layer(step: StepResult) -> Chart:
+    """Where the plan's time goes, layer by layer."""
+    layers: dict[str, list[float]] = {}
+    for time in step.layers:
+        seconds = layers.setdefault(time.layer, [0.0, 0.0])
+        seconds[0] += time.compute
+        seconds[1] += time.communication
+    return chart_of(
+        _layer_figure(layers),
+        "by-layer",
+        "Time by layer",
+        "This plan's seconds, all passes together.",
+        ("layer", "compute", "communication"),
+        [(name, format_seconds(a), format_seconds(b)) for name, (a, b) in layers.items()],
+    )
 
 
-def _for_script(text: str) -> str:
-    """Return JSON that may stand in a script element, whatever its strings say."""
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+def _layer_figure(layers: dict[str, list[float]]) -> Any:
+    import plotly.graph_objects as go
 
-
-def _plan_axes(
-    figure: Any, unit: str, totals: dict[str, float], shown: Callable[[float], str], size: float
-) -> None:
-    """Name the plans at their bars; one that dwarfs all others is cut off, and says so."""
-    *_, second, most = sorted(totals.values())
-    end = second * 1.15 if second and most > _DWARFS * second else most * 1.04
-    labels = [
-        f"{NAMES[name]}<br>{shown(total * size)}" + (", cut off" if total > end else "")
-        for name, total in totals.items()
+    size, unit = axis_unit(max(map(sum, layers.values()), default=0.0))
+    parts = (("compute", _COMPUTE), ("communication", _COMMUNICATION))
+    traces = [
+        go.Bar(
+            name=kind,
+            x=list(range(len(layers))),  # Plotly would read a name like 1e3 as a number
+            y=[seconds[n] / size for seconds in layers.values()],
+            marker_color=colour,
+            hovertext=[
+                f"{escape(name)}, {kind}: {format_seconds(seconds[n])}"
+                for name, seconds in layers.items()
+            ],
+            hoverinfo="text",
+        )
+        for n, (kind, colour) in enumerate(parts)
     ]
-    last = len(labels) - 0.5
-    places = list(range(len(labels)))
-    figure.update_yaxes(tickvals=places, ticktext=labels, range=[last, -0.5], showgrid=False)
-    figure.update_xaxes(title=unit, range=[0, end or 1.0])
-
-
-def seconds_of(value: float) -> str:
-    return terminal.scaled(value, "s").replace(" u", " µ")
-
-
-def joules_of(value: float) -> str:
-    return terminal.scaled(value, "J").replace(" u", " µ")
-
-
-def parts_of(most: float, symbol: str = "s") -> tuple[float, str]:
-    """Return the unit in which an axis up to ``most`` is read."""
-    for prefix, size in (("", 1.0), ("m", 1e-3), ("µ", 1e-6)):
-        if most >= size:
-            return size, prefix + symbol
-    return 1e-9, "n" + symbol
-
-
-def _byte_unit(most: float) -> tuple[str, float]:
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if most >= size:
-            return unit, size
-    return "bytes", 1.0
-
-
-def short(value: float) -> float:
-    """Return a coordinate to nine digits, finer than any screen."""
-    return float(f"{value:.9g}")
+    figure = figure_of(traces, 340, barmode="stack", bargap=0.25)
+    step = -(-len(layers) // _MAX_TICKS)  # rounded up: never more ticks than that
+    figure.update_xaxes(
+        tickvals=list(range(0, len(layers), step)),
+        # Plotly reads some HTML in its labels.
+        ticktext=[escape(name) for name in layers][::step],
+        tickangle=-60 if len(layers) > 6 else 0,
+        showgrid=False,
+    )
+    figure.update_yaxes(title=unit, rangemode="tozero")
+    return figure

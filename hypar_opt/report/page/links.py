@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.page.charts import Chart, chart_of, figure_of, seconds_of, short
+from hypar_opt.report.page.figure import Chart, chart_of, figure_of, short
 from hypar_opt.report.page.topology import draw
-from hypar_opt.studies.advice import readable_bytes
+from hypar_opt.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -82,8 +82,9 @@ def _middles(step: StepResult, drawing: Drawing, share: list[float], most: float
     middles, texts, loads = [], [], []
     for traffic, each, load in zip(step.links, drawing.strokes, share, strict=True):
         text = (
-            f"{escape(traffic.link)}<br>{readable_bytes(traffic.bytes)}"
-            f"<br>busy {seconds_of(traffic.busy)}<br>full {seconds_of(traffic.full)}, {load:.1%}"
+            f"{escape(traffic.link)}<br>{format_bytes(traffic.bytes)}"
+            f"<br>busy {format_seconds(traffic.busy)}"
+            f"<br>full {format_seconds(traffic.full)}, {load:.1%}"
         )
         for start, end in each:
             part = 0.5 if len(each) == 1 else 0.8
@@ -124,9 +125,9 @@ def _fullest(step: StepResult, share: list[float]) -> list[tuple[str, ...]]:
     return [
         (
             each.link,
-            readable_bytes(each.bytes),
-            seconds_of(each.busy),
-            seconds_of(each.full),
+            format_bytes(each.bytes),
+            format_seconds(each.busy),
+            format_seconds(each.full),
             f"{share[place]:.1%}",
         )
         for place in order[:_ROWS]

@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from html import escape, unescape
 from typing import TYPE_CHECKING
 
-from hypar_opt.report.page.charts import (
+from hypar_opt.report.page.figure import (
     PALE,
     PHASES,
     Chart,
     chart_of,
     figure_of,
-    parts_of,
-    seconds_of,
     short,
 )
 from hypar_opt.simulator.trace import ACCELERATORS, LINKS
+from hypar_opt.units import axis_unit, format_seconds
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import LinkTraffic, StepResult
@@ -58,7 +57,7 @@ def timeline(step: StepResult) -> Chart:
     # A ring's rounds are as one where no screen shows what is between them.
     spans = {track: _joined(found, step.seconds / _PIXELS) for track, found in spans.items()}
     tracks = _tracks(names, spans, _busiest(step.links, step.seconds), step.seconds / _PIXELS)
-    size, unit = parts_of(step.seconds)
+    size, unit = axis_unit(step.seconds)
     bars: dict[tuple[str, bool], list[tuple[int, _Span]]] = {
         (phase, exchange): [] for phase in PHASES for exchange in (False, True)
     }
@@ -80,7 +79,8 @@ def timeline(step: StepResult) -> Chart:
                 "line": {"width": 0},
             },
             hovertext=[
-                f"{escape(span.name)}<br>{seconds_of(span.seconds)} from {seconds_of(span.start)}"
+                f"{escape(span.name)}<br>{format_seconds(span.seconds)}"
+                f" from {format_seconds(span.start)}"
                 for _, span in found
             ],
             hoverinfo="text",

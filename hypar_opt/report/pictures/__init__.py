@@ -4,11 +4,12 @@ Every function but `save` and `draw_paper` returns a matplotlib figure, on which
 changed before it is saved. They need the extra ``plot``.
 """
 
+from hypar_opt.report.pictures.bar_chart import bars
 from hypar_opt.report.pictures.canvas import FORMATS, save
-from hypar_opt.report.pictures.charts import bars, scaling
 from hypar_opt.report.pictures.dots import plan_dots
 from hypar_opt.report.pictures.heat import surface
 from hypar_opt.report.pictures.paper import draw_paper
+from hypar_opt.report.pictures.scaling_chart import scaling
 from hypar_opt.report.pictures.time import timeline
 
 __all__ = ["FORMATS", "bars", "draw_paper", "plan_dots", "save", "scaling", "surface", "timeline"]

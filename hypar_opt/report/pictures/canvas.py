@@ -1,4 +1,4 @@
-"""What all pictures share: their style, their colours, and their way into a file.
+"""What all pictures share: their style, their colours, and how they are written to a file.
 
 Nothing here keeps state in matplotlib: figures are made without pyplot, and the style holds
 only while one is made or written, whatever the reader's own settings are.
@@ -50,11 +50,11 @@ _STYLE = {
     "legend.fontsize": 7.5,
     "legend.title_fontsize": 9,
     "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "hypar-opt",
+    "pdf.fonttype": 42,  # TrueType: text stays text, and publishers refuse type 3
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "hypar-opt",  # else elements' ids are random
     "text.color": INK,
-    "text.parse_math": False,
+    "text.parse_math": False,  # a layer's name may have dollar signs
     "xtick.color": INK,
     "ytick.color": INK,
     "xtick.major.width": 0.6,
@@ -77,40 +77,34 @@ def style() -> Iterator[None]:
     except ImportError:
         raise HyparError("pictures need matplotlib: pip install 'hypar-opt[plot]'") from None
 
-    # The context leaves alone what is of the session: backend, interactivity, time zone.
+    # The context leaves the session's own settings alone: backend, interactivity, time zone.
     with mpl_style.context(["default", _STYLE]), warnings.catch_warnings():
-        # A name may be in a script that our font lacks; SVG leaves that to the reader's fonts.
+        # A name may be in a script that our font lacks; an SVG uses the reader's fonts.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         yield
 
 
 def new_figure(width: float, height: float, **options: Any) -> Figure:
-    """Return an empty figure, of inches."""
+    """Return an empty figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
+    # Not by pyplot, which would keep the figure, and need a display on some systems.
     return Figure(figsize=(width, height), **options)
 
 
 def paler(color: str, share: float = 0.7) -> tuple[float, float, float]:
-    """Return a colour mixed with as much white."""
+    """Return a colour of which a share is replaced by white."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = (part + (1 - part) * share for part in to_rgb(color))
     return red, green, blue
 
 
-def number(value: float) -> str:
-    """Return a number as a label, of three digits."""
-    if 1e-4 <= abs(value) < 999.5:
-        return f"{value:#.3g}".rstrip(".")
-    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
-
-
-def head(figure: Figure, title: str, handles: list[Any], **placed: Any) -> None:
+def add_legend(figure: Figure, title: str, handles: list[Any], **options: Any) -> None:
     """Put the title, and below it the legend, above the axes."""
-    options = {"loc": "outside upper left", "ncols": max(len(handles), 1), "columnspacing": 1.4}
-    legend = figure.legend(handles=handles, title=title, **{**options, **placed})
+    defaults = {"loc": "outside upper left", "ncols": max(len(handles), 1), "columnspacing": 1.4}
+    legend = figure.legend(handles=handles, title=title, **{**defaults, **options})
     legend.set_alignment("left")
 
 
@@ -131,8 +125,13 @@ def save(figure: Figure, path: str | Path) -> None:
     write_whole(path, content.getvalue())
 
 
-def checked_format(suffix: str, named: str) -> str:
+def checked_format(suffix: str, source: str) -> str:
     """Return a format's name, of a suffix with or without its dot.
+
+    Parameters
+    ----------
+    source
+        What the suffix is of, for the error: a path, or an option.
 
     Raises
     ------
@@ -141,5 +140,5 @@ def checked_format(suffix: str, named: str) -> str:
     """
     kind = suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        raise HyparError(f"{named}: a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
+        raise HyparError(f"{source}: a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
     return kind

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, head, new_figure, style
-from hypar_opt.report.terminal import amount
+from hypar_opt.report.labels import level_costs
+from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, add_legend, new_figure, style
+from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 Choices = Sequence[Sequence[Parallelism]]
+"""Levels x layers."""
 
 CELL = 0.27
 """Inches between two layers, and between two levels."""
 
-_LONGEST = 40.0
+_MAX_LENGTH = 40.0
+"""Inches of a plan's longer side: a deeper network has smaller cells."""
+
 _MARKS: dict[Parallelism, dict[str, Any]] = {
     Parallelism.DATA: {"marker": "o", "facecolor": "white", "edgecolor": INK},
     Parallelism.MODEL: {"marker": "o", "facecolor": HYPAR, "edgecolor": HYPAR},
@@ -38,43 +42,50 @@ def plan_dots(plan: Plan) -> Figure:
     Source: Figure 5.
     """
     layers, levels = len(plan.layers), plan.levels
-    communication = plan.cost.communication
-    cell = min(CELL, _LONGEST / max(layers, levels))
+    cell = min(CELL, _MAX_LENGTH / max(layers, levels))
+    # Layers' names hang below the grid, about 0.062 inches a character.
     below, left, right = 0.15 + 0.062 * max(map(len, plan.layers)), 0.42, 0.9
-    above = 0.52 if communication is None else 0.64
+    above = 0.52 if plan.cost.communication is None else 0.64
     width = max(left + cell * layers + right, 4.4)
     height = above + cell * max(levels, 1) + below
     figure = new_figure(width, height)
     axes = figure.add_axes(
         (left / width, below / height, cell * layers / width, cell * max(levels, 1) / height)
     )
-    dots(axes, plan.layers, plan.parallelism, cell)
-    costs = plan.cost.per_level if communication is None else communication
-    beside = {float(level): amount(cost, plan.cost.unit) for level, cost in enumerate(costs)}
-    if communication is not None:  # of the total it is but a part
-        beside[-0.7] = "communication"
-    for level, text in beside.items():
-        axes.annotate(
-            text,
-            (layers - 0.35, level),
-            textcoords="offset points",
-            xytext=(4, 0),
-            va="center",
-            fontsize=7,
-            annotation_clip=False,
-        )
-    total = amount(plan.cost.total, plan.cost.unit)
-    head(
+    draw_choices(axes, plan.layers, plan.parallelism, cell)
+    _write_level_costs(axes, plan)
+    total = format_cost(plan.cost.total, plan.cost.unit)
+    add_legend(
         figure,
         f"{plan.network.name}, batch {plan.batch}, {2**levels:,} accelerators: {total} a step",
-        legend(plan.choices),
+        choice_handles(plan.choices),
         loc="upper left",
         handletextpad=0.2,
     )
     return figure
 
 
-def legend(choices: Sequence[Parallelism]) -> list[Any]:
+def _write_level_costs(axes: Axes, plan: Plan) -> None:
+    """Write what each level costs to the right of its row."""
+    texts = {
+        float(level): format_cost(cost, plan.cost.unit)
+        for level, cost in enumerate(level_costs(plan.cost))
+    }
+    if plan.cost.communication is not None:  # of the total it is but a part
+        texts[-0.7] = "communication"
+    for level, text in texts.items():
+        axes.annotate(
+            text,
+            (len(plan.layers) - 0.35, level),
+            textcoords="offset points",
+            xytext=(4, 0),
+            va="center",
+            fontsize=7,
+            annotation_clip=False,
+        )
+
+
+def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
     """Return what a legend needs to explain the marks."""
     from matplotlib.lines import Line2D
 
@@ -93,7 +104,7 @@ def legend(choices: Sequence[Parallelism]) -> list[Any]:
     ]
 
 
-def dots(
+def draw_choices(
     axes: Axes,
     layers: Sequence[str],
     rows: Choices,
@@ -109,39 +120,45 @@ def dots(
     printed
         Another plan: a square stands around each mark that is not as in this one.
     """
-    size = (72 * cell * 0.55) ** 2
+    size = (72 * cell * 0.55) ** 2  # square points
     for choice, mark in _MARKS.items():
-        places = [
+        smaller = 0.7 if choice is Parallelism.OUTPUT else 1.0  # a diamond looks larger
+        points = [
             (layer, level)
             for level, row in enumerate(rows)
-            for layer, found in enumerate(row)
-            if found is choice
+            for layer, own in enumerate(row)
+            if own is choice
         ]
-        if places:
-            small = 0.7 if choice is Parallelism.OUTPUT else 1.0  # a diamond looks larger
-            x, y = zip(*places, strict=True)
-            axes.scatter(x, y, s=size * small, linewidth=0.9, **mark)
-            axes.collections[-1].set_gid(str(choice))
-    other = [
+        _scatter(axes, points, str(choice), s=size * smaller, linewidth=0.9, **mark)
+    differing = [
         (layer, level)
-        for level, (row, theirs) in enumerate(zip(rows, printed or rows, strict=True))
-        for layer, (one, two) in enumerate(zip(row, theirs, strict=True))
-        if one is not two
+        for level, (row, printed_row) in enumerate(zip(rows, printed or rows, strict=True))
+        for layer, (own, other) in enumerate(zip(row, printed_row, strict=True))
+        if own is not other
     ]
-    if other:
-        x, y = zip(*other, strict=True)
-        axes.scatter(x, y, s=size * 2.6, marker="s", facecolor="none", edgecolor=MODEL)
-        axes.collections[-1].set_gid("not as printed")
+    square = {"marker": "s", "facecolor": "none", "edgecolor": MODEL}
+    _scatter(axes, differing, "not as printed", s=size * 2.6, **square)
+    _label_axes(axes, layers, len(rows), cell)
+
+
+def _scatter(axes: Axes, points: Sequence[tuple[int, int]], gid: str, **options: Any) -> None:
+    if points:
+        x, y = zip(*points, strict=True)
+        axes.scatter(x, y, **options)
+        axes.collections[-1].set_gid(gid)
+
+
+def _label_axes(axes: Axes, layers: Sequence[str], levels: int, cell: float) -> None:
     axes.set_xlim(-0.5, len(layers) - 0.5)
-    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    axes.set_ylim(max(levels, 1) - 0.5, -0.5)  # H1 on top
     axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=min(7, 72 * cell * 0.8))
-    axes.set_yticks(range(len(rows)), [f"H{level}" for level in range(1, len(rows) + 1)])
+    axes.set_yticks(range(levels), [f"H{level}" for level in range(1, levels + 1)])
     axes.tick_params(length=0, pad=2)
     axes.spines[:].set_visible(False)
     # A faint rule between two kinds of layers, as conv1_1 to conv5_2 and fc1 to fc3.
-    stem = [name.rstrip("0123456789_.-") for name in layers]
+    stems = [name.rstrip("0123456789_.-") for name in layers]
     start = 0
-    for _, run in groupby(stem):
+    for _, run in groupby(stems):
         if start:
             axes.axvline(start - 0.5, color="#cccccc", linewidth=0.6)
         start += len(list(run))

@@ -8,21 +8,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.report.pictures.canvas import new_figure, number, style
+from hypar_opt.report.pictures.canvas import MODEL, new_figure, style
+from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _TIE = 1e-9
-"""Relative: sums of the same seconds in another order differ by rounding."""
+"""Relative: the same seconds added in another order differ by rounding."""
 
-_SHAPES: tuple[dict[str, Any], ...] = (
+_RINGS: tuple[dict[str, Any], ...] = (
     {"marker": "o", "markersize": 13},
     {"marker": "s", "markersize": 17},
     {"marker": "D", "markersize": 15},
     {"marker": "^", "markersize": 15},
 )
-_PEAK: dict[str, Any] = {"marker": "*", "markersize": 10}
+"""Of different sizes, so that several are seen on one cell."""
+
+_RING_STYLE: dict[str, Any] = {
+    "markerfacecolor": "none",
+    "markeredgecolor": MODEL,
+    "markeredgewidth": 1.8,
+}
+_STAR: dict[str, Any] = {
+    "marker": "*",
+    "markersize": 10,
+    "markerfacecolor": MODEL,
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.6,
+}
 
 
 @style()
@@ -44,7 +59,7 @@ def surface(
     values : (len(ylabels), len(xlabels)) float64
         Larger is better; all that tie for the largest are starred.
     marks
-        Other places to show, by the x and the y label: HyPar's plan, the printed peak.
+        Other plans to show, by the x and the y label: HyPar's plan, the printed peak.
     name
         What the values are.
 
@@ -57,40 +72,47 @@ def surface(
         raise ValueError(
             f"should have {len(ylabels)} rows of {len(xlabels)} values, got {values.shape}"
         )
-    figure = new_figure(
-        2.2 + 0.27 * max(len(xlabels), 8), 1.9 + 0.25 * max(len(ylabels), 8), layout="constrained"
-    )
+    width, height = 2.2 + 0.27 * max(len(xlabels), 8), 1.9 + 0.25 * max(len(ylabels), 8)
+    figure = new_figure(width, height, layout="constrained")
     axes = figure.add_subplot()
+    # cividis is read alike with and without colour vision, and in print.
     mesh = axes.pcolormesh(values, cmap="cividis", edgecolors="white", linewidth=0.3)
     bar = figure.colorbar(mesh, ax=axes, label=name, shrink=0.9, pad=0.02)
     bar.outline.set_visible(False)
-    rings = [
-        (label, [(xlabels.index(x), ylabels.index(y))], _SHAPES[n % len(_SHAPES)])
-        for n, (label, (x, y)) in enumerate((marks or {}).items())
-    ]
-    best = np.argwhere(values >= values.max() * (1 - _TIE))
-    rings.append(("largest", [(int(x), int(y)) for y, x in best], _PEAK))
-    for label, places, shape in rings:
-        x, y = places[0]
-        ties = f", {len(places)} tie" if len(places) > 1 else ""
-        star = shape is _PEAK
-        axes.plot(
-            *zip(*((x + 0.5, y + 0.5) for x, y in places), strict=True),
-            linestyle="",
-            markerfacecolor="#d55e00" if star else "none",
-            markeredgecolor="white" if star else "#d55e00",
-            markeredgewidth=0.6 if star else 1.8,
-            label=f"{label}: {number(float(values[y, x]))}{ties}",
-            gid=label,
-            **shape,
-        )
+    marks = marks or {}
+    for n, (label, (x, y)) in enumerate(marks.items()):
+        cells = [(xlabels.index(x), ylabels.index(y))]
+        _mark(axes, values, label, cells, {**_RINGS[n % len(_RINGS)], **_RING_STYLE})
+    largest = np.argwhere(values >= values.max() * (1 - _TIE))
+    # Last, so that the star is drawn over the rings.
+    _mark(axes, values, "largest", [(int(x), int(y)) for y, x in largest], _STAR)
     axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
     axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    figure.legend(loc="outside lower left", ncols=len(rings), handletextpad=0.4, markerscale=0.8)
+    columns = len(marks) + 1
+    figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.4, markerscale=0.8)
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=9)
     return figure
+
+
+def _mark(
+    axes: Axes,
+    values: NDArray[np.float64],
+    label: str,
+    cells: Sequence[tuple[int, int]],
+    marker: Mapping[str, Any],
+) -> None:
+    """Mark cells, by column and row, with their value in the legend."""
+    x, y = cells[0]
+    ties = f", {len(cells)} tie" if len(cells) > 1 else ""
+    axes.plot(
+        *zip(*((x + 0.5, y + 0.5) for x, y in cells), strict=True),
+        linestyle="",
+        label=f"{label}: {format_label(float(values[y, x]))}{ties}",
+        gid=label,
+        **marker,
+    )

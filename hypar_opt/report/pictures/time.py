@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.report.pictures.canvas import DATA, HYPAR, OTHER, head, new_figure, style
+from hypar_opt.report.pictures.canvas import DATA, HYPAR, OTHER, add_legend, new_figure, style
 from hypar_opt.simulator.trace import ACCELERATORS, LINKS
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def timeline(
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(unit)
-    head(figure, title, _handles(seen), handlelength=1.2)
+    add_legend(figure, title, _handles(seen), handlelength=1.2)
     return figure
 
 

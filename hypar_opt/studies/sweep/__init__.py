@@ -1,4 +1,4 @@
-"""Many cases simulated, on all cores or a cluster: once each, whatever comes between."""
+"""Many cases simulated on all cores or a cluster, each once, whatever interrupts them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.studies.sweep.journal import Journal
-from hypar_opt.studies.sweep.run import here, on_cluster
+from hypar_opt.studies.sweep.run import run_local, run_on_cluster
 from hypar_opt.studies.sweep.spec import read_spec
 from hypar_opt.studies.sweep.table import check_table, write_table
 
 if TYPE_CHECKING:
     from hypar_opt.search.partition import Progress
-    from hypar_opt.studies.sweep.case import Case, Row
+    from hypar_opt.studies.sweep.case import Case, SweepRow
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """A finished table, and how many of its rows the journal had already."""
 
-    rows: tuple[Row, ...]
-    before: int
+    rows: tuple[SweepRow, ...]
+    done_before: int
 
     @property
     def refused(self) -> int:
@@ -49,44 +49,46 @@ def sweep(
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress = lambda done, of: None,
-) -> Swept:
-    """Simulate every case of a sweep file that has not been yet, then write one table.
+) -> SweepResult:
+    """Simulate each case of a sweep file that no earlier call has finished; write one table.
 
-    Each row is written to a journal beside the table, `journal_of`, as soon as it is there.
-    Stopped or killed, the same call does what is left. The journal stays: a sweep that is
-    changed later has the cases that it shares with the earlier one from there. Removing the
-    journal simulates them anew.
+    Each row is written to a journal beside the table, `journal_of`, as soon as it is finished.
+    After an interruption the same call runs the remaining cases. The journal stays: a sweep
+    that is changed later takes from it the cases that it shares with the earlier one. Removing
+    the journal simulates them again.
 
     Parameters
     ----------
     output
-        ``.csv``, or ``.parquet`` where pyarrow is installed. It is written whole, at the end.
+        ``.csv``, or ``.parquet`` where pyarrow is installed; written at the end, all or nothing.
     workers
         Processes of this machine; one a core that it may use unless given.
     scheduler
-        The address of a Dask scheduler, ``tcp://HOST:PORT``, in their place.
+        The address of a Dask scheduler, ``tcp://HOST:PORT``, whose workers run the cases.
 
     Raises
     ------
     HyparError
-        If the sweep or a call is wrong, or a cluster is lost; what was done is kept.
+        If the sweep or the call is wrong, or a cluster is lost; finished rows are kept.
     """
     if scheduler is not None and workers is not None:
         raise HyparError("--workers is for this machine, and --scheduler has workers of its own")
     if workers is not None and workers < 1:
         raise HyparError(f"--workers should be 1 or more, got {workers}")
+    # An output over the sweep file, or over a network of it, is refused.
     with recorded_reads() as read:
         cases = {case.key(): case for case in read_spec(spec)}
     check_outputs(read, output, journal_of(output))
     check_table(output)
+    # Locked until the table is written: two calls cannot run the same cases.
     with Journal(journal_of(output)) as journal:
         _check_rows(cases, journal)
         todo = {key: case for key, case in cases.items() if key not in journal.rows}
-        before = len(cases) - len(todo)
-        progress(before, len(cases))
+        done_before = len(cases) - len(todo)
+        progress(done_before, len(cases))
         try:
-            with closing(_finished(todo, workers, scheduler)) as finished:
-                for done, (key, row) in enumerate(finished, before + 1):
+            with closing(_run(todo, workers, scheduler)) as finished:
+                for done, (key, row) in enumerate(finished, done_before + 1):
                     journal.add(key, row)
                     progress(done, len(cases))
         except KeyboardInterrupt:  # it may have come right after a row was written
@@ -94,15 +96,16 @@ def sweep(
             raise
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
-    return Swept(rows, before)
+    return SweepResult(rows, done_before)
 
 
 def _check_rows(cases: dict[str, Case], journal: Journal) -> None:
-    """Refuse a journal whose row of a case says that it is of another."""
+    """Refuse a journal in which the row of a case's key is of another case."""
     for key, case in cases.items():
         row = journal.rows.get(key)
         for name, ours in case.columns().items() if row is not None else ():
             theirs = getattr(row, name)
+            # A case may leave the search to `solve`; its row says which it was.
             if theirs != ours and (name, ours) != ("search", None):
                 raise InputError(
                     f"should be {shown(ours)}, as in the sweep, got {shown(theirs)};"
@@ -113,11 +116,11 @@ def _check_rows(cases: dict[str, Case], journal: Journal) -> None:
 
 
 def journal_of(output: str | Path) -> Path:
-    """Return where a table's rows are kept until all are there, and after."""
+    """Return the path of the journal that keeps a table's rows."""
     return Path(f"{output}.journal")
 
 
-def _finished(
+def _run(
     cases: dict[str, Case], workers: int | None, scheduler: str | None
-) -> Generator[tuple[str, Row], None, None]:
-    return here(cases, workers) if scheduler is None else on_cluster(cases, scheduler)
+) -> Generator[tuple[str, SweepRow], None, None]:
+    return run_local(cases, workers) if scheduler is None else run_on_cluster(cases, scheduler)

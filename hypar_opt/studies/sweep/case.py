@@ -19,7 +19,7 @@ from hypar_opt.workload.network import Network
 
 @dataclass(frozen=True)
 class Case:
-    """A network and an array, whole, as JSON: all that another process needs."""
+    """A combination of a sweep, network and array as JSON: all that another process needs."""
 
     network: str
     array: str
@@ -28,18 +28,19 @@ class Case:
     cost: str
     solver: str
     search: str | None
-    """None for what `solve` takes for the cost."""
+    """None for the one that `solve` takes for the cost."""
     overlap: str
     reading: str
     version: str = __version__
 
     def key(self) -> str:
         """A fingerprint of everything that the row depends on."""
+        # With the version: another one may give another row.
         text = json.dumps(vars(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def columns(self) -> dict[str, Any]:
-        """Return what its row says of the case itself; the search may be left to `solve`."""
+        """Return the columns that identify the case; the search may be left to `solve`."""
         array = _array(self.array)
         return {
             "network": _network(self.network).name,
@@ -55,10 +56,11 @@ class Case:
         }
 
 
-class Row(Document):
-    """A line of the table: a case, and its plan's step simulated.
+class SweepRow(Document):
+    """A row of the table: a case, and its plan's step simulated.
 
-    What a refused case would have is null, and ``reason`` says why.
+    Amounts are bytes, seconds and joules of one step. Those of a refused case are null, and
+    ``reason`` says why.
     """
 
     network: Name
@@ -67,7 +69,7 @@ class Row(Document):
     levels: int
     array: Name
     cost: str
-    """What the plan was found for."""
+    """What the plan minimises."""
     solver: str
     search: str | None
     reading: str
@@ -84,17 +86,17 @@ class Row(Document):
     communication_seconds: float | None = None
     joules: float | None = None
     memory_bytes: int | None = None
-    """What the plan takes of an accelerator's memory."""
+    """Of an accelerator's memory."""
     reason: str | None = None
 
 
-def run(case: Case) -> Row:
+def run_case(case: Case) -> SweepRow:
     """Solve and simulate a case; one that is refused is a row with the reason.
 
     Raises
     ------
     HyparError
-        If another version of hypar-opt asks: its row might be another.
+        If the sweep is of another version of hypar-opt: its row might be another.
     """
     if case.version != __version__:
         raise HyparError(
@@ -102,7 +104,7 @@ def run(case: Case) -> Row:
             " install the same"
         )
     network, array = _network(case.network), _array(case.array)
-    asked = case.columns()
+    columns = case.columns()
     try:
         plan = solve(
             network,
@@ -116,8 +118,9 @@ def run(case: Case) -> Row:
         )
         step = simulate(plan, overlap=case.overlap)
     except HyparError as error:
-        return validate(Row, {**asked, "status": "refused", "reason": str(error)})
-    found = {
+        # One case that a solver refuses does not end a sweep of thousands.
+        return validate(SweepRow, {**columns, "status": "refused", "reason": str(error)})
+    results = {
         "search": plan.solver.search,
         "status": plan.solver.status,
         "bytes": repriced(plan, cost="bytes").cost.total,
@@ -129,10 +132,10 @@ def run(case: Case) -> Row:
         "joules": step.energy.total,
         "memory_bytes": step.memory,
     }
-    return validate(Row, asked | found)
+    return validate(SweepRow, columns | results)
 
 
-# Cases that follow one another mostly share these.
+# Cases that follow one another mostly share their network and array, and parsing is slow.
 @lru_cache(16)
 def _network(text: str) -> Network:
     return validate(Network, parse_json(text, file="a case's network"))

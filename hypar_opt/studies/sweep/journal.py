@@ -1,4 +1,4 @@
-"""Rows as they are finished, a line each, so that a sweep that was killed goes on."""
+"""Rows as they are finished, a line each, so that a sweep that was killed can resume."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from hypar_opt.documents import Document, parse_json, validate
 from hypar_opt.errors import InputError
-from hypar_opt.studies.sweep.case import Row
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from hypar_opt.studies.sweep.case import SweepRow
 
 
-class Line(Document):
+class JournalLine(Document):
     """A case's key and its row."""
 
     key: str
-    row: Row
+    row: SweepRow
 
 
 class Journal:
-    """The rows of a file of JSON lines; one process at a time has it.
+    """The rows of a file of JSON lines, locked by one process at a time.
 
     A line is there whole or not at all: a last line that ends without its newline, torn by
     a kill, is dropped.
@@ -34,18 +31,19 @@ class Journal:
     Raises
     ------
     InputError
-        If another sweep has the file, or it is no journal: what is in it stays.
+        If another sweep has the file, or it is no journal; its content stays.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, SweepRow] = {}
 
     def __enter__(self) -> Self:
         file = str(self.path)
         if self.path.exists() and not self.path.is_file():
             raise InputError("should be a regular file: rows are read from it again", file=file)
-        while not self._locked(file):
+        # As often as another sweep removes the file between our opening and locking it.
+        while not self._lock(file):
             pass
         try:
             self._read(file)
@@ -54,9 +52,10 @@ class Journal:
             raise
         return self
 
-    def _locked(self, file: str) -> bool:
+    def _lock(self, file: str) -> bool:
         """Open and lock the file; False if another sweep removed it in between."""
         try:
+            # Unbuffered, and each line one write: a kill tears at most the last line.
             self._stream: IO[bytes] = self.path.open("ab", buffering=0)
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", file=file) from None
@@ -73,39 +72,34 @@ class Journal:
         return ours
 
     def _read(self, file: str) -> None:
-        whole = 0
+        complete_bytes = 0
         *lines, torn = self.path.read_bytes().split(b"\n")
         for number, line in enumerate(lines, 1):
             where = f"{file}, line {number}"
-            found = validate(
-                Line, parse_json(line.decode(errors="replace"), file=where), file=where
-            )
-            self.rows[found.key] = found.row
-            whole += len(line) + 1
-        # A file of one line with no end may be anybody's.
+            data = parse_json(line.decode(errors="replace"), file=where)
+            entry = validate(JournalLine, data, file=where)
+            self.rows[entry.key] = entry.row
+            complete_bytes += len(line) + 1
+        # A file of one line without a newline may be anybody's: ours begins with a key.
         if torn and not lines and not re.match(rb'\{"key": "[^\x00-\x1f]*$', torn):
             raise InputError("should be a journal of rows, a line each; remove it", file=file)
-        self._stream.truncate(whole)
+        self._stream.truncate(complete_bytes)
 
-    def add(self, key: str, row: Row) -> None:
-        """Write a row, and be sure that it is on the disk."""
-        text = json.dumps({"key": key, "row": row.model_dump()}, allow_nan=False) + "\n"
-        line = text.encode()
+    def add(self, key: str, row: SweepRow) -> None:
+        """Write a row, and wait until it is on the disk."""
+        entry = {"key": key, "row": row.model_dump()}
+        line = (json.dumps(entry, allow_nan=False) + "\n").encode()
         try:
-            while line:  # a full disk takes a part, and refuses the rest
+            while line:  # a full disk takes a part, and then refuses the rest
                 line = line[self._stream.write(line) :]
             self.rows[key] = row
+            # Kept even over a loss of power: a row may have taken hours.
             os.fsync(self._stream.fileno())
         except OSError as error:
             problem = f"cannot be written: {error.strerror}"
             raise InputError(problem, file=str(self.path)) from None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self.rows:  # a call that did nothing leaves nothing
+    def __exit__(self, *_: object) -> None:
+        if not self.rows:  # a sweep that finished no case leaves no file
             self.path.unlink(missing_ok=True)
         self._stream.close()

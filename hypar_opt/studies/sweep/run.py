@@ -10,36 +10,41 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
-from hypar_opt.studies.sweep.case import Case, Row, run
+from hypar_opt.studies.sweep.case import Case, SweepRow, run_case
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-PATIENCE = 30
+TIMEOUT = 30
 """Seconds to wait for a scheduler, and for a first worker."""
 
+_ADDRESS = re.compile(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
 
-def here(
+
+def run_local(
     cases: dict[str, Case], workers: int | None = None
-) -> Generator[tuple[str, Row], None, None]:
+) -> Generator[tuple[str, SweepRow], None, None]:
     """Run cases in processes of this machine; yield each as it ends.
 
     With one worker they run in this process, in order.
     """
-    number = min(workers or _cores(), len(cases))
-    if number <= 1:
-        yield from ((key, run(case)) for key, case in cases.items())
+    processes = min(workers or _cores(), len(cases))
+    if processes <= 1:
+        yield from ((key, run_case(case)) for key, case in cases.items())
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
 
-    # Forked, a process would have the locks of our threads, and nobody to open them.
+    # A forked process would inherit locks that our other threads hold and never release there.
     context = multiprocessing.get_context("spawn")
+    # A caller's own processes are not ours to end.
     others = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(number, context, initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
-        keys: dict[Future[Row], str] = {pool.submit(run, case): key for key, case in cases.items()}
+        keys: dict[Future[SweepRow], str] = {
+            pool.submit(run_case, case): key for key, case in cases.items()
+        }
         for future in as_completed(keys):
             yield keys[future], future.result()
         pool.shutdown()
@@ -49,7 +54,7 @@ def here(
             " with fewer --workers"
         ) from None
     finally:
-        # After Ctrl-C nobody waits for what is under way; the journal has what is done.
+        # After Ctrl-C nobody waits for running cases; the journal has the finished ones.
         for process in multiprocessing.active_children():
             if process not in others:
                 process.terminate()
@@ -57,14 +62,14 @@ def here(
 
 
 def _cores() -> int:
-    """Return how many cores this process may use: a container or taskset may leave it a few."""
+    """Return how many cores this process may use, which a container or taskset may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _end_with_parent() -> None:
-    """Leave Ctrl-C to the parent, and go when it goes, however it does."""
+    """Leave Ctrl-C to the parent, and end with it, however it ends."""
     import multiprocessing
     import signal
     import threading
@@ -77,21 +82,24 @@ def _end_with_parent() -> None:
         parent.join()
         os._exit(1)
 
+    # A thread, since a killed parent sends no signal.
     threading.Thread(target=watch, daemon=True).start()
 
 
-def on_cluster(cases: dict[str, Case], scheduler: str) -> Generator[tuple[str, Row], None, None]:
+def run_on_cluster(
+    cases: dict[str, Case], scheduler: str
+) -> Generator[tuple[str, SweepRow], None, None]:
     """Run cases on the workers of a Dask scheduler; yield each as it ends.
 
-    What a worker that dies had under way, another runs.
+    A case that a worker had not finished when it died is run by another.
 
     Raises
     ------
     HyparError
         If distributed is not installed, or the cluster cannot be reached or is lost.
     """
-    found = re.fullmatch(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})", scheduler)
-    if found is None or not 0 < int(found[1]) < 2**16:
+    address = _ADDRESS.fullmatch(scheduler)
+    if address is None or not 0 < int(address["port"]) < 2**16:
         raise HyparError(f"--scheduler should be an address, as tcp://HOST:8786, got {scheduler!r}")
     try:
         from distributed import Client, KilledWorker, as_completed
@@ -103,21 +111,21 @@ def on_cluster(cases: dict[str, Case], scheduler: str) -> Generator[tuple[str, R
 
     if not cases:
         return
-    with _silenced("distributed.client"):  # what it would say of a lost cluster, we say in a line
+    with _silenced("distributed.client"):  # of a lost cluster our own message says it in a line
         try:
-            client = Client(scheduler, timeout=PATIENCE, set_as_default=False)
+            client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
         except OSError as error:
             raise HyparError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
         try:
             with closing(client):
                 try:
-                    client.wait_for_workers(1, timeout=PATIENCE)
+                    client.wait_for_workers(1, timeout=TIMEOUT)
                 except TimeoutError:
-                    problem = f"no worker has joined within {PATIENCE} s"
+                    problem = f"no worker has joined within {TIMEOUT} s"
                     raise HyparError(f"--scheduler {scheduler}: {problem}") from None
-                # Nothing here holds on to a future that has ended: what a worker that dies later
-                # had of finished rows is not run again.
-                futures = client.map(_keyed, list(cases.items()), pure=False)
+                # Nothing here keeps a finished future: Dask would run it again if the worker that
+                # holds its result died.
+                futures = client.map(_run_item, list(cases.items()), pure=False)
                 ended = as_completed(futures, loop=client.loop)
                 del futures
                 for future in ended:
@@ -138,6 +146,6 @@ def _silenced(name: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _keyed(item: tuple[str, Case]) -> tuple[str, Row]:
+def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
     key, case = item
-    return key, run(case)
+    return key, run_case(case)

@@ -1,4 +1,4 @@
-"""A sweep as described in one TOML file: what is to be combined with what."""
+"""A sweep as one TOML file describes it: the axes that are combined."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.step import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.sweep.case import Case
+from hypar_opt.workload.network import Network
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
-Some = Annotated[tuple[str, ...], Field(min_length=1)]
-Networks = Annotated[Some, BeforeValidator(lambda value: (value,) if value == "all" else value)]
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+Networks = Annotated[Names, BeforeValidator(lambda value: (value,) if value == "all" else value)]
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MOST_LEVELS)]
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
-class Spec(Document):
-    """What is combined; each list is one axis of the table."""
+class SweepSpec(Document):
+    """The axes: every combination of the lists is a case."""
 
     written_schema: ClassVar[str | None] = SCHEMA
 
@@ -54,14 +55,14 @@ class Spec(Document):
     element_bytes: Annotated[tuple[Annotated[int, Strict()], ...], Field(min_length=1)] = (4,)
     levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
     """Of the paper's arrays; an array that is named has its own."""
-    arrays: Some | None = None
+    arrays: Names | None = None
     """Names of presets, or paths from the sweep file; the paper's H tree unless given."""
-    costs: Some = ("bytes",)
-    """What a plan is found for."""
-    solvers: Some = ("dp",)
-    """Each a name, or a name and a search: ``dp joint``."""
-    overlap: Some = ("none",)
-    readings: Some | None = None
+    costs: Names = ("bytes",)
+    """What a plan minimises."""
+    solvers: Names = ("dp",)
+    """A name, or a name and a search: ``dp joint``."""
+    overlap: Names = ("none",)
+    readings: Names | None = None
     """Each array's default unless given: see `hypar_opt.pipeline.default_reading`."""
 
 
@@ -74,43 +75,31 @@ def read_spec(path: str | Path) -> list[Case]:
         Naming the file, the key and what would be right.
     """
     file, folder = str(path), Path(path).parent
-    spec = validate(Spec, parse_toml(read_text(path), file=file), file=file)
+    spec = validate(SweepSpec, parse_toml(read_text(path), file=file), file=file)
 
-    def each(key: str, texts: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
-        found: list[Found] = []
-        for place, listed in enumerate(texts):
-            where = f"{key}[{place}]"
-            for text in models.names() if (key, listed) == ("networks", "all") else [listed]:
-                try:
-                    one = find(text)
-                except HyparError as error:
-                    raise InputError(str(error), where=where, file=file) from None
-                if one in found:
-                    raise InputError(f"{text!r} is there twice", where=where, file=file)
-                found.append(one)
-        return found
+    def axis(key: str, entries: Sequence[object], resolve: Callable[[str], Value]) -> list[Value]:
+        return _axis(key, list(map(str, entries)), resolve, file)
 
-    networks = each("networks", spec.networks, lambda text: _network(text, folder))
-    each("batches", list(map(str, spec.batches)), str)
+    def names(key: str, entries: Sequence[str], kind: str, known: Collection[str]) -> list[str]:
+        return axis(key, entries, lambda name: _known_name(kind, name, known))
+
+    networks = axis("networks", spec.networks, lambda name: _network(name, folder))
+    axis("batches", spec.batches, str)
     sizes = list(map(str, ELEMENT_BYTES))
-    each(
-        "element_bytes",
-        list(map(str, spec.element_bytes)),
-        lambda text: _one_of("element size", text, sizes),
-    )
-    each("levels", list(map(str, spec.levels or ())), str)
-    found = each("arrays", *_arrays(spec, folder))
-    costs = each("costs", spec.costs, lambda text: _one_of("cost", text, COSTS))
-    solvers = each("solvers", spec.solvers, _solver)
-    overlaps = each("overlap", spec.overlap, lambda text: _one_of("overlap", text, OVERLAPS))
-    listed = spec.readings or ()
-    readings = each("readings", listed, lambda text: _one_of("reading", text, READINGS))
-    by_array = {array: readings or [_default_reading(array)] for array in found}
+    axis("element_bytes", spec.element_bytes, lambda size: _known_name("element size", size, sizes))
+    axis("levels", spec.levels or (), str)
+    listed_arrays = axis("arrays", *_arrays(spec, folder))
+    costs = names("costs", spec.costs, "cost", COSTS)
+    solvers = axis("solvers", spec.solvers, _solver)
+    overlaps = names("overlap", spec.overlap, "overlap", OVERLAPS)
+    readings = names("readings", spec.readings or (), "reading", READINGS)
+    # Arrays differ in their default reading, so it is no axis of the product.
+    by_array = {array: readings or [_default_reading(array)] for array in listed_arrays}
     return [
         Case(network, array, batch, size, cost, solver, search, overlap, reading)
         for network, batch, size, array, cost, (solver, search), overlap in (
             itertools.product(
-                *(networks, spec.batches, spec.element_bytes, found),
+                *(networks, spec.batches, spec.element_bytes, listed_arrays),
                 *(costs, solvers, overlaps),
             )
         )
@@ -118,44 +107,63 @@ def read_spec(path: str | Path) -> list[Case]:
     ]
 
 
+def _axis(
+    key: str, entries: Sequence[str], resolve: Callable[[str], Value], file: str
+) -> list[Value]:
+    """Return what a list's entries stand for; each may be there once."""
+    values: list[Value] = []
+    for n, entry in enumerate(entries):
+        where = f"{key}[{n}]"
+        for name in models.names() if (key, entry) == ("networks", "all") else [entry]:
+            try:
+                value = resolve(name)
+            except HyparError as error:
+                raise InputError(str(error), where=where, file=file) from None
+            # Two names may stand for one thing, as a preset and a copy of its file do.
+            if value in values:
+                raise InputError(f"{name!r} is there twice", where=where, file=file)
+            values.append(value)
+    return values
+
+
 def _default_reading(array: str) -> str:
     return problem_of(array=validate(Array, parse_json(array, file="an array"))).reading
 
 
-def _arrays(spec: Spec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:
-    """Return what names the arrays, and how one is found."""
+def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:
+    """Return the arrays' names or paths, and what resolves one."""
     if spec.arrays is None:
         papers = [arrays.papers(levels) for levels in spec.levels or (4,)]
-        return papers, lambda name: _text(arrays.load(name))
+        return papers, lambda name: _as_json(arrays.load(name))
 
-    def find(text: str) -> str:
-        place = folder / text
-        known = text.lower() in arrays.names()
-        array = find_array(place if not known and _is_path(text, place) else text)
-        wrong = next((each for each in spec.levels or () if each != array.levels), None)
+    def resolve(name: str) -> str:
+        array = find_array(_name_or_path(name, folder, arrays.names()))
+        wrong = next((levels for levels in spec.levels or () if levels != array.levels), None)
         if wrong is not None:
             raise InputError(
                 f"{array.name} has {2**array.levels} accelerators, {array.levels} levels, which"
                 f" does not fit {wrong} among levels; leave levels out, for each array has its own"
             )
-        return _text(array)
+        return _as_json(array)
 
-    return spec.arrays, find
-
-
-def _network(text: str, folder: Path) -> str:
-    place = folder / text
-    known = text.lower() in models.names()
-    network = find_network(place if not known and _is_path(text, place) else text)
-    return json.dumps(network.description(), sort_keys=True)
+    return spec.arrays, resolve
 
 
-def _is_path(text: str, place: Path) -> bool:
-    return bool(Path(text).suffix) or len(Path(text).parts) != 1 or exists(place)
+def _network(name: str, folder: Path) -> str:
+    return _as_json(find_network(_name_or_path(name, folder, models.names())))
 
 
-def _text(array: Array) -> str:
-    return json.dumps(array.description(), sort_keys=True)
+def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Path:
+    """Return a preset's name, or a path from the sweep file if the text looks like one."""
+    path = folder / name
+    if name.lower() in presets:
+        return name
+    return path if Path(name).suffix or len(Path(name).parts) != 1 or exists(path) else name
+
+
+def _as_json(described: Network | Array) -> str:
+    """Return a network or an array as one text: the same for the same, however it is written."""
+    return json.dumps(described.description(), sort_keys=True)
 
 
 def _solver(text: str) -> tuple[str, str | None]:
@@ -165,10 +173,10 @@ def _solver(text: str) -> tuple[str, str | None]:
             f"should be a solver, or a solver and a search, as 'dp joint', got {text!r}"
         )
     SOLVERS[name]
-    return name, _one_of("search", search[0], SEARCHES) if search else None
+    return name, _known_name("search", search[0], SEARCHES) if search else None
 
 
-def _one_of(kind: str, text: str, known: Collection[str]) -> str:
-    if text not in known:
-        raise UnknownNameError(kind, text, list(known))
-    return text
+def _known_name(kind: str, name: str, known: Collection[str]) -> str:
+    if name not in known:
+        raise UnknownNameError(kind, name, list(known))
+    return name

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.files import csv_text, write_whole
-from hypar_opt.studies.sweep.case import Row
+from hypar_opt.studies.sweep.case import SweepRow
 
-COLUMNS = tuple(Row.model_fields)
+COLUMNS = tuple(SweepRow.model_fields)
 
 
 def check_table(path: str | Path) -> None:
@@ -29,7 +29,7 @@ def check_table(path: str | Path) -> None:
         raise HyparError(f"{path}: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'")
 
 
-def write_table(rows: Sequence[Row], path: str | Path) -> None:
+def write_table(rows: Sequence[SweepRow], path: str | Path) -> None:
     """Write all rows, whole or not at all."""
     if Path(path).suffix == ".parquet":
         write_whole(path, _parquet(rows, path))
@@ -38,17 +38,18 @@ def write_table(rows: Sequence[Row], path: str | Path) -> None:
         write_whole(path, csv_text(COLUMNS, cells))
 
 
-def _parquet(rows: Sequence[Row], path: str | Path) -> bytes:
+def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    whole = {"batch", "element_bytes", "levels"}
-    whole |= {name for name in COLUMNS if name.endswith("bytes")}
-    real = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
-    kinds = dict.fromkeys(COLUMNS, pa.string())
-    kinds |= dict.fromkeys(whole, pa.int64()) | dict.fromkeys(real, pa.float64())
+    # Inferred, the type of a column would change with its values, as where all are null.
+    integers = {"batch", "element_bytes", "levels"}
+    integers |= {name for name in COLUMNS if name.endswith("bytes")}
+    floats = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
+    types = dict.fromkeys(COLUMNS, pa.string())
+    types |= dict.fromkeys(integers, pa.int64()) | dict.fromkeys(floats, pa.float64())
     try:
-        table = pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(kinds.items()))
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(types.items()))
     except (pa.ArrowInvalid, OverflowError):
         problem = "Parquet's whole numbers end at 2^63, and these do not; take .csv"
         raise InputError(problem, file=str(path)) from None

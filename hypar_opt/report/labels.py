@@ -1,0 +1,49 @@
+"""Words that the terminal's views and the page share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Cost, Plan, SolverRecord
+
+ENERGY_PARTS = {
+    "macs": "multiply-accumulates",
+    "sram": "SRAM",
+    "dram": "local DRAM",
+    "remote": "words between accelerators",
+    "hops": "links",
+}
+"""The parts of a step's energy, by their field's name."""
+
+_LOCAL_COSTS = {"time": "compute", "energy": "compute, local memory"}
+_OPTIMALITY = {"level": "each level optimal", "joint": "optimal over all levels"}
+
+
+def optimality(plan: Plan) -> str:
+    """Say in what sense a plan is optimal, or what it is without a proof."""
+    if plan.solver.status == "optimal":
+        return _OPTIMALITY[plan.solver.scope] + plan.constraints.within
+    return _feasible(plan.solver)
+
+
+def _feasible(solver: SolverRecord) -> str:
+    considered = solver.options.simulate
+    if considered is None:
+        return "feasible"
+    return f"fastest simulated of the {considered:,} best and the search's own"
+
+
+def level_costs(cost: Cost) -> tuple[int | float, ...]:
+    """Return what each level costs: of a cost with local parts, the communication alone.
+
+    Compute and local memory are of the whole step and belong to no level.
+    """
+    return cost.per_level if cost.communication is None else cost.communication
+
+
+def local_cost(cost: Cost) -> tuple[str, int | float] | None:
+    """Return the name and the amount of what a cost has besides communication, if it has any."""
+    if cost.communication is None:
+        return None
+    return _LOCAL_COSTS.get(cost.kind, "local"), cost.total - sum(cost.communication)

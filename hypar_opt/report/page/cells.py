@@ -1,0 +1,135 @@
+"""What each choice of each layer at each level costs: the cells of the page's grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.pricing import level_tables
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.alternatives import Regret
+    from hypar_opt.workload.tensors import Workload
+
+MAX_CELLS = 300
+"""Layers times levels up to which each other choice is solved for."""
+
+MAX_STEPS = 10**8
+"""Steps between joint states, over all other choices, up to which they are solved for."""
+
+
+@dataclass(frozen=True)
+class ChoiceCost:
+    """What one choice of a cell costs, in the plan's unit.
+
+    Parameters
+    ----------
+    chosen
+        Whether it is the plan's.
+    layer, neighbours
+        At this level, given the levels above: the layer's own cost, and that of its edges to
+        its neighbours as the plan has them.
+    extra
+        Over all levels with everything else re-optimised; None where that is not known or
+        where no plan has it.
+    """
+
+    choice: Parallelism
+    chosen: bool
+    layer: Fraction
+    neighbours: Fraction
+    extra: int | float | None
+
+
+Cells = tuple[tuple[tuple[ChoiceCost, ...], ...], ...]
+"""Levels x layers x choices."""
+
+
+def why_no_regrets(plan: Plan) -> str:
+    """Say why the extra costs of other choices are not solved for; nothing where they are."""
+    cells = len(plan.layers) * plan.levels
+    steps = 0
+    # Bytes alone charge all levels alike, so that few of the joint states differ.
+    if plan.solver.search == "joint" and (plan.cost.kind != "bytes" or plan.constraints.any):
+        others = cells * (len(plan.choices) - 1)
+        steps = len(plan.layers) * others * len(plan.choices) ** (2 * plan.levels)
+    if cells <= MAX_CELLS and steps <= MAX_STEPS:
+        return ""
+    return (
+        f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page does not"
+        " say what each other choice costs with all else re-optimised;"
+        " solve --regret does, in its time."
+    )
+
+
+def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
+    """Return what each choice is charged at its level, and its regret where there is one."""
+    instance = Instance.of_plan(plan)
+    workload, cost = instance.workload, instance.cost
+    extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
+    rows = plan.assignments()
+    levels = []
+    for level, (table, row) in enumerate(level_tables(workload, cost, rows), 1):
+        # A level's table is conditioned on the choices above it, so the levels go top down.
+        state_costs = _state_costs(workload, cost, rows[: level - 1])
+        edges = _edge_costs(table, row)
+        levels.append(
+            tuple(
+                tuple(
+                    ChoiceCost(
+                        choice=choice,
+                        chosen=column == row[n],
+                        layer=table.in_units(int(table.node[n, column]) + state_costs[n][column]),
+                        neighbours=table.in_units(edges[n][column]),
+                        extra=0 if column == row[n] else extra.get((level, layer, choice)),
+                    )
+                    for column, choice in enumerate(plan.words[n])
+                )
+                for n, layer in enumerate(plan.layers)
+            )
+        )
+    return tuple(levels)
+
+
+def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
+    """Return what a layer's edges cost by its choice, with its neighbours as the plan has them.
+
+    Returns
+    -------
+    list of list of int
+        (layers, choices), in the table's resolution.
+    """
+    costs = [[0] * table.choices for _ in range(table.layers)]
+    for (source, target), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
+        # An edge is in both of its layers' sums: either of them may change its choice.
+        for choice in range(table.choices):
+            costs[source][choice] += edge[choice][row[target]]
+            costs[target][choice] += edge[row[source]][choice]
+    return costs
+
+
+def _state_costs(
+    workload: Workload, cost: CostModel, above: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return what a choice adds to a layer's charges for several levels together.
+
+    An all-reduce around a ring joins all levels of one choice: its charge is no sum over levels
+    and stands in no level's table.
+    """
+
+    def charge_of(state: tuple[int, ...], layer: int) -> int:
+        return sum(int(charge[layer]) for charge in cost.of_state(workload, state).values())
+
+    costs = []
+    for layer in range(len(workload.layers)):
+        state = tuple(row[layer] for row in above)
+        before = charge_of(state, layer)
+        costs.append([charge_of((*state, c), layer) - before for c in range(cost.choices)])
+    return costs

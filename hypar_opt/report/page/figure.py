@@ -1,0 +1,112 @@
+"""What all of the page's charts share: Plotly's figure, its colours, and its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+PHASES = {"forward": "#5a8fd6", "gradient": "#c9649b", "backward": "#7da83f"}
+"""Colours of the passes."""
+
+PALE = 0.42
+"""Opacity of communication; compute is opaque."""
+
+_LINE = "rgba(128,128,128,0.28)"
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_LEGEND = {
+    "orientation": "h",
+    "x": 0,
+    "xanchor": "left",
+    "y": 1.02,
+    "yanchor": "bottom",
+    "traceorder": "normal",
+}
+_AXES = {
+    "automargin": True,
+    "fixedrange": True,
+    "gridcolor": _LINE,
+    "zerolinecolor": _LINE,
+    "linecolor": _LINE,
+    "title_standoff": 8,
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure as JSON, what it shows in words, and its numbers as a table.
+
+    Parameters
+    ----------
+    id
+        Of the HTML element.
+    figure
+        Plotly's JSON, which may stand in a script element.
+    height
+        Pixels.
+    header, rows
+        The table's.
+    more
+        A line below the table: how much it leaves out.
+    """
+
+    id: str
+    title: str
+    caption: str
+    figure: str
+    height: int
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    more: str = ""
+
+
+def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
+    """Return Plotly's figure of traces, in the page's style; colours suit a dark page too."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(list(traces))
+    figure.update_layout(
+        # Plotly's default template would add several kB to the JSON of each figure.
+        template="none",
+        height=height,
+        autosize=True,
+        # Transparent: the page's own background shows, light or dark.
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": _FONT, "size": 12},
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        legend=_LEGEND,
+        hoverlabel={"align": "left", "font": {"family": _FONT, "size": 12}},
+        dragmode="zoom",
+        **layout,
+    )
+    figure.update_xaxes(**_AXES)
+    figure.update_yaxes(**_AXES)
+    return figure
+
+
+def chart_of(
+    figure: Any,
+    name: str,
+    title: str,
+    caption: str,
+    header: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    more: str = "",
+) -> Chart:
+    """Return a figure with its words and its table."""
+    json = _escaped(figure.to_json(validate=False, engine="json"))
+    return Chart(name, title, caption, json, figure.layout.height, header, tuple(rows), more)
+
+
+def _escaped(json: str) -> str:
+    """Return JSON that may stand in a script element, whatever its strings say."""
+    # U+2028 and U+2029 end a line in older JavaScript, even within a string.
+    for character in "<>&\u2028\u2029":
+        json = json.replace(character, f"\\u{ord(character):04x}")
+    return json
+
+
+def short(value: float) -> float:
+    """Return a coordinate to nine digits, finer than any screen."""
+    return float(f"{value:.9g}")

@@ -1,0 +1,61 @@
+"""The few numbers to see first, compared with Data Parallelism in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.units import format_bytes, format_joules, format_ratio, format_seconds
+
+if TYPE_CHECKING:
+    from hypar_opt.report.page.contents import Contents
+    from hypar_opt.simulator.result import StepResult
+    from hypar_opt.studies.evaluation import Steps
+
+
+def headline(contents: Contents) -> list[tuple[str, str, str]]:
+    """Return time, bytes and energy of a step: what, how much, and how that compares."""
+    step, reading = contents.steps["plan"], contents.plan.cost.reading
+    values = (
+        format_seconds(step.seconds),
+        format_bytes(_moved(step)),
+        format_joules(step.energy.total),
+    )
+    # A reading may favour a plan that loses when it is run: both comparisons are shown.
+    by_reading = _comparisons((step, contents.steps["data"]))
+    comparisons = by_reading
+    if contents.executed is not None:
+        comparisons = [
+            f"{one} by the reading {reading}; when run, {other}"
+            for one, other in zip(by_reading, _comparisons(contents.executed), strict=True)
+        ]
+    elif reading != "executed":
+        unknown = "no run of output parallelism is known"
+        comparisons = [f"{one} by the reading {reading}; {unknown}" for one in by_reading]
+    return list(zip(("step", "exchanged", "energy"), values, comparisons, strict=True))
+
+
+def _comparisons(steps: Steps) -> list[str]:
+    """Compare a plan's step with Data Parallelism's: time, bytes, energy."""
+    own, data = steps
+    return [
+        _comparison(data.seconds, own.seconds, "faster", "slower"),
+        _comparison(_moved(data), _moved(own), "fewer bytes", "more bytes"),
+        _comparison(data.energy.total, own.energy.total, "less energy", "more energy"),
+    ]
+
+
+def _moved(step: StepResult) -> float:
+    return sum(traffic.bytes for traffic in step.levels)
+
+
+def _comparison(data: float, own: float, better: str, worse: str) -> str:
+    """Compare with Data Parallelism in words, to three digits."""
+    if data == own or (own and format_ratio(data / own) == "1"):
+        return "as with Data Parallelism"
+    # Only bytes can be 0 where Data Parallelism's are not: any step takes time and energy.
+    if not own:
+        return "Data Parallelism exchanges " + format_bytes(data)
+    if data > own:
+        return f"{format_ratio(data / own)}× {better} than Data Parallelism"
+    times = f"{format_ratio(own / data)}× " if data else ""
+    return f"{times}{worse} than Data Parallelism"

@@ -1,0 +1,140 @@
+"""A plan on a terminal, in the form of the paper's Figure 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.alternatives import best_table, regret_table
+from hypar_opt.report.glyphs import colour, glyph
+from hypar_opt.report.labels import level_costs, local_cost, optimality
+from hypar_opt.report.terminal import ascii_only, new_table
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_cost, format_ratio
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.alternatives import Alternative, Regret
+
+_COST_NAMES = {"time": "time", "energy": "energy"}
+
+
+def plan_view(
+    plan: Plan,
+    joint: Plan | None = None,
+    regrets: Sequence[Regret] = (),
+    best: Sequence[Alternative] = (),
+) -> RenderableType:
+    """Show a plan as in the paper's Figure 5, a row a level, a glyph a layer; then its cost.
+
+    Parameters
+    ----------
+    joint
+        The optimum over all levels together, to say what it would save.
+    regrets, best
+        The answers to what-if questions, where any were put.
+    """
+    legend = "   ".join(
+        f"{glyph(choice, ascii_only=ascii_only())} {choice} parallelism" for choice in plan.choices
+    )
+    parts: list[RenderableType] = [Text(_title(plan)), _grid(plan)]
+    parts += [Text(legend, style="dim"), Text(), _baselines(plan)]
+    executed = as_executed(plan.cost)
+    if executed is not None:
+        parts.append(Text(executed))
+    if joint is not None:
+        parts.append(Text(_saving(plan, joint)))
+    within = plan.constraints.within
+    if regrets:
+        title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
+        parts += [Text(), title, regret_table(regrets, plan.cost.unit)]
+    if best:
+        title = Text(f"Best plans over all levels together{within}:")
+        parts += [Text(), title, best_table(best, cost_name(plan), plan.cost.unit)]
+    return Group(*parts)
+
+
+def cost_name(plan: Plan) -> str:
+    """Return the name of a plan's cost, to head its column."""
+    unit = plan.cost.unit
+    return "communication" if unit == "bytes" else _COST_NAMES.get(plan.cost.kind, unit)
+
+
+def _title(plan: Plan) -> str:
+    number = 2**plan.levels
+    size = "1 accelerator" if number == 1 else f"2^{plan.levels} = {number:,} accelerators"
+    options = [
+        f"batch {plan.batch}",
+        f"on {plan.array.name}" if plan.array else size,
+        *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
+        f"reading {plan.cost.reading}",
+        *(["inference"] if plan.inference else []),
+        f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
+    ]
+    return f"{plan.network.name}: {', '.join(options)}"
+
+
+def _grid(plan: Plan) -> Table:
+    """Return a row a level, whose glyphs stand in a column for each run of layers of a kind."""
+    plain = ascii_only()
+    dash = "-" if plain else "–"
+    runs = _runs_of_a_kind(plan)
+    grid = new_table("level")
+    grid.columns[0].no_wrap = True
+    for start, stop in runs:
+        names = plan.layers[start], plan.layers[stop - 1]
+        # A run's names may be long; its glyphs may fold too on a narrow terminal.
+        grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
+    cost, blanks = plan.cost, [""] * len(runs)
+    grid.add_column(cost_name(plan), justify="right", no_wrap=True)
+    for level, (row, charge) in enumerate(zip(plan.parallelism, level_costs(cost), strict=True), 1):
+        dots = [
+            Text.assemble(
+                *((glyph(choice, ascii_only=plain), colour(choice)) for choice in row[start:stop])
+            )
+            for start, stop in runs
+        ]
+        grid.add_row(f"H{level}", *dots, format_cost(charge, cost.unit))
+    grid.add_section()
+    local = local_cost(cost)
+    if local is not None:
+        grid.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
+    grid.add_row("total", *blanks, format_cost(cost.total, cost.unit))
+    return grid
+
+
+def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
+    """Return the first and one past the last layer of each run of layers of one kind."""
+    runs, start = [], 0
+    for _, run in groupby(layer.kind for layer in plan.network.description.layers):
+        length = len(list(run))
+        runs.append((start, start + length))
+        start += length
+    return runs
+
+
+def _baselines(plan: Plan) -> Table:
+    cost = plan.cost
+    table = new_table("", cost_name(plan), "times this plan", right=(1, 2))
+    for name, total, ratio in (
+        ("Data Parallelism", cost.baselines.data, cost.ratios.data),
+        ("Model Parallelism", cost.baselines.model, cost.ratios.model),
+    ):
+        table.add_row(name, format_cost(total, cost.unit), format_ratio(ratio))
+    return table
+
+
+def _saving(plan: Plan, joint: Plan) -> str:
+    within = plan.constraints.within
+    total, optimum = plan.cost.total, joint.cost.total
+    if optimum == total:
+        return f"No plan{within} over all levels together costs less."
+    saved = (total - optimum) / total
+    cheaper = format_cost(optimum, plan.cost.unit)
+    return f"Jointly over all levels{within}: {cheaper}, {saved:.2%} less (--search joint)."

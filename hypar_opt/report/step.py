@@ -1,0 +1,126 @@
+"""A simulated step on a terminal: where its time and energy go."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.labels import ENERGY_PARTS
+from hypar_opt.report.terminal import new_table
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_gigabytes, format_si
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.result import StepResult
+
+_LOCKSTEP = 1e-9
+"""Relative: the simulator and the closed form add the same seconds in another order."""
+
+
+def step_view(
+    plan: Plan, array: str, step: StepResult, collective: str, overlap: str
+) -> RenderableType:
+    """Show where a simulated step's time and energy go, and what the links carry."""
+    seconds = format_si(step.seconds, "s")
+    tables = [
+        _phases(step),
+        _layers(plan, step),
+        *([_levels(step)] if step.levels else []),
+        _energy(step),
+    ]
+    notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
+    return Group(
+        Text(f"{plan.network.name} on {array}: {seconds} a step, batch {plan.batch}"),
+        Text(_options(plan, collective, overlap), style="dim"),
+        Text(),
+        *(part for table in tables for part in (table, Text())),
+        *(Text(note) for note in notes if note is not None),
+    )
+
+
+def _options(plan: Plan, collective: str, overlap: str) -> str:
+    all_reduce = "pairwise all-reduce" if collective == "pairwise" else "ring all-reduce"
+    overlapped = "nothing overlaps" if overlap == "none" else f"{overlap} exchanges overlap"
+    parts = [f"reading {plan.cost.reading}", all_reduce, overlapped]
+    return ", ".join([*parts, *(["inference"] if plan.inference else [])])
+
+
+def _phases(step: StepResult) -> Table:
+    table = new_table("phase", "compute", "communication", right=(1, 2))
+    for phase, (compute, communication) in step.phases.items():
+        table.add_row(phase, format_si(compute, "s"), format_si(communication, "s"))
+    table.add_section()
+    table.add_row("total", format_si(step.compute, "s"), format_si(step.communication, "s"))
+    return table
+
+
+def _layers(plan: Plan, step: StepResult) -> Table:
+    """Sum each layer's passes; the step has them in the order in which they run."""
+    table = new_table("layer", "compute", "communication", right=(1, 2))
+    ordered = sorted(step.layers, key=lambda time: plan.layers.index(time.layer))
+    for layer, times in groupby(ordered, key=lambda time: time.layer):
+        passes = list(times)
+        table.add_row(
+            Text(layer),
+            format_si(sum(time.compute for time in passes), "s"),
+            format_si(sum(time.communication for time in passes), "s"),
+        )
+    return table
+
+
+def _levels(step: StepResult) -> Table:
+    table = new_table("level", "bytes", "time", right=(1, 2))
+    for level in step.levels:
+        seconds = format_si(level.seconds, "s")
+        table.add_row(f"H{level.level}", format_gigabytes(level.bytes), seconds)
+    return table
+
+
+def _energy(step: StepResult) -> Table:
+    table = new_table("energy", "", right=(1,))
+    for part, joules in vars(step.energy).items():
+        if joules:
+            table.add_row(ENERGY_PARTS[part], format_si(joules, "J"))
+    table.add_section()
+    table.add_row("total", format_si(step.energy.total, "J"))
+    return table
+
+
+def _bounds(step: StepResult) -> list[str]:
+    """Say what the closed form gives, where the simulated step takes another time."""
+    if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
+        return []
+    upper = format_si(step.closed_form, "s")
+    # Exchanges that overlap make the closed form an interval, else it is one number.
+    if step.lower_bound == step.closed_form:
+        return [f"Added up in closed form, as if in lockstep: {upper}."]
+    lower = format_si(step.lower_bound, "s")
+    return [f"In lockstep between {lower}, the longest chain, and {upper}, nothing overlapping."]
+
+
+def _bottleneck(step: StepResult) -> str:
+    if step.bottleneck is None:
+        return "Nothing is exchanged."
+    # Symmetric topologies have many links of one load; the first stands for all.
+    name, alike = step.bottleneck
+    link = next(traffic for traffic in step.links if traffic.link == name)
+    others = f", and {alike} more alike" if alike else ""
+    # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
+    share = link.full / step.seconds
+    percent = f"{share:.0%}" if share >= 0.005 else "less than 1%"
+    moved = format_gigabytes(link.bytes)
+    return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
+
+
+def _memory(step: StepResult) -> list[str]:
+    needed, capacity = format_gigabytes(step.memory), format_gigabytes(step.capacity)
+    sentences = [f"Memory: {needed} of {capacity} an accelerator."]
+    if step.vault_words:
+        sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
+    return sentences

@@ -1,0 +1,113 @@
+"""An exploration for other programs: every plan as CSV, and a summary as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hypar_opt.errors import RefusedError
+
+if TYPE_CHECKING:
+    from hypar_opt.studies.exploration.result import Exploration, PricedPlan
+
+MAX_ROWS = 2**20
+"""Plans that a CSV lists: a spreadsheet holds no more rows."""
+
+
+def plans_csv(exploration: Exploration) -> str:
+    """Return a row a plan: a digit a layer for each level, the value, and its ratio.
+
+    Raises
+    ------
+    RefusedError
+        If there are too many plans.
+    """
+    values = exploration.values.reshape(-1)
+    if values.size > MAX_ROWS:
+        raise RefusedError(
+            f"--csv lists at most {MAX_ROWS:,} plans, and there are {values.size:,};"
+            " leave fewer choices free"
+        )
+    digits = exploration.digits(np.arange(values.size))
+    # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.
+    levels = np.ascontiguousarray(digits + ord("0"), np.uint8).view(f"S{digits.shape[2]}")
+    header = [*(f"H{level}" for level in range(1, exploration.plan.levels + 1))]
+    lines = [",".join([*header, exploration.unit, "ratio"])]
+    lines += [
+        ",".join([*map(bytes.decode, row), _cell(value), _cell(ratio)])
+        for row, value, ratio in zip(
+            levels[..., 0].tolist(),
+            values.tolist(),
+            exploration.ratios().reshape(-1).tolist(),
+            strict=True,
+        )
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: float) -> str:
+    return "" if np.isnan(value) else str(_integer_if_exact(value))
+
+
+def _integer_if_exact(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
+
+
+def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
+    """Return all but the values as plain data.
+
+    Parameters
+    ----------
+    relative
+        As `Exploration.histogram`.
+    """
+    plan = exploration.plan
+    counts, edges = exploration.histogram(relative=relative)
+
+    def amounts(value: float) -> dict[str, Any]:
+        return {"value": _integer_if_exact(value), "ratio": exploration.ratio(value)}
+
+    return {
+        "network": plan.network.name,
+        "array": exploration.array,
+        "batch": plan.batch,
+        "levels": plan.levels,
+        "reading": plan.cost.reading,
+        "objective": exploration.objective,
+        "unit": exploration.unit,
+        "free": exploration.free,
+        "layers": plan.layers,
+        "plans": exploration.values.size,
+        "best": {
+            **amounts(exploration.best_cost),
+            **_when_run(exploration.first),
+            "plans": exploration.ties,
+            "parallelism": exploration.best_plans(),
+        },
+        "plan": {
+            "solver": plan.solver.name,
+            "search": plan.solver.search,
+            **amounts(exploration.plan_cost),
+            **_when_run(exploration.own),
+            "rank": exploration.rank,
+            "parallelism": plan.parallelism,
+        },
+        "worst": amounts(exploration.highest_cost),
+        "data_parallel": {
+            **amounts(exploration.data_parallel_cost),
+            "executed_bytes": exploration.own.cost.data_parallel_bytes,
+        },
+        "histogram": {
+            "of": "ratio" if relative else exploration.unit,
+            "edges": edges.tolist(),
+            "plans": counts.tolist(),
+        },
+    }
+
+
+def _when_run(priced: PricedPlan) -> dict[str, Any]:
+    return {
+        "executed_bytes": priced.cost.executed_bytes,
+        "executed_ratio": priced.executed_ratio,
+    }

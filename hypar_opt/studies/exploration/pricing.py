@@ -1,0 +1,199 @@
+"""Pricing every plan of a subspace in closed form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.energy import EnergyCost
+from hypar_opt.costs.time import TimeCost
+from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.pricing import price
+from hypar_opt.simulator.closed_form import MOST_PLANS, ClosedForm
+from hypar_opt.studies.exploration.result import Exploration, PricedPlan, Values
+from hypar_opt.studies.exploration.subspace import (
+    Cell,
+    allowed_states,
+    axes_of,
+    cells_of,
+    level_choices,
+    state_number,
+    states_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
+
+
+def explore(
+    plan: Plan,
+    free: str,
+    *,
+    objective: str = "bytes",
+    array: str | Path | Array | None = None,
+) -> Exploration:
+    """Price every plan that differs from one in what is free, and keeps to its constraints.
+
+    Parameters
+    ----------
+    free
+        Levels, ``H1,H4``: all layers at those; layers, ``conv5_2,fc*``: at all levels;
+        ``conv5_2@H1``: one of both; ``all``. What any of them names is free.
+    objective
+        ``bytes`` of the plan's reading, ``time`` added up in closed form, or ``energy``.
+    array
+        For a plan without one.
+
+    Raises
+    ------
+    HyparError
+        If ``free`` names nothing, or the objective needs an array.
+    RefusedError
+        If there are too many plans, the layers are no chain, or memory is limited.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("lenet-c", reading="figures", array="hmc-htree-16")
+    >>> exploration = explore(plan, "H1,H4", objective="time")
+    >>> f"HyPar's is number {exploration.rank} of {exploration.values.size} plans"
+    "HyPar's is number 1 of 256 plans"
+    """
+    cells = _checked_cells(free, plan)
+    problem = _problem(plan, objective, array)
+    instance = Instance(plan.network.description, problem)
+    closed = ClosedForm.of(instance.cost, instance.workload, plan.levels)
+    axes, states = axes_of(cells), states_of(plan, cells, allowed_states(instance))
+    values = _price_all(closed, states, axes)
+    data_parallel = _data_parallel_cost(closed, len(plan.layers))
+    unit, parts = _unit_of(instance.cost)
+    values /= parts
+    return Exploration(
+        plan=plan,
+        free=free,
+        cells=cells,
+        array=problem.array.name if problem.array else None,
+        objective=objective,
+        unit=unit,
+        states=states,
+        values=values,
+        data_parallel_cost=data_parallel / parts,
+        plan_index=_index_of(plan, states, axes),
+        own=_priced(instance, plan.assignments()),
+        first=_priced(instance, _first_best(plan, values, states, axes)),
+    )
+
+
+def _checked_cells(free: str, plan: Plan) -> tuple[Cell, ...]:
+    cells = tuple(cells_of(free, plan))
+    base = len(plan.choices)
+    number = base ** len(cells)
+    if number > MOST_PLANS:
+        exactly = f" = {number:,}" if number < 10**15 else ""
+        raise RefusedError(
+            f"{argument('free', free)}: there are {base}^{len(cells)}{exactly} plans, more than"
+            f" {MOST_PLANS:,}; leave fewer choices free"
+        )
+    return cells
+
+
+def _problem(plan: Plan, objective: str, array: str | Path | Array | None) -> Problem:
+    """Return the plan's problem with the objective as its cost."""
+    fields: dict[str, Any] = {**dict(plan.problem), "cost": objective}
+    # Another array has other hierarchy bits, so the plan's placement says nothing there.
+    if array is not None:
+        fields |= {"array": array, "placement": None}
+    problem = problem_of(**fields)
+    # Memory adds up over layers, and no plan is a product of layers' states under it.
+    if problem.constraints.memory is not None:
+        memory = argument("constraints.memory")
+        raise RefusedError(f"explore takes no {memory}: it looks at layers one after the other")
+    if problem.array is None and objective in ("time", "energy"):
+        raise HyparError(f"{argument('objective', objective)} needs an array: {ARRAY}")
+    return problem
+
+
+def _unit_of(cost: CostModel) -> tuple[str, int]:
+    """Return the unit of an exploration's values, and how many of the closed form's make one."""
+    if isinstance(cost, TimeCost):  # the closed form of time is in seconds already
+        return "seconds", 1
+    if isinstance(cost, EnergyCost):
+        return "joules", cost.per_joule
+    return cost.unit, 1
+
+
+def _price_all(
+    closed: ClosedForm, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
+) -> Values:
+    """Return what every combination of states costs; a layer without an axis has one state.
+
+    Sums of bytes are exact, since float64 holds them; those of time and energy are rounded.
+
+    Each of those is added to its neighbours first: numpy has 32 axes, and a network may have
+    more layers.
+    """
+    nodes, edges = list(closed.node), list(closed.edge)
+    # From the last: what is removed does not renumber the layers before it.
+    for layer in reversed(range(len(states))):
+        if layer in axes:
+            continue
+        state = states[layer].item()
+        own = nodes.pop(layer)[state]
+        # A chain: a layer has at most an edge before it and one after it.
+        if layer == 0:
+            nodes[0] = own + edges.pop(0)[state] + nodes[0]
+        elif layer == len(nodes):
+            nodes[-1] = nodes[-1] + edges.pop()[:, state] + own
+        else:
+            after = edges.pop(layer)[state]
+            edges[layer - 1] = edges[layer - 1][:, state, None] + own + after
+    edge = np.array(edges).reshape(len(edges), *closed.edge.shape[1:])
+    return ClosedForm(np.array(nodes), edge).of_all([states[layer] for layer in axes])
+
+
+def _data_parallel_cost(closed: ClosedForm, layers: int) -> float:
+    """Return what the state 0 of every layer costs."""
+    return float(_price_all(closed, [np.zeros(1, np.intp)] * layers, [0]).item())
+
+
+def _index_of(
+    plan: Plan, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the plan's index into the values."""
+    base = len(plan.choices)
+    # One accelerator has no levels, and every layer the state 0.
+    columns = list(zip(*plan.assignments(), strict=True)) or [()] * len(plan.layers)
+    own = [state_number(column, base) for column in columns]
+    return tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes)
+
+
+def _first_best(
+    plan: Plan, values: Values, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
+) -> list[list[int]]:
+    """Return the choices of the first plan of the lowest cost: levels x layers."""
+    best = [layer_states[0].item() for layer_states in states]
+    index = np.unravel_index(int(values.argmin()), values.shape)
+    for layer, position in zip(axes, index, strict=True):
+        best[layer] = states[layer][position].item()
+    return level_choices(best, len(plan.choices), plan.levels)
+
+
+def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:
+    """Price a plan by its reading, and as it is when run."""
+    cost = price(instance, rows)
+    run = instance.problem.model_copy(update={"reading": "executed"})
+    try:
+        executed = price(Instance(instance.network, run), rows)
+    except HyparError:  # output parallelism, of which no run is known
+        executed = None
+    return PricedPlan(cost, executed)

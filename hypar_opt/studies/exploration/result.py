@@ -1,0 +1,258 @@
+"""What an exploration comes to: the best plans, a plan's rank, grids and a histogram of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import HyparError
+from hypar_opt.plan.plan import words_of
+from hypar_opt.studies.advice import moves_more, turns
+from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Cost, Plan
+    from hypar_opt.workload.parallelism import Parallelism
+
+Values = NDArray[np.float64]
+
+TIE = 1e-12
+"""Relative: values as close as this are one value, for rounding differs by the order of a sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Plans on two axes; each axis is labelled with the digits of its own free choices.
+
+    Parameters
+    ----------
+    values : (rows, columns) float64
+        In the exploration's unit; nan where the plan's constraints allow none.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: Values
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """One plan's cost by the exploration's reading, and by the reading ``executed``.
+
+    The latter is None where no run of its choices is known.
+    """
+
+    cost: Cost
+    executed: Cost | None
+
+    @property
+    def executed_ratio(self) -> float | None:
+        """How many times the plan's amount Data Parallelism's is, when both are run."""
+        return None if self.executed is None else self.executed.ratios.data
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """What every plan of a subspace costs, one axis a layer that has something free.
+
+    Parameters
+    ----------
+    plan
+        What is not free is as in this plan, which is one of those explored.
+    free
+        What is free, in words; ``cells`` are the levels and layers it stands for.
+    array
+        The name of the array that the objective is of, if any.
+    objective, unit
+        What is priced: ``bytes``, ``time`` in seconds, ``energy`` in joules.
+    states
+        Those of each layer: numbers whose digits, H1's first, are its choices.
+    values : one axis for each of ``axes``, float64
+        In the order of the layer's ``states``.
+    data_parallel_cost
+        Of all-data choices, whether they are among the plans or not.
+    plan_index
+        The plan's, into the values.
+    own, first
+        The plan priced, and the first of the best plans.
+    """
+
+    plan: Plan
+    free: str
+    cells: tuple[Cell, ...]
+    array: str | None
+    objective: str
+    unit: str
+    states: tuple[NDArray[np.intp], ...]
+    values: Values
+    data_parallel_cost: float
+    plan_index: tuple[int, ...]
+    own: PricedPlan
+    first: PricedPlan
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The layers with something free, in order; the first where nothing is."""
+        return axes_of(self.cells)
+
+    @property
+    def best_cost(self) -> float:
+        """The lowest cost."""
+        return float(self.values.min())
+
+    @property
+    def highest_cost(self) -> float:
+        """The highest cost."""
+        return float(self.values.max())
+
+    @property
+    def plan_cost(self) -> float:
+        """What the plan costs."""
+        return float(self.values[self.plan_index])
+
+    @property
+    def rank(self) -> int:
+        """One more than the number of plans that cost less than the plan does."""
+        # Ties share a rank, as in a competition.
+        return 1 + int(np.count_nonzero(self.values < self.plan_cost * (1 - TIE)))
+
+    @property
+    def ties(self) -> int:
+        """How many plans cost as little as the best."""
+        return int(np.count_nonzero(self._is_best()))
+
+    def ratio(self, value: float) -> float | None:
+        """Return how many times a value Data Parallelism's is; None for nothing."""
+        return self.data_parallel_cost / value if value else None
+
+    def ratios(self) -> Values:
+        """Return the ratio of each value, as `values`; nan for nothing."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.values == 0, np.nan, self.data_parallel_cost / self.values)
+
+    def best_plans(self, max_plans: int = 12) -> list[tuple[tuple[Parallelism, ...], ...]]:
+        """Return the best plans, levels x layers, the first of those that tie."""
+        plans = np.flatnonzero(self._is_best())[:max_plans]
+        return [words_of(digits, self.plan.words) for digits in self.digits(plans).tolist()]
+
+    def histogram(
+        self, bins: int = 20, *, relative: bool = False
+    ) -> tuple[NDArray[np.intp], Values]:
+        """Return how many plans lie between each two edges.
+
+        Parameters
+        ----------
+        relative
+            Of the ratios over Data Parallelism, in place of the values.
+
+        Returns
+        -------
+        tuple
+            ``(bins,)`` numbers of plans, and ``(bins + 1,)`` edges; one bin where all tie.
+        """
+        values = self.values.reshape(-1)
+        if relative:
+            ratios = self.ratios()
+            values = ratios[np.isfinite(ratios)]
+        low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
+        if high - low <= TIE * high:  # one value has no width to divide
+            return np.array([values.size]), np.array([low, high])
+        counts, edges = np.histogram(values, bins, (low, high))
+        return counts, edges
+
+    def grid(self, rows: str, columns: str) -> Grid:
+        """Return the values on two axes: what is free, in two parts.
+
+        Figure 9 is ``grid("H1", "H4")``: each label has a digit a layer. Figure 10 is
+        ``grid("conv5_2", "fc1")``: a digit a level.
+
+        Raises
+        ------
+        HyparError
+            If the two are not what is free, each cell once.
+        """
+        row_cells, column_cells = (cells_of(part, self.plan) for part in (rows, columns))
+        cells = row_cells + column_cells
+        if sorted(cells) != sorted(self.cells):
+            raise HyparError(
+                f"{rows!r} and {columns!r} should be what is free, {self.free!r}, in two parts"
+            )
+        base = len(self.plan.choices)
+        # An axis of `values` holds a layer's free levels, the first in the highest digit. With
+        # an axis a cell the cells can be put in the grid's order.
+        nested = sorted(self.cells, key=lambda cell: cell[::-1])
+        values = self._unconstrained().reshape((base,) * len(nested))
+        values = values.transpose([nested.index(cell) for cell in cells])
+        row_labels, column_labels = (_labels(base, len(part)) for part in (row_cells, column_cells))
+        shape = len(row_labels), len(column_labels)
+        return Grid(row_labels, column_labels, values.reshape(shape))
+
+    def _unconstrained(self) -> Values:
+        """Return the values with all states of what is free, nan where one is not allowed."""
+        base = len(self.plan.choices)
+        codes, sizes = [], []
+        for layer in self.axes:
+            # States are numbered by their free digits alone; those not allowed leave gaps.
+            levels = sorted(level for level, of in self.cells if of == layer)
+            code = np.zeros(len(self.states[layer]), np.intp)
+            for level in levels:
+                code = code * base + self._digit(self.states[layer], level)
+            codes.append(code)
+            sizes.append(base ** len(levels))
+        values = np.full(sizes, np.nan)
+        values[np.ix_(*codes)] = self.values
+        return values
+
+    def digits(self, plans: NDArray[np.intp]) -> NDArray[np.uint8]:
+        """Return the choices of plans.
+
+        Parameters
+        ----------
+        plans : (plans,) intp
+            Indices into the flat ``values``.
+
+        Returns
+        -------
+        (plans, levels, layers) uint8
+        """
+        # A byte a choice: there may be 2^20 plans of hundreds of choices each.
+        digits = np.empty((len(plans), self.plan.levels, len(self.states)), np.uint8)
+        indices = dict(zip(self.axes, np.unravel_index(plans, self.values.shape), strict=True))
+        for layer, states in enumerate(self.states):
+            plan_states = states[indices.get(layer, 0)]
+            for level in range(self.plan.levels):
+                digits[:, level, layer] = self._digit(plan_states, level)
+        return digits
+
+    def warnings(self) -> list[str]:
+        """Say where Data Parallelism moves or takes less, when run, than the plan or the best."""
+        sentences = []
+        for name, priced in (("this plan", self.own), ("the first of the best", self.first)):
+            cost, executed = priced.cost, priced.executed_ratio
+            sentences.append(moves_more(cost, name))
+            if cost.kind != "bytes":
+                sentences.append(turns(cost.kind, cost.reading, cost.ratios.data, executed, name))
+            if self.first == self.own:
+                break
+        return [sentence for sentence in sentences if sentence is not None]
+
+    def _is_best(self) -> NDArray[np.bool_]:
+        is_best: NDArray[np.bool_] = self.values <= self.best_cost * (1 + TIE)
+        return is_best
+
+    def _digit(self, states: NDArray[np.intp], level: int) -> NDArray[np.intp]:
+        base = len(self.plan.choices)
+        digits: NDArray[np.intp] = states // base ** (self.plan.levels - 1 - level) % base
+        return digits
+
+
+def _labels(base: int, digits: int) -> tuple[str, ...]:
+    """Return all numbers of as many digits, as text."""
+    return tuple(
+        "".join(str(code // base**exponent % base) for exponent in reversed(range(digits)))
+        for code in range(prod([base] * digits))
+    )

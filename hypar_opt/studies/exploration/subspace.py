@@ -1,0 +1,125 @@
+"""Which plans are explored: what is free, and the states that leaves to each layer."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.search.instance import Instance
+
+Cell = tuple[int, int]
+"""A level, H1 being 0, and a layer."""
+
+_LEVEL = re.compile(r"(?:(?P<layer>.+)@)?[Hh](?P<level>\d{1,9})|(?P<of>.+)@(?P<number>\d{1,9})")
+"""``H1``, ``conv1@H1`` or ``conv1@1``."""
+
+
+def cells_of(free: str, plan: Plan) -> list[Cell]:
+    """Return what is free, in the order in which it is named.
+
+    Raises
+    ------
+    HyparError
+        If a term names nothing of the plan.
+    """
+    layers, levels = range(len(plan.layers)), range(plan.levels)
+    cells: dict[Cell, None] = {}  # a set in order
+    for term in (part.strip() for part in free.split(",")):
+        if term == "all":
+            cells |= dict.fromkeys((level, layer) for level in levels for layer in layers)
+            continue
+        pattern, level_number = _parse_term(term)
+        if level_number is not None and not 1 <= level_number <= plan.levels:
+            raise HyparError(f"--free {term}: should be a level from H1 to H{plan.levels}")
+        # Case matters, as in --fix: layers may differ by it alone.
+        matching = [layer for layer in layers if fnmatchcase(plan.layers[layer], pattern)]
+        if not matching:
+            known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
+            raise HyparError(
+                f"--free should name levels, as H1,H4, layers, as fc1 or conv*, conv1@H2, or all;"
+                f" {term!r} is none of them (layers {known})"
+            )
+        named_levels = levels if level_number is None else [level_number - 1]
+        cells |= dict.fromkeys((level, layer) for layer in matching for level in named_levels)
+    return list(cells)
+
+
+def _parse_term(term: str) -> tuple[str, int | None]:
+    """Return a term's pattern of layers, and its level, 1 being H1; None for all levels."""
+    match = _LEVEL.fullmatch(term)
+    if match is None:
+        return term, None
+    return match["layer"] or match["of"] or "*", int(match["level"] or match["number"])
+
+
+def axes_of(cells: Iterable[Cell]) -> tuple[int, ...]:
+    """Return the layers of cells, in order, each an axis; a plan without a choice has one."""
+    return tuple(sorted({layer for _, layer in cells})) or (0,)
+
+
+def states_of(
+    plan: Plan, cells: tuple[Cell, ...], allowed: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.intp], ...]:
+    """Return each layer's states: the plan's own choices where they are not free.
+
+    Returns
+    -------
+    tuple of (states,) intp
+        An array a layer: numbers whose digits, H1's first, are the layer's choices.
+    """
+    base, free = len(plan.choices), set(cells)
+    states_by_layer = []
+    for layer in range(len(plan.layers)):
+        states = np.zeros(1, np.intp)
+        # H1 is the highest digit: each deeper level multiplies the states and is appended.
+        for level, row in enumerate(plan.assignments()):
+            digits = np.arange(base) if (level, layer) in free else np.array([row[layer]])
+            states = (states[:, None] * base + digits).reshape(-1)
+        states_by_layer.append(states if allowed is None else states[allowed[layer, states]])
+    return tuple(states_by_layer)
+
+
+def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
+    """Return which states a problem's constraints allow; None where it has none.
+
+    Returns
+    -------
+    (layers, choices ** levels) bool
+        By the states' numbers, as `states_of` has them.
+    """
+    cost, levels = instance.cost, instance.problem.levels
+    if not instance.constraints.any:
+        return None
+    states = canonical_states(levels, cost.choices)
+    table = instance.constraints.states(expanded(cost, instance.workload, levels), states)
+    if table.allowed is None:
+        return None
+    # The table's columns are in the solver's canonical order.
+    allowed: NDArray[np.bool_] = np.empty_like(table.allowed)
+    allowed[:, in_mixed_radix(states, cost.choices)] = table.allowed
+    return allowed
+
+
+def state_number(choices: Sequence[int], base: int) -> int:
+    """Return the state whose digits are a layer's choices, H1's first."""
+    number = 0
+    for choice in choices:
+        number = number * base + choice
+    return number
+
+
+def level_choices(states: Sequence[int], base: int, levels: int) -> list[list[int]]:
+    """Return the choices that one state a layer stands for: levels x layers."""
+    powers = [base**exponent for exponent in reversed(range(levels))]
+    return [[state // power % base for state in states] for power in powers]

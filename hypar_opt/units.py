@@ -1,0 +1,120 @@
+"""Amounts as people read them: bytes, seconds, joules and ratios in decimal SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
+"""Names of the units in which costs are exact whole numbers, by how many make one."""
+
+_PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
+_BYTE_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_SUBMULTIPLES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
+_MICRO_SIGN = "µ"
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in the unit that suits it, to four digits: ``20.31 MB``."""
+    for unit, size in _BYTE_UNITS:
+        if count >= size:
+            return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"
+    return f"{count:g} B"
+
+
+def format_gigabytes(count: float) -> str:
+    """Return a number of bytes in GB (1e9 bytes) to four digits, for columns of one unit."""
+    value = count / 1e9
+    # From 9999.5 four digits would round to 1e+04.
+    return f"{value:,.4g} GB" if value < 9999.5 else f"{value:.3e} GB"
+
+
+def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
+    """Return seconds or joules to four digits, with the prefix that suits them: ``4.97 ms``.
+
+    Parameters
+    ----------
+    micro
+        The prefix of 1e-6: ``u`` for a terminal, which may be ASCII alone.
+    """
+    for prefix, size in _SUBMULTIPLES:
+        if abs(value) >= size:
+            return f"{value / size:,.4g} {micro if prefix == 'u' else prefix}{symbol}"
+    return f"{value / 1e-12:.4g} p{symbol}" if value else f"0 {symbol}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time as a page shows it: ``4.97 µs``."""
+    return format_si(seconds, "s", micro=_MICRO_SIGN)
+
+
+def format_joules(joules: float) -> str:
+    """Return an energy as a page shows it: ``4.97 µJ``."""
+    return format_si(joules, "J", micro=_MICRO_SIGN)
+
+
+def format_cost(cost: float, unit: str, *, micro: str = "u") -> str:
+    """Return a cost to four digits, whatever exact unit its table counts in.
+
+    Parameters
+    ----------
+    unit
+        As a plan has it: ``bytes``, ``femtojoules`` or ``nanoseconds``, say. Costs of another
+        kind, which third parties may register, keep their own.
+    """
+    if "bytes" in unit:
+        return format_gigabytes(cost)
+    for name, symbol in (("seconds", "s"), ("joules", "J")):
+        prefix = unit.removesuffix(name)
+        if unit.endswith(name) and prefix in _PARTS:
+            return format_si(cost / _PARTS[prefix], symbol, micro=micro)
+    return f"{cost:,} {unit}"
+
+
+def format_page_cost(cost: float, unit: str) -> str:
+    """Return the size of a cost as a page shows it: bytes in the unit that suits each."""
+    if "bytes" not in unit:
+        return format_cost(abs(cost), unit, micro=_MICRO_SIGN)
+    in_bytes = format_bytes(abs(cost))
+    # Level weights make a sum of bytes that no link carries.
+    return in_bytes if unit == "bytes" else f"{in_bytes}, weighted"
+
+
+def format_ratio(ratio: float | None) -> str:
+    """Return a ratio to three digits; ``-`` for none."""
+    if ratio is None:
+        return "-"
+    # From 999.5 three digits would round to 1e+03.
+    return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}" if ratio < 1e6 else f"{ratio:.2e}"
+
+
+def format_label(value: float) -> str:
+    """Return a number as a picture's label, to three digits with their zeros: ``4.90``."""
+    if 1e-4 <= abs(value) < 999.5:
+        return f"{value:#.3g}".rstrip(".")
+    return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def format_number(value: float) -> str:
+    """Return a number to four digits, or all of them where it is an integer."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+
+
+def format_dimensions(shape: Sequence[int]) -> str:
+    """Return a tensor's shape: ``64x3x3``."""
+    return "x".join(map(str, shape))
+
+
+def axis_unit(upper_bound: float, symbol: str = "s") -> tuple[float, str]:
+    """Return the unit of an axis that ends at ``upper_bound``: its size, and its name."""
+    for prefix, size in (("", 1.0), ("m", 1e-3), (_MICRO_SIGN, 1e-6)):
+        if upper_bound >= size:
+            return size, prefix + symbol
+    return 1e-9, "n" + symbol
+
+
+def axis_byte_unit(upper_bound: float) -> tuple[float, str]:
+    """Return the unit of an axis of bytes that ends at ``upper_bound``."""
+    for unit, size in _BYTE_UNITS:
+        if upper_bound >= size:
+            return size, unit
+    return 1.0, "bytes"
