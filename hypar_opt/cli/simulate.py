@@ -71,6 +71,7 @@ def simulate(
     """Simulate a training step on an array: where its time and energy go."""
     from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.hardware.profile import read_profile
+    from hypar_opt.simulator.trace import chrome_trace
     from hypar_opt.studies import evaluation
 
     with recorded_reads() as read:
@@ -78,7 +79,7 @@ def simulate(
         plan, network = request.plan_or_network(context, what)
         on = request.array_named(array)
     request.check_outputs(read, trace, picture=picture)
-    run = {
+    run: dict[str, Any] = {
         "collective": collective,
         "overlap": overlap,
         "profile": measured,
@@ -90,8 +91,8 @@ def simulate(
         plan, on = request.solved(context, network, on or default_array(levels)), None
     step = evaluation.simulate(plan, on, other_array=other_array, **run)
     found = on or evaluation.own_array(plan)
-    if trace is not None:
-        write_whole(trace, json.dumps(step.trace, allow_nan=False) + "\n")
+    if trace is not None and step.trace is not None:
+        write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     if picture is not None and step.trace is not None:
         from hypar_opt.report import pictures
 

@@ -200,7 +200,7 @@ def _busiest(step: StepResult) -> str:
     name, alike = step.bottleneck
     link = next(each for each in step.links if each.link == name)
     others = f", and {alike} more alike" if alike else ""
-    share = link.full / step.seconds
+    share = link.seconds_at_capacity / step.seconds
     often = f"{share:.0%}" if share >= 0.005 else "less than 1%"
     return f"Bottleneck: link {name}{others}: {gigabytes(link.bytes)}, full {often} of the step."
 

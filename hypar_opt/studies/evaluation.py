@@ -27,6 +27,7 @@ def simulate(
     array: str | Path | Array | None = None,
     *,
     other_array: bool = False,
+    trace: bool = False,
     **run: Any,
 ) -> StepResult:
     """Simulate one training step of a plan.
@@ -37,9 +38,11 @@ def simulate(
         A preset's name, a path or an `Array`; None for the plan's own.
     other_array
         Take an array that the plan was not found for.
+    trace
+        Record what every accelerator and link does when.
     **run
-        As `hypar_opt.simulator.simulate`: ``collective``, ``overlap="none"``, ``profile``,
-        ``input_sizes``, ``trace=False``.
+        As `hypar_opt.simulator.RunOptions`: ``collective``, ``overlap="none"``, ``profile``,
+        ``input_sizes``.
 
     Raises
     ------
@@ -56,7 +59,7 @@ def simulate(
     >>> f"{step.seconds:.2f} s, of which {step.communication:.2f} s communicating"
     '1.12 s, of which 0.44 s communicating'
     """
-    from hypar_opt import simulator
+    from hypar_opt.simulator import RunOptions, simulate_step
 
     own = plan.array.description if plan.array else None
     found = own_array(plan) if array is None else find_array(array)
@@ -71,7 +74,7 @@ def simulate(
             f" {2**found.levels}"
         )
     workload = workload_of(plan.network.description, plan.batch)
-    return simulator.simulate(plan, workload, found, **run)
+    return simulate_step(plan, workload, found, RunOptions(**run), trace=trace)
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
+from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
 
 LAYERS = ("conv1", "conv2", "fc1")
 
@@ -70,7 +70,7 @@ def exchange(
     background: bool = False,
 ) -> Exchange:
     """Return an exchange between pairs at a level, H1 being the highest bit."""
-    kind = Kind.GRADIENTS if background else Kind.PARTIAL_SUMS
+    kind = ExchangeKind.GRADIENTS if background else ExchangeKind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
     bits = (interconnect.levels - 1 - level,)
     return Exchange("fc1", phase, kind, (level,), bits, bytes, background=background)
@@ -83,7 +83,7 @@ def all_reduce(interconnect: Interconnect, bytes: float, levels: Sequence[int] =
     return Exchange(
         "fc1",
         Phase.GRADIENT,
-        Kind.GRADIENTS,
+        ExchangeKind.GRADIENTS,
         levels,
         bits,
         bytes,
@@ -139,7 +139,7 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
     around = draw(st.booleans())
     if not around:
         chosen = chosen[:1]
-    kind = draw(st.sampled_from(list(Kind)))
+    kind = draw(st.sampled_from(list(ExchangeKind)))
     return Exchange(
         draw(st.sampled_from(LAYERS)),
         draw(st.sampled_from(list(Phase))),
@@ -149,5 +149,5 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
         draw(st.integers(1, 500)),
         messages=draw(st.sampled_from([1, 2])) * (2 ** len(chosen) - 1) if around else 1,
         ring=around,
-        background=kind is Kind.GRADIENTS,
+        background=kind is ExchangeKind.GRADIENTS,
     )

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.machine import Span, run
+from hypar_opt.simulator.machine import TaskSpan
+from hypar_opt.simulator.run import run
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
 from tests.simulator import (
     all_reduce,
@@ -34,7 +35,7 @@ ARRAYS = {
     "torus with latency": torus(2, 4, latency=0.25, full_duplex=True),
 }
 
-arrays = pytest.mark.parametrize("wires", ARRAYS.values(), ids=ARRAYS)
+arrays = pytest.mark.parametrize("interconnect", ARRAYS.values(), ids=ARRAYS)
 
 
 def compute(seconds: float) -> Compute:
@@ -136,8 +137,8 @@ def test_no_accelerator_waits_for_more_than_its_partner() -> None:
     tasks: list[Task] = [exchange(interconnect, 1, 32), compute(2), exchange(interconnect, 0, 32)]
     done = run(tasks, interconnect, record=True)
     fast, slow = (
-        (Span(0, 0, 1), Span(1, 1, 3), Span(2, 3, 7)),
-        (Span(0, 0, 4), Span(1, 4, 6), Span(2, 6, 7)),
+        (TaskSpan(0, 0, 1), TaskSpan(1, 1, 3), TaskSpan(2, 3, 7)),
+        (TaskSpan(0, 0, 4), TaskSpan(1, 4, 6), TaskSpan(2, 6, 7)),
     )
     assert done.seconds == 7
     assert list(done.spans) == [fast, fast, slow, slow]
@@ -154,7 +155,7 @@ def test_an_exchange_in_the_background_hides_behind_computing() -> None:
     done = run(tasks, interconnect, record=True)
     assert done.seconds == 3
     assert list(done.task_seconds) == [1, 0.5, 1.5]
-    assert done.spans[0] == (Span(0, 0, 1), Span(1, 1, 3), Span(2, 1, 2.5))
+    assert done.spans[0] == (TaskSpan(0, 0, 1), TaskSpan(1, 1, 3), TaskSpan(2, 1, 2.5))
 
 
 def test_exchanges_in_the_background_run_one_after_the_other() -> None:
@@ -162,7 +163,12 @@ def test_exchanges_in_the_background_run_one_after_the_other() -> None:
     interconnect = wired([(0, 1, 8)])
     behind = exchange(interconnect, 0, 32, background=True)
     done = run([behind, compute(1), behind, compute(0.5)], interconnect, record=True)
-    assert done.spans[1] == (Span(0, 0, 2), Span(1, 0, 1), Span(2, 2, 4), Span(3, 1, 1.5))
+    assert done.spans[1] == (
+        TaskSpan(0, 0, 2),
+        TaskSpan(1, 0, 1),
+        TaskSpan(2, 2, 4),
+        TaskSpan(3, 1, 1.5),
+    )
     assert list(done.task_seconds) == [0.5, 1, 2, 0.5]
 
 

@@ -22,7 +22,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.pipeline import problem_of, workload_of
 from hypar_opt.search.pricing import price_levels
-from hypar_opt.simulator import simulate
+from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.closed_form import ClosedForm
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.evaluation import contenders, fastest
@@ -118,7 +118,7 @@ def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]]) -> ho.Plan:
 def run(plan: ho.Plan, **options: Any) -> StepResult:
     assert plan.array is not None
     workload = workload_of(plan.network.description, plan.batch)
-    return simulate(plan, workload, plan.array.description, **options)
+    return simulate_step(plan, workload, plan.array.description, RunOptions(**options))
 
 
 @given(plan=plans(IN_STEP + UNEVEN))

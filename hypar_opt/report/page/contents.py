@@ -118,7 +118,7 @@ def gather(
     parameters
         As in `hypar_opt.pipeline.options_of`, to ask what each choice costs.
     **run
-        As `hypar_opt.simulator.simulate`.
+        As `hypar_opt.simulator.RunOptions`.
 
     Raises
     ------

@@ -22,7 +22,9 @@ _ROWS = 24
 def links(array: Array, step: StepResult) -> Chart:
     """How much of the step each link is full, drawn where the link is."""
     drawing = draw(array)
-    share = [each.full / step.seconds if step.seconds else 0.0 for each in step.links]
+    share = [
+        each.seconds_at_capacity / step.seconds if step.seconds else 0.0 for each in step.links
+    ]
     most = max(share, default=0.0) or 1.0
     traces = _lines(array, drawing, share, most)
     traces.append(_middles(step, drawing, share, most))
@@ -83,7 +85,8 @@ def _middles(step: StepResult, drawing: Drawing, share: list[float], most: float
     for traffic, each, load in zip(step.links, drawing.strokes, share, strict=True):
         text = (
             f"{escape(traffic.link)}<br>{readable_bytes(traffic.bytes)}"
-            f"<br>busy {seconds_of(traffic.busy)}<br>full {seconds_of(traffic.full)}, {load:.1%}"
+            f"<br>busy {seconds_of(traffic.busy)}"
+            f"<br>full {seconds_of(traffic.seconds_at_capacity)}, {load:.1%}"
         )
         for start, end in each:
             part = 0.5 if len(each) == 1 else 0.8
@@ -126,7 +129,7 @@ def _fullest(step: StepResult, share: list[float]) -> list[tuple[str, ...]]:
             each.link,
             readable_bytes(each.bytes),
             seconds_of(each.busy),
-            seconds_of(each.full),
+            seconds_of(each.seconds_at_capacity),
             f"{share[place]:.1%}",
         )
         for place in order[:_ROWS]

@@ -29,7 +29,7 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.pipeline import find_network, problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.partition import SEARCHES
-from hypar_opt.simulator.step import OVERLAPS
+from hypar_opt.simulator.options import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.sweep.case import Case
 

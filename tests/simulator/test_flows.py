@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from simpy import Environment
 
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.network import Network, Segment, max_min_rates
+from hypar_opt.simulator.fairness import max_min_rates
+from hypar_opt.simulator.flows import FlowNetwork, Segment
 from tests.simulator import random_wires, wired
 
 Message = tuple[float, int, int, float]
@@ -39,7 +40,7 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
         for message in those:
             arrivals[message] = env.now
 
-    network = Network(env, interconnect, delivered, record=True)
+    network = FlowNetwork(env, interconnect, delivered, record=True)
 
     def send(message: int) -> Any:
         start, source, target, size = messages[message]
