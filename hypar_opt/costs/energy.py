@@ -159,7 +159,7 @@ class EnergyCost(CostModel):
     def _worst(self, workload: Workload) -> Fraction:
         """Return joules that no plan takes, wherever its levels are placed."""
         levels = range(len(self.hops))
-        most = self.rings.interconnect.most_hops if self.rings else max(self.hops)
+        most = self.rings.interconnect.hops_upper_bound if self.rings else max(self.hops)
         dearest = self._of_byte(Fraction(most))
         moved = sum(self.communication.most(workload, level) for level in levels) * dearest
         energy, phases = self.array.energy, len(self.communication.phases)

@@ -37,7 +37,7 @@ SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
 Some = Annotated[tuple[str, ...], Field(min_length=1)]
 Networks = Annotated[Some, BeforeValidator(lambda value: (value,) if value == "all" else value)]
-Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MOST_LEVELS)]
+Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
 Found = TypeVar("Found")
 
 
