@@ -16,7 +16,7 @@ from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.pipeline import problem_of, workload_of
 from hypar_opt.search.constraints import Limits
 from hypar_opt.search.pricing import price
-from hypar_opt.simulator.closed_form import MOST_PLANS, ClosedForm
+from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm
 from hypar_opt.studies.exploration.found import (
     Cell,
     Exploration,
@@ -76,11 +76,11 @@ def explore(
     cells = tuple(cells_of(free, plan))
     base = len(plan.choices)
     number = base ** len(cells)
-    if number > MOST_PLANS:
+    if number > MAX_PLANS:
         exactly = f" = {number:,}" if number < 10**15 else ""
         raise RefusedError(
             f"--free {free}: there are {base}^{len(cells)}{exactly} plans, more than"
-            f" {MOST_PLANS:,}; leave fewer choices free"
+            f" {MAX_PLANS:,}; leave fewer choices free"
         )
     asked = {**dict(plan.problem), "cost": objective}
     if array is not None:
