@@ -67,5 +67,6 @@ class Accelerator(Document):
 
     def macs_per_second(self, kernel_rows: int, output_rows: int) -> Fraction:
         """Return the multiply-accumulates a second of all units together in a layer."""
+        # Vendors count a multiplication and an addition as two operations.
         peak = self.units * self.operations / OPERATIONS_OF_A_MAC
         return peak * self.utilisation_of(kernel_rows, output_rows)

@@ -74,6 +74,7 @@ class Array(Document):
             levels = self.interconnect.levels
         except HyparError as error:
             raise rule(f"topology: {error}") from None
+        # A third party's topology may get its own dimensions wrong.
         if sorted(self.placement) != list(range(levels)):
             raise rule(
                 f"topology: its dimensions should hold each of {levels} bits once,"
@@ -113,6 +114,7 @@ class Array(Document):
 
     def digest(self) -> str:
         """A fingerprint of the description, whatever its file's layout and units."""
+        # Sorted and without spaces: equal descriptions must give equal text.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -141,6 +143,7 @@ def read_array(path: str | Path) -> Array:
     if isinstance(table, dict) and str(table.get("kind")) in TOPOLOGIES:
         topology: type[Topology] = TOPOLOGIES[table["kind"]]
         try:
+            # A file inside the table is relative to the array's own, which the model does not know.
             data["topology"] = topology.located(table, Path(path).parent)
         except InputError as error:
             source = error.file or file

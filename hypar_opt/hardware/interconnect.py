@@ -138,6 +138,7 @@ class Interconnect:
 
         All rings run at once; every accelerator sends to the next in its own.
         """
+        # A ring goes in the order of numbers, whatever the order of its levels.
         return self._bisection(tuple(sorted(bits)), ring=True)
 
     def receivers(self, bits: Iterable[int], *, ring: bool) -> list[int]:
@@ -167,6 +168,7 @@ class Interconnect:
         if (bits, ring) not in self._bisections:
             receivers = self.receivers(bits, ring=ring)
             routes = [self.route(sender, receiver) for sender, receiver in enumerate(receivers)]
+            # Exact: search and simulator compare these numbers, and must agree on ties.
             loads = [Fraction()] * len(self.channel_link)
             for route in routes:
                 for channel, share in zip(route.channels, route.shares, strict=True):

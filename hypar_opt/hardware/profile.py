@@ -60,6 +60,7 @@ class Profile(Document):
         HyparError
             If it was measured with another batch, or lacks a layer or pass.
         """
+        # Time is not proportional to the batch, so other batches are not scaled.
         if batch != self.batch:
             raise HyparError(f"--profile: measured with batch {self.batch}, the plan's is {batch}")
         measured = {layer.name: layer for layer in self.layer}

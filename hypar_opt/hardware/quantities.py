@@ -26,6 +26,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?) ?([^0-9\s.]\S*)", re.ASCII)
 _MAX_CHARACTERS = 200
+# Decimal raises where it would round, instead of rounding.
 _EXACT = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation, DivisionByZero])
 
 
@@ -71,12 +72,14 @@ class Quantity:
     def parse(self, value: object) -> Fraction:
         """Return the value in base units; its messages are one line."""
         match = None
+        # A very long number would take long to convert, only to be refused.
         if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
             match = _QUANTITY.fullmatch(value.strip())
         if match is None or match[2] not in self.units:
             shown = repr(value)
             shown = shown if len(shown) <= 40 else shown[:37] + "..."
             raise rule(f"should be {self.kind}, as in {self.example}, got {shown}")
+        # By way of Decimal: a float would round what the file says.
         amount = Fraction(Decimal(match[1])) * self.units[match[2]]
         if not amount and not self.zero_allowed:
             raise rule(f"should be {self.kind} above zero, got {value!r}")
@@ -111,6 +114,7 @@ class Quantity:
 
 _BITS_AND_BYTES = {
     unit + "/s": size
+    # Links are sold in bits, memories in bytes; the base unit is the byte.
     for of_base, letter in ((Fraction(1), "B"), (Fraction(1, 8), "b"))
     for unit, size in (_multiples(letter, of_base) | _binary(letter, of_base)).items()
 }

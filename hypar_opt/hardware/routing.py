@@ -84,6 +84,7 @@ class ShortestPaths:
         up: list[Any] = [source]
         down: list[Any] = [target]
         while up[-1] != down[-1]:
+            # Of equal depth only one end climbs, and the other in the next turn.
             if parents[up[-1]][1] >= parents[down[-1]][1]:
                 up.append(parents[up[-1]][0])
             else:
@@ -118,6 +119,7 @@ class ShortestPaths:
                     share = share_of_node * Fraction(paths[previous], paths[node])
                     shares[channel] = share
                     nearer[previous] = nearer.get(previous, 0) + share
+                    # The last byte has arrived when the slowest path has delivered its share.
                     seconds = slowest[node] + self._latencies[channel]
                     slower[previous] = max(slower.get(previous, seconds), seconds)
             traffic, slowest = nearer, slower
@@ -150,6 +152,7 @@ class ShortestPaths:
                     distance[neighbour] = farther
                     paths[neighbour], before[neighbour] = 0, []
                     queue.append(neighbour)
+                # Also through a node that another path has reached first: all shortest paths count.
                 if distance[neighbour] == farther:
                     paths[neighbour] += paths[node]
                     before[neighbour].append(node)

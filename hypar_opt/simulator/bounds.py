@@ -25,6 +25,7 @@ def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[
         seconds = task.seconds if isinstance(task, Compute) else _seconds(task, interconnect)
         total += seconds
         if is_overlapped(task):
+            # It starts once it is handed over and the background is free.
             background = max(foreground, background) + seconds
         else:
             foreground += seconds
@@ -33,4 +34,5 @@ def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[
 
 def _seconds(task: Exchange, interconnect: Interconnect) -> float:
     link = interconnect.ring(task.bits) if task.ring else interconnect.bisection(task.bits[0])
+    # Messages follow one another, so every one of them pays the latency; the bytes pay once.
     return task.messages * float(link.latency) + task.bytes * float(link.seconds_per_byte)

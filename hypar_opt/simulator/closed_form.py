@@ -71,6 +71,7 @@ class ClosedForm:
         table = expanded(cost, workload, levels)
         if not table.is_chain:
             raise RefusedError("the closed form takes chains of layers only")
+        # The table has its states in the search's order; here a state's number is its index.
         order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)
         node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
         node[:, order] = table.node / resolution
@@ -91,6 +92,7 @@ class ClosedForm:
         if layers != len(self.node):
             raise ValueError(f"should have a row for each of {len(self.node)} layers, got {layers}")
         total = np.zeros(plans)
+        # A block at a time, so that the intermediate arrays stay in the processor's cache.
         for start in range(0, plans, _BLOCK):
             self._add_up(states[:, start : start + _BLOCK], total[start : start + _BLOCK])
         return total
@@ -106,6 +108,7 @@ class ClosedForm:
         for first, table in zip(range(0, max(layers - 1, 1), span), tables, strict=True):
             code[:] = states[first]
             for layer in range(first + 1, min(first + span + 1, layers)):
+                # In place: a new array for every layer would cost more than the arithmetic.
                 code *= code_type.type(size)
                 code += states[layer]
             index[:] = code
@@ -133,6 +136,7 @@ class ClosedForm:
         if prod(shape) > MAX_PLANS:
             raise RefusedError(f"more than {MAX_PLANS} plans at once; leave fewer choices free")
         nodes = [self.node[layer, own] for layer, own in enumerate(allowed)]
+        # What a layer adds after the one before it: its boundary and its own seconds.
         steps = [
             self.edge[layer - 1][np.ix_(*allowed[layer - 1 : layer + 1])] + nodes[layer]
             for layer in layers[1:]

@@ -44,14 +44,18 @@ def max_min_rates(
     rates = np.zeros(len(lengths))
     rising = np.ones(len(lengths), bool)
     while rising.any():
+        # What all rising flows of a channel would take of it at one byte a second each.
         demand = np.bincount(channel, load * rising[route], len(free))
         fair = np.full(len(free), np.inf)
         np.divide(free, demand, out=fair, where=demand > 0)
+        # A flow rises until the first channel on its route is full.
         lowest = np.minimum.reduceat(fair[channel], first)
+        # A channel fills in this round unless one of its flows stops earlier elsewhere.
         waits = rising[route] & (lowest[route] < fair[channel] * (1 - RELATIVE_TOLERANCE))
         full = np.bincount(channel, waits, len(free)) == 0
         settled = rising & np.logical_or.reduceat(full[channel], first)
         rates[settled] = lowest[settled]
+        # Settled flows keep their rate, which is taken off what the others share.
         free -= np.bincount(channel, load * np.where(settled, lowest, 0.0)[route], len(free))
         rising &= ~settled
     return rates

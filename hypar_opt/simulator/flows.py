@@ -114,6 +114,7 @@ class FlowNetwork:
     def _schedule_change(self) -> None:
         """Solve the rates once, after all messages of this instant have started or ended."""
         self._change_due = True
+        # Event.succeed() takes no priority, so the event is scheduled as SimPy does it.
         change = Event(self._env)
         change._ok, change._value = True, None
         change.callbacks.append(self._change)
@@ -124,6 +125,7 @@ class FlowNetwork:
         self._change_due = False
         now = self._env.now
         if len(self._flows) and now > self._since:
+            # Until now the flows went at the rates of the last change.
             self._advance(now - self._since)
         self._since = now
         if self._starting:
@@ -140,13 +142,14 @@ class FlowNetwork:
         seconds = float(ends.min())
         # Rounding is of the size of the clock's, not of the wait's.
         self._ending = ends <= seconds + RELATIVE_TOLERANCE * (now + seconds)
+        # The wait is the event's value: the clock's difference would be rounded.
         self._next_end = self._env.timeout(seconds, seconds)
         self._next_end.callbacks.append(self._end)
 
     def _end(self, timer: Event) -> None:
         """Remove the flows whose last byte was sent, unless starts have changed the rates."""
         if timer is not self._next_end:
-            return
+            return  # SimPy cannot cancel a timeout, so those that are outdated are ignored
         wait: Any = timer.value
         self._advance(wait)
         self._since = self._env.now
@@ -156,6 +159,7 @@ class FlowNetwork:
         if len(self._flows) and not self._change_due:
             self._schedule_change()
         latencies = self._rates.latencies[self._ending]
+        # Messages of one latency arrive together: one event for all of them.
         for latency in np.unique(latencies).tolist():
             messages: list[int] = ended["message"][latencies == latency].tolist()
             if latency:
@@ -173,9 +177,11 @@ class FlowNetwork:
         if self._record:
             self._record_segments(self._since, self._env.now)
         left = self._flows["left"]
+        # Rounding may not leave a flow less than nothing to send.
         np.maximum(left - self._rates.rates * seconds, 0.0, out=left)
 
     def _record_segments(self, start: float, end: float) -> None:
+        # Labels in ascending order, so that the same exchanges make the same segment.
         crossing: dict[int, tuple[int, ...]] = {}
         for label in np.unique(self._flows["label"]).tolist():
             routes = self._flows["route"][self._flows["label"] == label]

@@ -61,6 +61,7 @@ class Machine:
         streams = range(2 * self.accelerators)
         self._wakeups = [RepeatableEvent(self.env) for _ in streams]
         self._sending: dict[int, MessageRounds] = {}
+        # Partners need not be in one round: the rounds tell which message a stream waits for.
         self._round = [0 for _ in streams]
         # Deliveries that a stream awaits in its round: of its own message, and of one to it.
         self._awaited = [0 for _ in streams]
@@ -79,6 +80,7 @@ class Machine:
         self.env.run()
         for accelerator in range(self.accelerators):
             counts = [len(ends) for ends in self._ends_of(accelerator)]
+            # A stream that waits for a message nobody sends never ends.
             assert counts == [len(self._steps), len(self._overlapped)], "deadlock"
 
     def end(self, accelerator: int) -> float:
@@ -108,6 +110,7 @@ class Machine:
         return self._ends[accelerator], self._ends[self.accelerators + accelerator]
 
     def _run_in_order(self, accelerator: int) -> ProcessGenerator:
+        # Bound once: the loop runs for every message of the step.
         env, timeout, note_end = self.env, self.env.timeout, self._ends[accelerator].append
         for step in self._steps:
             if isinstance(step, Compute):
@@ -123,6 +126,7 @@ class Machine:
         """Let the background stream start its next exchange, and wake it if it is idle."""
         self._handed_over[accelerator] += 1
         idle = self._idle[accelerator]
+        # It waits only if it has finished all that was handed over before.
         if idle is not None:
             self._idle[accelerator] = None
             idle.succeed()
@@ -154,9 +158,11 @@ class Machine:
             step, now = self._sending[sender], rounds[sender]
             receiver = step.pattern.receivers[sender]
             self.level_bytes[step.pattern.levels[sender]] += step.bytes
+            # The sender goes on once its message is delivered and it has received one.
             awaited[sender] -= 1
             if not awaited[sender]:
                 wakeups[sender].trigger_now()
+            # The receiver is still in an earlier round, and will not wait for this message.
             if rounds[receiver] != now:
                 self._early.add((now, receiver))
                 continue

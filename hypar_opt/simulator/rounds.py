@@ -68,6 +68,7 @@ class Patterns:
         key = exchange.ring, exchange.levels, exchange.bits
         if key not in self._patterns:
             self._patterns[key] = self._pattern(exchange)
+        # `bytes` are those of all accelerators and rounds.
         message = exchange.bytes / (self._interconnect.accelerators * exchange.messages)
         return MessageRounds(
             number, exchange.messages, message, self._patterns[key], exchange.background
@@ -75,6 +76,8 @@ class Patterns:
 
     def _pattern(self, exchange: Exchange) -> TrafficPattern:
         receivers = self._interconnect.receivers(exchange.bits, ring=exchange.ring)
+        # A ring's neighbours are separated at the topmost level whose bit differs, and an
+        # exchange has its topmost level first.
         levels = [
             next(
                 level

@@ -70,6 +70,7 @@ class RouteTable:
     def bytes_by_link(self, sent: dict[int, float]) -> NDArray[np.float64]:
         """Return the bytes that crossed each link, both directions added, of those sent."""
         total = np.zeros(len(self._interconnect.links))
+        # Both directions of a link add to one entry, which `+=` by index would do once only.
         np.add.at(total, self._channel_link, self._bytes_by_channel(sent))
         return total
 
@@ -87,6 +88,7 @@ class RouteTable:
         return total
 
     def _solve(self, flow_routes: bytes) -> FlowRates:
+        # Flows of one route have one rate: the rates are solved by route, not by flow.
         numbers, route_of, flows = np.unique(
             np.frombuffer(flow_routes, np.intp), return_inverse=True, return_counts=True
         )

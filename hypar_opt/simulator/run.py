@@ -71,6 +71,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     """
     accelerators = range(interconnect.accelerators)
     events = len(accelerators) * sum(map(_rounds, tasks))
+    # Refused before any work is done: how much there will be is known from the tasks.
     if events * len(accelerators) > MAX_WORK:
         raise RefusedError(
             f"the step is {events:,} computations and messages, and at most"
@@ -79,6 +80,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         )
     machine = Machine(tasks, interconnect, record=record)
     machine.run()
+    # The step is accounted for on one accelerator that ends it: the tasks of others, who wait
+    # less or more, do not add up to the step.
     ends = [machine.end(accelerator) for accelerator in accelerators]
     seconds = max(ends)
     network = machine.network

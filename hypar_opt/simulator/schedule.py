@@ -83,6 +83,7 @@ class Schedule:
     def _forward(self, layer: int) -> Iterator[Task]:
         yield from self._boundaries(layer, Phase.FORWARD)
         yield self._compute(layer, Phase.FORWARD)
+        # Where errors are gathered backward, every accelerator needs its part of the sum alone.
         reduction = reduce_scatter if self.scatter else all_reduce
         yield from self._collective(reduction, layer, Phase.FORWARD, ExchangeKind.PARTIAL_SUMS)
 
@@ -107,6 +108,7 @@ class Schedule:
         for boundary in self._boundaries_before[layer]:
             for level, amounts in enumerate(self.exchanged[phase].boundaries):
                 moved, bits = float(amounts[boundary]), (self.placement[level],)
+                # Nothing moves where both layers keep the tensor in one layout.
                 if moved:
                     yield Exchange(name, phase, ExchangeKind.BOUNDARY, (level,), bits, moved)
 
@@ -123,6 +125,7 @@ class Schedule:
     ) -> Iterator[Exchange]:
         """Yield the exchanges over the levels at which a layer's shards are reduced or gathered."""
         amounts = [level_bytes[layer] for level_bytes in self.exchanged[phase].layers]
+        # A layer reduces only at the levels whose choice leaves partial sums or copies.
         levels = [level for level, moved in enumerate(amounts) if moved]
         if self.ring and levels:  # one ring through all these levels
             exchanges = [(tuple(levels), sum(amounts[level] for level in levels))]

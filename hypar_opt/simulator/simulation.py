@@ -63,6 +63,7 @@ def simulate_step(
     measured = run(tasks, array.interconnect, record=trace)
     counts, passes = final_counts(plan, workload), len(phases_of(plan))
     weights, inputs, outputs = local_words(workload, counts)
+    # The words of all accelerators, once for every pass; smaller elements are parts of a word.
     local_bytes = int((weights + inputs + outputs).sum()) * passes * plan.element_bytes
     # Divided by image, input channel or output channel, a layer leaves two of its tensors in the
     # vaults that use them; the smallest, the third, goes to or comes from all other vaults.
@@ -134,6 +135,7 @@ def _energy(array: Array, *, macs: int, dram_words: Fraction, measured: Run) -> 
         macs=float(macs * constants.mac),
         sram=float(macs * constants.sram),
         dram=float(dram_words * constants.dram),
+        # A word between accelerators costs its memory accesses once, and its links by the hop.
         remote=sum(measured.level_bytes) / WORD_BYTES * float(constants.remote),
         hops=sum(measured.link_bytes) / WORD_BYTES * float(constants.hop),
     )

@@ -32,6 +32,7 @@ class Span:
     @classmethod
     def between(cls, start: float, end: float, tasks: tuple[Task, ...]) -> Span:
         """Return the span from one second to another."""
+        # Both ends, not the duration, or rounding could let neighbours overlap.
         first, last = round(start * 1e9), round(end * 1e9)
         return cls(first / 1000, (last - first) / 1000, tasks)
 

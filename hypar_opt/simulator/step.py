@@ -91,6 +91,7 @@ def final_counts(plan: Plan, workload: Workload) -> Integers:
 
 def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
     """Return the plan's own placement where it was made for this array, or the array's."""
+    # On another array the plan's order of the bits has no meaning.
     known = plan.array is not None and plan.array.digest == array.digest()
     return plan.placement if known and plan.placement is not None else array.placement
 

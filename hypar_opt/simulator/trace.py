@@ -29,6 +29,7 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
     for number, track in enumerate(trace.accelerators):
         for stream, own in enumerate(track.streams()):
             yield _name_event("thread_name", ACCELERATORS, 2 * number + stream, own.name)
+        # Both threads' events stay in the order of the program.
         for span in track.spans:
             yield _complete_event(span, ACCELERATORS, 2 * number + span.is_overlapped)
     for number, track in enumerate(trace.links):

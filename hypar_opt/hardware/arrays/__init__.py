@@ -49,6 +49,7 @@ def _sort_key(name: str) -> tuple[bool, list[tuple[str, int]]]:
 
 def is_papers(array: Array) -> bool:
     """Whether an array is one of the paper's: by its digest, not by what it is called."""
+    # Only arrays of the same size need to be read.
     papers_names = (name for name in names() if name.startswith("hmc-"))
     same_size = [name for name in papers_names if name.endswith(f"-{2**array.levels}")]
     return any(load(name).digest() == array.digest() for name in same_size)

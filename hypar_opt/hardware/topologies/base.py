@@ -92,6 +92,7 @@ Accelerators = Annotated[PowerOfTwo, AfterValidator(check_size)]
 def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:
     """Return the bits of each dimension of row-major numbers, the most significant first."""
     dimensions = []
+    # Row-major: the first dimension has the highest bits, as H1 splits it first.
     above = sum(size.bit_length() - 1 for size in sizes)
     for size in sizes:
         below = above - (size.bit_length() - 1)

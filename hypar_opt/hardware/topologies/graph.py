@@ -81,6 +81,7 @@ class NodeLink(Document):
             count = len(getattr(self, key))
             if count > limit:
                 raise rule(f"{key}: should be at most {limit:,}, got {count:,}")
+        # The checks above are cheap; these look at every node and edge, which are few enough now.
         self._check_edges(self._checked_ids())
         check_size(sum(node.accelerator is not None for node in self.nodes))
         return self

@@ -36,7 +36,7 @@ class Nodes(Topology):
         for node in range(self.nodes):
             for number in range(node * self.per_node, (node + 1) * self.per_node):
                 graph.add_edge(number, f"node{node}", **self.link.edge())
-            if self.nodes > 1:
+            if self.nodes > 1:  # one node needs no fabric
                 graph.add_edge(f"node{node}", "fabric", **self.fabric.edge())
         return graph
 

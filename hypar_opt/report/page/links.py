@@ -75,10 +75,12 @@ def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
     """Draw the links, as wide as their bandwidth, those of a shade together."""
     import plotly.graph_objects as go
 
+    # A Plotly trace has one colour and width: one trace for all links that share both.
     interconnect = array.interconnect
     slowest = min((link.bytes_per_second for link in interconnect.links), default=1)
     strokes: dict[tuple[int, float], list[tuple[Point, Point]]] = {}
     for link, of_link, share in zip(interconnect.links, drawing.strokes, loads.shares, strict=True):
+        # Bandwidths differ by orders of magnitude, so the width grows with their logarithm.
         doublings = int(link.bytes_per_second / slowest).bit_length() - 1
         width = 2.0 + 1.2 * min(doublings, 5)
         strokes.setdefault((loads.shade(share), width), []).extend(of_link)

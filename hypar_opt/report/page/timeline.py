@@ -103,6 +103,7 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
             ]
             if not bars:
                 continue
+            # One legend entry for both: the pale colour is explained in the caption.
             opacity = PALE if exchange else 1.0
             trace = go.Bar(
                 name=phase,
@@ -158,6 +159,7 @@ def _busiest(links: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTra
     alike: dict[tuple[float, float], list[LinkTraffic]] = {}
     for link in links:
         if link.bytes:
+            # To a thousandth of the step: rounding makes alike links differ in the last digits.
             key = round(link.seconds_at_capacity / seconds, 3), round(link.busy / seconds, 3)
             alike.setdefault(key, []).append(link)
     groups = sorted(alike.values(), key=lambda group: -group[0].seconds_at_capacity)
@@ -168,6 +170,7 @@ def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) ->
     """Choose accelerators across the array and the busiest links, as many as stay legible."""
     accelerators = _unlike_accelerators(trace, pixel)
     link_spans = {track.name: track.spans for track in trace.links}
+    # A browser is slow with many bars: fewer tracks are drawn of a step with many tasks.
     for number in range(_MAX_ACCELERATORS, 0, -1):
         count = min(number, len(accelerators))
         spread = dict.fromkeys(index * len(accelerators) // number for index in range(count))

@@ -46,12 +46,14 @@ def draw(array: Array) -> Drawing:
     topology, interconnect = array.topology, array.interconnect
     graph = interconnect.graph
     shape = getattr(topology, "shape", ())
+    # In more than three dimensions a grid cannot be read off a plane.
     if topology.kind in {"torus", "mesh"} and 2 <= len(shape) <= 3:
         return _grid(array, shape)
     even = True
     nodes: dict[Hashable, Point]
     if nx.is_tree(graph) and all(graph.degree[n] <= 1 for n in range(interconnect.accelerators)):
         nodes, even = _tree(graph), False
+    # Without switches, as in a ring, a circle is clearer than springs.
     elif len(graph) < _SPRING_LIMIT and any(not isinstance(node, int) for node in graph):
         nodes = _points(nx.spring_layout(graph, seed=1, iterations=300))
     else:

@@ -117,6 +117,7 @@ def _draw_track(axes: Axes, track: Track, height: float, scale: _Scale) -> set[s
             continue
         kind = _kind(span)
         bars[kind].append((left, width))
+        # The legend says the pass or the level, so the label need not.
         name = span.name.removesuffix(f" {kind}")
         if width > scale.inch * _CHARACTER * (len(name) + 0.5):
             axes.text(
@@ -169,6 +170,7 @@ def _accelerator_rows(trace: Trace, wanted: Sequence[int] | None) -> list[Track]
     """Return the accelerators' own tracks, each followed by its background's."""
     tracks = trace.accelerators
     if wanted is None:
+        # If all behave alike, a second one shows that they do.
         unlike = _unlike([track.streams()[0] for track in tracks])
         wanted = unlike if len(unlike) > 1 else range(len(tracks))[:2]
     for number in wanted:
