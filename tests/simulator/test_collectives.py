@@ -156,12 +156,12 @@ def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_do
         "lenet-c", array="hmc-htree-8", reading="executed", constraints={"fix": ("fc1=model",)}
     )
     own = [task for task in tasks_of(plan) if task.layer == "fc1"]
-    told = [
+    order = [
         f"{task.phase}: compute" if isinstance(task, Compute) else f"{task.kind} {task.levels[0]}"
         for task in own
         if isinstance(task, Compute) or task.kind is not ExchangeKind.BOUNDARY
     ]
-    assert told == [
+    assert order == [
         "forward: compute",
         *("partial sums 2", "partial sums 1", "partial sums 0"),
         *("errors 0", "errors 1", "errors 2"),
@@ -189,23 +189,23 @@ def test_the_bytes_of_every_message_are_what_a_shard_has_then(
         reading="executed",
         constraints={"fix": pins},
     )
-    for kind, choice, whole in (
+    for kind, choice, tensor_bytes in (
         (ExchangeKind.GRADIENTS, "data", 4 * FEATURES * UNITS),
         (ExchangeKind.PARTIAL_SUMS, "model", 4 * BATCH * UNITS),
         (ExchangeKind.ERRORS, "model", 4 * BATCH * UNITS),
     ):
-        local = Fraction(whole, 2 ** (levels - row.count(choice)))
+        local = Fraction(tensor_bytes, 2 ** (levels - row.count(choice)))
         if kind is ExchangeKind.ERRORS:
             local /= 2 ** row.count(choice)
         crossed = [t for t in tasks_of(plan) if isinstance(t, Exchange) and t.kind is kind]
-        mine = [level for level, taken in enumerate(row) if taken == choice]
+        mine = [level for level, other in enumerate(row) if other == choice]
         halving = len(mine) if kind is not ExchangeKind.ERRORS else 0
-        for place, task in enumerate(crossed):
-            merged = kind is ExchangeKind.GRADIENTS and place == halving - 1
-            if place < halving:
+        for step, task in enumerate(crossed):
+            merged = kind is ExchangeKind.GRADIENTS and step == halving - 1
+            if step < halving:
                 local /= 1 if merged else 2
                 assert task.bytes == 2**levels * local
-                assert task.levels == (mine[halving - 1 - place],)
+                assert task.levels == (mine[halving - 1 - step],)
                 continue
             assert task.bytes == 2**levels * local
             local *= 2

@@ -22,7 +22,7 @@ from tests.simulator import (
     exchange,
     fat_tree,
     programs,
-    random_wires,
+    random_interconnects,
     ring,
     torus,
     wired,
@@ -51,7 +51,7 @@ def in_front(tasks: Sequence[Task]) -> list[Task]:
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[list[Task], Interconnect]:
-    interconnect = draw(random_wires(latencies=(0, 0.125)))
+    interconnect = draw(random_interconnects(latencies=(0, 0.125)))
     return draw(programs(interconnect.levels)), interconnect
 
 
@@ -72,7 +72,7 @@ def test_no_tasks_take_no_time() -> None:
     assert (done.seconds, done.task_seconds, done.events) == (0, (), 0)
 
 
-@given(random_wires(), st.data())
+@given(random_interconnects(), st.data())
 def test_an_exchange_takes_what_the_most_loaded_channel_takes(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
@@ -82,7 +82,7 @@ def test_an_exchange_takes_what_the_most_loaded_channel_takes(
     assert done.seconds == pytest.approx(float(split.seconds_per_byte * 1000), rel=1e-12)
 
 
-@given(random_wires(latencies=[0.5]), st.data())
+@given(random_interconnects(latencies=[0.5]), st.data())
 def test_an_exchange_takes_at_most_its_slowest_latency_more(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
@@ -215,14 +215,14 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
 
 def messages_of(task: Exchange, interconnect: Interconnect) -> Counter[tuple[int, int]]:
     """Return how many messages go from whom to whom."""
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     groups: dict[int, list[int]] = {}
     for number in range(interconnect.accelerators):
         groups.setdefault(number & ~sum(1 << bit for bit in task.bits), []).append(number)
     for group in groups.values():
-        for place, number in enumerate(group):
-            found[number, group[(place + 1) % len(group)]] += task.messages
-    return found
+        for index, number in enumerate(group):
+            counts[number, group[(index + 1) % len(group)]] += task.messages
+    return counts
 
 
 @given(steps())
@@ -301,7 +301,7 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     ready = [0.0] * interconnect.accelerators
     for task in tasks:
         if isinstance(task, Compute):
-            ready = [each + task.seconds for each in ready]
+            ready = [time + task.seconds for time in ready]
             continue
         if task.background:
             continue
@@ -321,7 +321,7 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 def test_without_rings_and_background_durations_add_up(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
-    """Pairs are equally distant here, so that all accelerators remain in step.
+    """Pairs are equally distant here, so that all accelerators remain in lockstep.
 
     Rings' neighbours are not: who has done one exchange earlier begins the next one earlier.
     """

@@ -17,7 +17,7 @@ from hypar_opt.simulator.run import run
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.tasks import Compute, Task
 from hypar_opt.simulator.trace import chrome_trace
-from tests.simulator import exchange, programs, random_wires, wired
+from tests.simulator import exchange, programs, random_interconnects, wired
 
 
 def traced(tasks: list[Task], interconnect: Interconnect) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_a_step_with_gradients_in_the_background() -> None:
     }
 
 
-@given(random_wires(latencies=(0, 0.1)), st.data())
+@given(random_interconnects(latencies=(0, 0.1)), st.data())
 def test_spans_of_a_track_do_not_overlap(interconnect: Interconnect, data: st.DataObject) -> None:
     tasks = data.draw(programs(interconnect.levels))
     events = traced(tasks, interconnect)
