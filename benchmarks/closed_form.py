@@ -13,8 +13,9 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.joint import seconds
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.simulator.closed_form import ClosedForm
+from hypar_opt.workload.tensors import workload_of
 
 
 def closed_form(name: str) -> ClosedForm:

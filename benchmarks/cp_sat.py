@@ -14,8 +14,6 @@ from ortools.sat.python import cp_model
 
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.table import side_by_side
-from hypar_opt.search.partition import threshold_tables
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 
@@ -26,15 +24,16 @@ TARGET = 15
 def vgg_e() -> tuple[cp_model.CpModel, int]:
     """Return the model that the solver makes, as it exports it, and its optimum."""
     workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 256)
-    thresholds = CommunicationCost().thresholds(workload)
-    assert thresholds is not None
-    table = side_by_side(threshold_tables(thresholds, 4, CommunicationCost()))
+    separable = CommunicationCost().separable(workload, 4)
+    assert separable is not None
+    table = separable.as_one_table()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.pb")
         result = SOLVERS["cpsat"]().solve(table, SolverOptions(export=file))
         written = cp_model_pb2.CpModelProto.FromString(file.read_bytes())
     model = cp_model.CpModel()
     model.proto.parse_text_format(text_format.MessageToString(written))
+    assert result.objective is not None
     return model, result.objective
 
 

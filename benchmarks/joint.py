@@ -25,11 +25,9 @@ from typing import Any
 import numpy as np
 
 import hypar_opt as ho
-from hypar_opt.costs.base import Thresholds
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import factored
-from hypar_opt.costs.table import side_by_side
-from hypar_opt.search.partition import threshold_tables
+from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.product_states import transition
@@ -54,11 +52,15 @@ def vgg_e() -> ho.Workload:
     return ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 256)
 
 
+def separable(workload: ho.Workload, levels: int) -> SeparableTable:
+    table = CommunicationCost().separable(workload, levels)
+    assert table is not None
+    return table
+
+
 def kernel(workload: ho.Workload, levels: int) -> list[int]:
     """Return how many levels each layer takes model parallelism at."""
-    thresholds = CommunicationCost().thresholds(workload)
-    assert thresholds is not None
-    answers = DP.solve_thresholds(thresholds, levels, OPTIONS).assignment
+    answers = DP.solve(separable(workload, levels), OPTIONS).assignment
     assert answers is not None
     layers = len(workload.layers)
     return [sum(answers[layer::layers]) for layer in range(layers)]
@@ -66,9 +68,7 @@ def kernel(workload: ho.Workload, levels: int) -> list[int]:
 
 def through_tables(workload: ho.Workload, levels: int) -> list[int]:
     """Do the same through one cost table of all the chains."""
-    thresholds = CommunicationCost().thresholds(workload)
-    assert thresholds is not None
-    table = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
+    table = separable(workload, levels).as_one_table()
     answers = DP.solve(table, OPTIONS).assignment
     assert answers is not None
     layers = len(workload.layers)
@@ -91,9 +91,7 @@ def one_ilp(workload: ho.Workload) -> list[int]:
     """Build the tight ILP with PuLP and solve it with CBC once, ties as they come."""
     import pulp
 
-    thresholds = CommunicationCost().thresholds(workload)
-    assert thresholds is not None
-    costs, ends = tight_program(thresholds, 4)
+    costs, ends = tight_program(separable(workload, 4))
     layers = len(costs) - len(ends)
     problem = pulp.LpProblem("vgg_e", pulp.LpMinimize)
     x = [problem.add_variable(f"x{n}", 0, 1, pulp.LpInteger) for n in range(layers)]
@@ -111,14 +109,14 @@ def one_ilp(workload: ho.Workload) -> list[int]:
     return [sum(answers[n :: layers // 4]) for n in range(layers // 4)]
 
 
-def tight_program(thresholds: Thresholds, levels: int) -> tuple[list[int], list[list[int]]]:
+def tight_program(separable: SeparableTable) -> tuple[list[int], list[list[int]]]:
     """Return costs of a variable a layer and question, then one an edge; and the edges.
 
     An edge's variable z, at least x_u and x_v, stands for "either": with charges a, b, c, d of
     the four pairs and a + d <= b + c, the edge costs
     a + (d - b) x_u + (d - c) x_v + (b + c - a - d) z.
     """
-    table = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
+    table = separable.as_one_table()
     (a, b), (c, d) = table.edge.transpose(1, 2, 0)
     layer = table.node[:, 1] - table.node[:, 0]
     np.add.at(layer, table.ends[:, 0], d - b)
@@ -139,9 +137,7 @@ def lp() -> None:
     import highspy
 
     workload = vgg_e()
-    thresholds = CommunicationCost().thresholds(workload)
-    assert thresholds is not None
-    model = lp_arrays(thresholds, 4)
+    model = lp_arrays(separable(workload, 4))
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
 
@@ -158,11 +154,11 @@ def lp() -> None:
     print(f"ratio {theirs / ours:.0f} (at least 40)")
 
 
-def lp_arrays(thresholds: Thresholds, levels: int) -> Any:
+def lp_arrays(separable: SeparableTable) -> Any:
     """Return the LP with a variable a layer and question, and one an edge: z >= x_u, z >= x_v."""
     import highspy
 
-    costs, pairs = tight_program(thresholds, levels)
+    costs, pairs = tight_program(separable)
     cost, ends = np.array(costs, float), np.array(pairs)
     edges = len(ends)
     layers = len(cost) - edges
@@ -182,18 +178,19 @@ def lp_arrays(thresholds: Thresholds, levels: int) -> Any:
 def linear() -> None:
     random = np.random.default_rng(0)
 
-    def chain(layers: int) -> Thresholds:
+    def chain(layers: int) -> SeparableTable:
         numbers = random.integers(1, 10**9, (3, layers)).tolist()
         sizes = numbers[2][1:]
         ends = [(place, place + 1) for place in range(layers - 1)]
-        return Thresholds(numbers[0], numbers[1], ends, ([0] * len(sizes), sizes, sizes, sizes))
+        pairs = ([0] * len(sizes), sizes, sizes, sizes)
+        return SeparableTable(numbers[0], numbers[1], ends, pairs, levels=4)
 
     short, long = chain(10**3), chain(10**6)
     rounds = []
     for _ in range(5):
-        a = seconds(lambda: DP.solve_thresholds(short, 4, OPTIONS), 1.0) / 10**3
+        a = seconds(lambda: DP.solve(short, OPTIONS), 1.0) / 10**3
         started = time.perf_counter()
-        DP.solve_thresholds(long, 4, OPTIONS)
+        DP.solve(long, OPTIONS)
         rounds.append((a, (time.perf_counter() - started) / 10**6))
     ratio = median(b / a for a, b in rounds)
     print(f"four levels, 10^3 layers: {median(a for a, _ in rounds) * 1e6:.2f} us a layer")

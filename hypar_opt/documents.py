@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -201,6 +202,24 @@ def find(
     if name and (path.suffix or len(path.parts) != 1 or exists(path)):
         return read(path)
     raise UnknownNameError(what, name, list(names))
+
+
+def load_preset(
+    what: str, kind: type[Described], package: str, names: Collection[str], name: str
+) -> Described:
+    """Return one of a package's TOML files by its name, in any case.
+
+    Raises
+    ------
+    UnknownNameError
+        Suggesting the nearest name.
+    """
+    if name.lower() not in names:
+        raise UnknownNameError(what, name, list(names))
+    file = f"{name.lower()}.toml"
+    with as_file(files(package).joinpath(file)) as path:
+        text = read_text(path)
+    return validate(kind, parse_toml(text, file=file), file=file)
 
 
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:

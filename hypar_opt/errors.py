@@ -1,6 +1,52 @@
-"""The errors that a caller can act on. Each one is a single line for a person."""
+"""The errors that a caller can act on. Each one is a single line for a person.
+
+A message names an argument as its reader writes it: ``level_weights`` to a Python caller,
+``--level-weights`` to somebody at a shell. `argument` puts both into the message; `str` reads
+the one, `HyparError.for_shell` the other.
+"""
 
 from __future__ import annotations
+
+import re
+
+# Private-use characters, which no file, name or option may hold: they are not printable.
+_ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
+_OPTIONS = {"parameters": "solver-option", "log": "solver-log", "export": "export-model"}
+"""Options of the command line that are not called as their argument is."""
+
+
+def argument(name: str, value: object = None, *, example: str = "") -> str:
+    """Return an argument for a message: ``cost='time'`` and, at a shell, ``--cost time``.
+
+    Parameters
+    ----------
+    name
+        As a Python caller writes it; of a constraint ``constraints.memory``, at a shell
+        ``--memory``.
+    value
+        What it is set to; True of a flag, None to name the argument alone.
+    example
+        What may follow the option at a shell, as ``NAME|FILE``.
+    """
+    word = name.rpartition(".")[2]
+    option = "--" + _OPTIONS.get(word, word).replace("_", "-")
+    python = name if value is None else f"{name}={value!r}"
+    if value is not None and value is not True:
+        option += f" {value}"
+    if example:
+        option += f" {example}"
+    return worded(python, option)
+
+
+def worded(python: str, shell: str) -> str:
+    """Return a part of a message in the words of a Python caller, and in those of a shell."""
+    return f"\ue000{python}\ue001{shell}\ue002"
+
+
+ARRAY = worded(
+    "array=NAME or a path (hypar_opt.hardware.arrays.names())", "--array NAME|FILE (list arrays)"
+)
+"""How to name an array, for messages."""
 
 
 class HyparError(Exception):
@@ -12,6 +58,19 @@ class HyparError(Exception):
     """
 
     exit_status = 2
+
+    def __str__(self) -> str:
+        return _ARGUMENT.sub(r"\1", self.message)
+
+    @property
+    def message(self) -> str:
+        """The line with its arguments still marked, to be part of another message."""
+        return str(self.args[0]) if self.args else ""
+
+    @property
+    def for_shell(self) -> str:
+        """The line with its arguments as the command line's options."""
+        return _ARGUMENT.sub(r"\2", self.message)
 
 
 class InputError(HyparError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Generic, TypeVar, cast
 
 from hypar_opt.errors import HyparError, UnknownNameError
 
+T = TypeVar("T")
 
-class Registry(Mapping[str, Any]):
+
+class Registry(Mapping[str, T], Generic[T]):
     """Names to objects, each imported when it is first looked up.
 
     Parameters
@@ -36,13 +38,13 @@ class Registry(Mapping[str, Any]):
             entry.name: entry for entry in installed if entry.name not in self._built_in
         }
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> T:
         # Installed packages are searched only for a name that is not built in.
         entry = self._built_in.get(name) or self._entries.get(name)
         if entry is None:
             raise UnknownNameError(self._kind, name, list(self))
         try:
-            return entry.load()
+            return cast(T, entry.load())
         except Exception as error:  # somebody else's module may raise anything
             message = f"{self._kind} {name!r} cannot be loaded from {entry.value!r}: {error}"
             raise HyparError(message) from error

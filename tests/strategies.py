@@ -80,7 +80,7 @@ def tables(
         node=array(layers, choices),
         edge=array(len(ends), choices, choices),
         ends=ends,
-        kinds=tuple(draw(st.sampled_from(["conv", "fc"])) for _ in range(layers)),
+        trick=tuple(draw(st.sampled_from([0, 1])) for _ in range(layers)),
     )
     if limited and draw(st.booleans()):
         table = replace(table, allowed=array(layers, choices) > 0)

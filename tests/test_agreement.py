@@ -12,10 +12,12 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
-from hypar_opt.pipeline import named, plan_of, workload_of
+from hypar_opt.pipeline import plan_of
+from hypar_opt.plan.plan import words_of
 from hypar_opt.search.certificate import certify, check_certificate
-from hypar_opt.search.constraints import Limits
+from hypar_opt.search.constraints import Feasibility
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import ProblemFields, Rows
 from tests.problems import keeps, random_problem
 
@@ -80,7 +82,7 @@ def another(plan: ho.Plan, rng: Random) -> ho.Plan | None:
         )
         if keeps(workload, plan.problem, rows):
             least = plan.cost.total
-            return plan_of(plan, named(rows, plan.problem), bound=least, considered=1)
+            return plan_of(plan, words_of(rows, plan.problem), bound=least, considered=1)
     return None
 
 
@@ -94,7 +96,7 @@ def best_bound(plan: ho.Plan) -> Fraction:
     cost = COSTS["bytes"].from_problem(plan.problem, workload)
     states = canonical_states(plan.levels, cost.choices)
     plain = expanded(cost, workload, plan.levels)
-    table = Limits(plan, workload).states(plain, states)
+    table = Feasibility(plan, workload).states(plain, states)
     costs, over = every_assignment(table)
     # Of all assignments only those count that none beats in both: cheaper ones take more.
     order = np.lexsort((over, costs))

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.pipeline import plan_of, problem_of, workload_of
-from hypar_opt.search.constraints import levels_permute
+from hypar_opt.pipeline import plan_of
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.level_order import levels_permute
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.evaluation import contenders
+from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import ProblemFields, Rows, asked_of_arrays
 from tests.problems import keeps, orders, priced_plans, random_problem
 from tests.strategies import networks
@@ -138,7 +140,7 @@ def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: i
 def test_levels_are_interchangeable_where_nothing_tells_them_apart(
     asked: ProblemFields, alike: bool
 ) -> None:
-    assert levels_permute(problem_of(**{"levels": 2} | asked)) is alike
+    assert levels_permute(problem_of(**{"levels": 2, **asked})) is alike
 
 
 @settings(max_examples=20)

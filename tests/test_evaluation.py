@@ -18,7 +18,7 @@ from hypar_opt.documents import validate
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import problem_of
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.advice import difference
 from hypar_opt.studies.evaluation import contenders, fastest, per_second, solve_again
 from tests.costs.plans import ProblemFields, asked_of_arrays, plans, workload

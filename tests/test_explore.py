@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.studies.exploration import Exploration, explore
 
@@ -94,7 +95,7 @@ def test_each_plan_costs_what_it_is_priced_at(
     at = tuple(data.draw(st.integers(0, size - 1)) for size in found.values.shape)
     rows = rows_of(found, at)
     problem = problem_of(array="hmc-torus-4", reading=reading, cost=cost)
-    exact = price(workload_of(ho.load("lenet-c"), 256), problem, rows)
+    exact = price(Instance(ho.load("lenet-c"), problem), rows)
     parts = {"bytes": 1, "time": 1e15, "energy": 1e15}[cost]
     assert exact.unit in {"bytes", "femtoseconds", "femtojoules"}
     assert found.values[at] == pytest.approx(exact.total / parts, rel=1e-9)
@@ -235,15 +236,15 @@ def test_only_layers_with_something_free_have_an_axis(
     file.write_text(text)
     plan = ho.solve(file, batch=16, array="hmc-torus-4")
     found = explore(plan, free, objective=objective)
-    workload, problem = workload_of(plan.network.description, 16), plan.problem
-    problem = problem.model_copy(update={"cost": objective})
+    problem = plan.problem.model_copy(update={"cost": objective})
+    instance = Instance(plan.network.description, problem)
     parts = 10**15 if objective == "time" else 1
     for at in {found.at, *(tuple(place % size for size in found.values.shape) for place in (1, 3))}:
-        total = price(workload, problem, rows_of(found, at)).total
+        total = price(instance, rows_of(found, at)).total
         assert found.values[at] == pytest.approx(total / parts, rel=1e-9)
     assert rows_of(found, found.at) == [list(row) for row in plan.assignments()]
     assert found.data == pytest.approx(
-        price(workload, problem, plan.assignments()).baselines.data / parts, rel=1e-9
+        price(instance, plan.assignments()).baselines.data / parts, rel=1e-9
     )
     if "," in free:
         grid = found.grid(*free.split(",", 1))

@@ -18,7 +18,6 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.table import Integers
-from hypar_opt.search.partition import threshold_tables
 from hypar_opt.search.pricing import level_tables, price_levels, price_table
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.problems import keeps
@@ -179,9 +178,9 @@ def test_a_threshold_is_a_level_of_uniform_splits(
     """Question t charges what a level does below t - 1 model and H - t data choices."""
     workload, cost = workload_of(network, batch), CommunicationCost(reading)
     layers = len(workload.layers)
-    thresholds = cost.thresholds(workload)
-    assert thresholds is not None
-    for t, table in enumerate(threshold_tables(thresholds, levels, cost), 1):
+    separable = cost.separable(workload, levels)
+    assert separable is not None
+    for t, table in enumerate(separable.tables(), 1):
         level = level_table(cost, workload, SplitCounts.uniform(layers, (levels - t, t - 1)))
         for answers in itertools.product(range(2), repeat=layers):
             assert price_table(table, answers) == price_table(level, answers)
@@ -190,9 +189,9 @@ def test_a_threshold_is_a_level_of_uniform_splits(
 def test_a_threshold_table_is_a_level_below_so_many_choices() -> None:
     workload = workload_of(ho.load("vgg-a"), 256)
     cost = CommunicationCost("figures")
-    thresholds = cost.thresholds(workload)
-    assert thresholds is not None
-    tables = threshold_tables(thresholds, 3, cost)
+    separable = cost.separable(workload, 3)
+    assert separable is not None
+    tables = separable.tables()
     w, f = workload.weights[-1], workload.pooled[-1]
     assert [table.node[-1].tolist() for table in tables] == [
         [8 * w * 4, 8 * f * 1],

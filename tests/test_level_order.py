@@ -14,11 +14,11 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import problem_of, repriced, workload_of
-from hypar_opt.plan.problem import Problem
+from hypar_opt.pipeline import repriced
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search import level_order
-from hypar_opt.search.constraints import levels_permute
-from hypar_opt.search.level_order import fastest_order
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.level_order import fastest_order, levels_permute
 from hypar_opt.search.pricing import price
 from tests.strategies import arrays, networks
 
@@ -30,7 +30,7 @@ readings = st.sampled_from(sorted(READINGS))
 def seconds(plan: ho.Plan, rows: Rows) -> int | float:
     """Price rows as time, in the unit of the cost."""
     problem = plan.problem.model_copy(update={"cost": "time"})
-    return price(workload_of(plan.network.description, plan.batch), problem, rows).total
+    return price(Instance(plan.network.description, problem), rows).total
 
 
 def rounding(plan: ho.Plan) -> int:
@@ -66,8 +66,8 @@ def test_permuting_levels_changes_no_bytes_where_it_is_said_to_change_none(
     assert levels_permute(problem)
     row = st.tuples(*[st.integers(0, 1)] * len(network.layers))
     rows = data.draw(st.tuples(row, row, row))
-    workload = workload_of(network, batch)
-    totals = {price(workload, problem, each).total for each in itertools.permutations(rows)}
+    instance = Instance(network, problem)
+    totals = {price(instance, each).total for each in itertools.permutations(rows)}
     assert len(totals) == 1
 
 
@@ -123,28 +123,25 @@ def test_every_exact_solver_gives_the_same_order() -> None:
 ROWS: Rows = ((1, 1, 1, 1), (0, 1, 1, 1), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 0), (1, 0, 0, 1))
 
 
-def problem() -> Problem:
-    return problem_of(array="h100-8x8", batch=64)
+def instance() -> Instance:
+    return Instance(ho.load("lenet-c"), problem_of(array="h100-8x8", batch=64))
 
 
 def test_a_table_that_is_not_a_sum_of_pairs_gives_the_same_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    workload = workload_of(ho.load("lenet-c"), 64)
-    by_pairs = fastest_order(problem(), workload, ROWS)
+    by_pairs = fastest_order(instance(), ROWS)
     monkeypatch.setattr(level_order, "factored", lambda *given: None)
-    assert fastest_order(problem(), workload, ROWS) == by_pairs != ROWS
+    assert fastest_order(instance(), ROWS) == by_pairs != ROWS
 
 
 def test_of_too_many_orders_no_swap_of_two_levels_takes_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    network = ho.load("lenet-c")
-    workload = workload_of(network, 64)
-    plan = repriced(ho.solve(network, array="h100-8x8", batch=64), cost="time")
-    best = seconds(plan, tuple(fastest_order(problem(), workload, ROWS)))
+    plan = repriced(ho.solve("lenet-c", array="h100-8x8", batch=64), cost="time")
+    best = seconds(plan, tuple(fastest_order(instance(), ROWS)))
     monkeypatch.setattr(level_order, "MOST_ORDERS", 10)
-    rows = tuple(fastest_order(problem(), workload, ROWS))
+    rows = tuple(fastest_order(instance(), ROWS))
     assert Counter(rows) == Counter(ROWS)
     assert best <= seconds(plan, rows) < seconds(plan, ROWS)
     for one, other in itertools.combinations(range(6), 2):

@@ -8,11 +8,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.search.constraints import Pin
+from hypar_opt.search.pins import Pin
 
 
 def solve(name: str, search: str = "levelwise", **asked: Any) -> ho.Plan:
-    constraints = {
+    constraints: dict[str, Any] = {
         key: asked.pop(key) for key in ("fix", "even", "memory", "optimizer") if key in asked
     }
     return ho.solve(name, search=search, constraints=constraints, **asked)

@@ -14,6 +14,7 @@ from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable
 from hypar_opt.plan.problem import Problem
+from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.workload.parallelism import DATA, MODEL
 
@@ -50,10 +51,9 @@ def test_figure_5_is_reproduced_by_the_text_but_for_one_row(name: str) -> None:
 
 def test_where_the_text_differs_from_figure_5_our_row_costs_less() -> None:
     ours = ho.solve("cifar-c", reading="text")
-    workload = ho.Workload.of(ho.layer_graph(ho.load("cifar-c")), 256)
-    problem = Problem(batch=256, levels=4)
+    instance = Instance(ho.load("cifar-c"), Problem(batch=256, levels=4))
     rows = [[int(digit) for digit in row] for row in PRINTED["Cifar-c"]["fig5"]]
-    printed = price(workload, problem, rows)
+    printed = price(instance, rows)
     assert ours.cost.per_level[:2] == (1_163_008, 1_965_568)
     assert printed.per_level[:2] == (1_163_008, 2_326_016)
     # The levels below pay for it: level by level is greedy, and the printed rows together

@@ -13,7 +13,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt import paper
 from hypar_opt.hardware import arrays
-from hypar_opt.pipeline import find_network
+from hypar_opt.models import find_network
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.comparison import compare
 

@@ -20,10 +20,11 @@ from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import problem_of, workload_of
-from hypar_opt.search.constraints import Limits
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.constraints import Feasibility
 from hypar_opt.search.pricing import price_table
 from hypar_opt.search.proofs.tables import price_of, states, tables_of
+from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.written_plans import (
     READINGS,
@@ -152,7 +153,7 @@ def test_the_same_plans_are_allowed_as_in_the_search(inference: bool) -> None:
         columns = states(asked["levels"], len(asked["choices"]))
         found = list(every_rows(len(network.layers), asked["levels"], len(asked["choices"])))
         try:
-            limits = Limits(problem_of(**asked), workload_of(network, asked["batch"]))
+            limits = Feasibility(problem_of(**asked), workload_of(network, asked["batch"]))
         except ho.HyparError:
             limits = None
         plan = write(found[0])

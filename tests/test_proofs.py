@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.costs.base import Thresholds
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import FactoredTable
+from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.search.certificate import Certificate, TableProof, _digest, _prove, check_price
-from hypar_opt.search.partition import threshold_tables
 from hypar_opt.search.pricing import price_table
 from hypar_opt.search.proofs.tables import tables_of
 from hypar_opt.solvers.base import SolverOptions
@@ -329,13 +328,13 @@ def test_what_is_no_chain_is_refused_by_what_assumes_one(ends: list[tuple[int, i
         DynamicProgramming().solve(table, SolverOptions())
     assert DynamicProgramming().accepts(table) == refusal
     pairs = table.edge[:, None]
-    states = FactoredTable(table.node, (pairs,), table.ends, (), "bytes", 1)
+    states = FactoredTable(table.node, (pairs,), table.ends, np.arange(2), "bytes", 1)
     with pytest.raises(RefusedError, match=refusal):
         costs_to_come(states)
     ones = [1] * len(ends)
-    thresholds = Thresholds([1] * 4, [1] * 4, ends, (ones, ones, ones, ones))
+    separable = SeparableTable([1] * 4, [1] * 4, ends, (ones, ones, ones, ones), 1)
     with pytest.raises(RefusedError, match=refusal):
-        DynamicProgramming().solve_thresholds(thresholds, 1, SolverOptions())
+        DynamicProgramming().solve(separable, SolverOptions())
 
 
 def test_a_chain_and_chains_side_by_side_are_taken() -> None:
@@ -363,9 +362,9 @@ def test_a_threshold_table_counts_the_parts_of_its_cost(
 ) -> None:
     cost = CommunicationCost("text", element_bytes, level_weights=weights)
     workload = ho.Workload.of(ho.layer_graph(fully_connected(8, 1)), 4)
-    thresholds = cost.thresholds(workload)
-    assert thresholds is not None
-    top, below = threshold_tables(thresholds, 2, cost)
+    separable = cost.separable(workload, 2)
+    assert separable is not None
+    top, below = separable.tables()
     assert (top.unit, top.resolution) == (cost.unit, cost.resolution)
     least = sum(each.in_units(int(each.node.min())) for each in (top, below))
     weight = weights[0] if weights else 1

@@ -21,7 +21,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import Row
@@ -144,10 +145,7 @@ def test_plans_for_time_and_of_half_the_element(tmp_path: Path) -> None:
         )
         assert row.seconds == ho.simulate(plan).seconds
         moved = problem_of(**{**dict(plan.problem), "cost": "bytes"})
-        assert (
-            row.bytes
-            == price(workload_of(ho.load("lenet-c"), 256), moved, plan.assignments()).total
-        )
+        assert row.bytes == price(Instance(ho.load("lenet-c"), moved), plan.assignments()).total
     assert [(row.bytes or 0) / 2 for row in rows[:2]] == [row.bytes for row in rows[6:8]]
     assert [row.search for row in rows].count("joint") == 4
 

@@ -22,8 +22,8 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.plan.plan import parse_plan
-from hypar_opt.search import partition
-from hypar_opt.solvers import SOLVERS, dynamic_programming
+from hypar_opt.search import joint
+from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp import IntegerProgram
@@ -184,8 +184,8 @@ def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
     def made(*_: object) -> None:
         raise AssertionError("the table was made")
 
-    monkeypatch.setattr(partition, "expanded", made)
-    monkeypatch.setattr(partition, "canonical_states", made)
+    monkeypatch.setattr(joint, "expanded", made)
+    monkeypatch.setattr(joint, "canonical_states", made)
     constraints = ho.Constraints(fix=("l1=data",))
     with pytest.raises(ho.HyparError, match="columns, this may need 15,497,216; try dp"):
         ho.solve(
@@ -265,7 +265,7 @@ def test_a_capacity_is_solved_the_same_however_much_is_sorted_at_once(largest: i
         )
         whole = DynamicProgramming().solve(table, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dynamic_programming, "_LARGEST_SORT", largest)
+            patch.setattr(capacity, "_LARGEST_SORT", largest)
             assert DynamicProgramming().solve(table, SolverOptions()) == whole
 
 

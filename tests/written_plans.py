@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.documents import validate
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import named, problem_of, workload_of
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.plan import words_of
+from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from tests.strategies import arrays, networks
 
@@ -27,13 +29,13 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
     free = {**asked, "constraints": {}}
     plan = ho.solve(network, solver="data", **free)
     solver = plan.solver.model_copy(update={"scope": scope})
-    workload = workload_of(network, problem.batch)
+    instance = Instance(network, problem)
 
     def write(rows: Rows) -> ho.Plan:
         update = {
             "constraints": problem.constraints,
-            "parallelism": named(rows, problem),
-            "cost": price(workload, problem, rows),
+            "parallelism": words_of(rows, problem),
+            "cost": price(instance, rows),
             "solver": solver,
         }
         return plan.model_copy(update=update)
@@ -43,7 +45,7 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
 
 def choosing(plan: ho.Plan, rows: Rows) -> ho.Plan:
     """Return a plan with other choices and, wrongly, the cost of its own."""
-    return plan.model_copy(update={"parallelism": named(rows, plan.problem)})
+    return plan.model_copy(update={"parallelism": words_of(rows, plan.problem)})
 
 
 def every_rows(layers: int, levels: int, choices: int) -> Iterator[Rows]:

@@ -76,7 +76,7 @@ def run(args: list[str]) -> int:
         status = command(args, prog_name="hypar-opt", standalone_mode=False)
         sys.stdout.flush()
     except HyparError as error:
-        return _fail(str(error), error.exit_status)
+        return _fail(error.for_shell, error.exit_status)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""

@@ -81,7 +81,7 @@ def compare(
     from hypar_opt import models
     from hypar_opt.files import csv_text, recorded_reads, write_whole
     from hypar_opt.hardware.arrays import find_array
-    from hypar_opt.pipeline import find_network
+    from hypar_opt.models import find_network
     from hypar_opt.studies import comparison
 
     names = [name for each in networks for name in (models.names() if each == "all" else [each])]
@@ -100,7 +100,7 @@ def compare(
             f" {2**wrong.levels} accelerators, got {levels}"
         )
     asked = request.problem(context)
-    asked = {key: asked[key] for key in asked if key not in {"batch", "levels", "array"}}
+    del asked["batch"], asked["levels"], asked["array"]
     with output.progress_bar("networks") as progress:
         rows = comparison.compare(
             named,

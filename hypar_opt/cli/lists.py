@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="List what can be named: networks, 
 def networks(as_json: options.JSON = False) -> None:
     """List the networks of the zoo."""
     from hypar_opt import models
-    from hypar_opt.pipeline import workload_of
+    from hypar_opt.workload.tensors import workload_of
 
     rows = []
     for name in models.names():

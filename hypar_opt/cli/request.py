@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import typer
 
     from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
     from hypar_opt.workload.network import Network
@@ -26,18 +27,19 @@ PROBLEM = (
 """The options that state a problem."""
 
 
-def problem(context: typer.Context) -> dict[str, Any]:
+def problem(context: typer.Context) -> ProblemArguments:
     """Return the fields of a `Problem` from a command's options; it checks them."""
-    given = {name: context.params[name] for name in PROBLEM if name in context.params}
+    given: Any = {name: context.params[name] for name in PROBLEM if name in context.params}
     limits = {name: given.pop(name) for name in ("even", "memory", "optimizer")}
     limits["fix"] = tuple(given.pop("fix") or ())
     option, weights = "--level-weights", given["level_weights"]
-    return {
-        **given,
+    stated: ProblemArguments = {
+        **given,  # type: ignore[typeddict-item]
         "choices": tuple(given["choices"].split(",")),
         "level_weights": () if weights is None else whole_numbers(option, weights, "8,4,2,1"),
         "constraints": limits,
     }
+    return stated
 
 
 def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
@@ -112,7 +114,7 @@ def solved(
 def plan_or_network(context: typer.Context, what: str) -> tuple[Plan | None, Network]:
     """Read a plan file, whose network it also gives, or a network as `solve` takes one."""
     from hypar_opt.cli.show import is_plan
-    from hypar_opt.pipeline import find_network
+    from hypar_opt.models import find_network
 
     if is_plan(what):
         plan = read_plan(context, what)

@@ -52,6 +52,9 @@ def show(
 ) -> None:
     """Show a network's layers, or a plan, which is priced again first."""
     from hypar_opt import pipeline
+    from hypar_opt.models import find_network
+    from hypar_opt.plan.arguments import problem_of
+    from hypar_opt.workload.tensors import describe
 
     if schema:
         from hypar_opt.workload.network import json_schema
@@ -77,12 +80,12 @@ def show(
             plan = pipeline.repriced(plan, reading=reading)
         print_plan(plan, as_json=as_json)
         return
-    network = pipeline.find_network(what)
+    network = find_network(what)
     if rerun:
         raise HyparError(f"--rerun takes a plan file, and {what!r} is a network")
     if reading is not None:
         raise HyparError(f"--reading takes a plan file, and {what!r} is a network")
-    description = pipeline.describe(network, 1 if batch is None else batch)
+    description = describe(network, problem_of(batch=1 if batch is None else batch).batch)
     if as_json:
         output.print_json(description)
     else:

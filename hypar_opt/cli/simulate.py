@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
+    from hypar_opt.studies.evaluation import RunArguments
 
 EPILOG = (
     "Examples: [bold]hypar-opt simulate vgg-a --array hmc-torus-16[/bold];"
@@ -79,7 +80,7 @@ def simulate(
         plan, network = request.plan_or_network(context, what)
         on = request.array_named(array)
     request.check_outputs(read, trace, picture=picture)
-    run: dict[str, Any] = {
+    run: RunArguments = {
         "collective": collective,
         "overlap": overlap,
         "profile": measured,
@@ -103,7 +104,7 @@ def simulate(
             f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"
             f" {step.capacity:,}; --memory array makes that a constraint"
         )
-    _warn_of_run(plan, found, step, other_array=other_array, **run)
+    _warn_of_run(plan, found, step, run, other_array=other_array)
     if as_json:
         output.print_json(_document(plan, found, run, step))
         return
@@ -120,13 +121,15 @@ def default_array(levels: int | None) -> str:
     return arrays.papers(DEFAULT_LEVELS if levels is None else levels)
 
 
-def _warn_of_run(plan: Plan, array: Array, step: StepResult, **run: Any) -> None:
+def _warn_of_run(
+    plan: Plan, array: Array, step: StepResult, run: RunArguments, *, other_array: bool
+) -> None:
     """Warn where Data Parallelism moves or takes less when the plan is run."""
     from hypar_opt.studies import advice, evaluation
 
     more = advice.moves_more(plan.cost)
-    run["trace"] = False
-    executed = evaluation.steps_when_run(plan, array, **run)
+    run = {**run, "trace": False}
+    executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     turned: list[str] = []
     if executed is not None:
         data = evaluation.simulate(evaluation.baseline(plan, array, "data"), array, **run)
@@ -135,7 +138,7 @@ def _warn_of_run(plan: Plan, array: Array, step: StepResult, **run: Any) -> None
         output.warn(sentence)
 
 
-def _document(plan: Plan, array: Array, run: dict[str, Any], step: StepResult) -> dict[str, Any]:
+def _document(plan: Plan, array: Array, run: RunArguments, step: StepResult) -> dict[str, Any]:
     own = plan.array is not None and plan.array.digest == array.digest()
     return {
         "network": plan.network.name,

@@ -68,11 +68,12 @@ def solve(
     """Find a plan: each layer's parallelism at each level, and what it communicates."""
     from hypar_opt import pipeline
     from hypar_opt.files import recorded_reads
+    from hypar_opt.models import find_network
     from hypar_opt.plan.plan import write_plan
 
     with recorded_reads() as read:
         start = None if warm_start is None else pipeline.read_plan(warm_start)
-        found, on = pipeline.find_network(network), request.array_named(array)
+        found, on = find_network(network), request.array_named(array)
     models = request.exported(export_model)
     request.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
     plan = request.solved(context, found, on, start=start)

@@ -14,6 +14,7 @@ from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
 
 EPILOG = (
@@ -51,6 +52,7 @@ def verify(
 ) -> None:
     """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
     from hypar_opt.documents import validate
+    from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import SolverSettings
 
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
@@ -59,11 +61,11 @@ def verify(
         return
     if certificate is not None:
         raise HyparError("--certificate goes with a plan file")
-    asked = request.problem(context)
+    problem = problem_of(**request.problem(context))
     _verify_solvers(
         what,
         solvers.split(","),
-        asked,
+        problem,
         time_limit=time_limit,
         random=random,
         seed=seed,
@@ -99,14 +101,14 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
 def _verify_solvers(
     what: str | None,
     solvers: list[str],
-    asked: dict[str, Any],
+    problem: Problem,
     *,
     time_limit: float | None,
     random: int | None,
     seed: int | None,
     as_json: bool,
 ) -> None:
-    from hypar_opt.pipeline import find_network
+    from hypar_opt.models import find_network
     from hypar_opt.studies import crosscheck
 
     if (what is None) == (random is None):
@@ -121,7 +123,7 @@ def _verify_solvers(
     with output.progress_bar("networks") as progress:
         for done, network in enumerate(networks):
             progress(done, count)
-            rows += crosscheck.compare(network, solvers, asked, time_limit)
+            rows += crosscheck.compare(network, solvers, problem, time_limit)
     output.print_rows([vars(row) for row in rows], as_json=as_json)
     wrong = [row for row in rows if row.verdict == "disagrees"]
     if wrong:

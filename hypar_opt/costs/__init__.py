@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypar_opt.registry import Registry
 
-COSTS = Registry(
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+
+COSTS: Registry[type[CostModel]] = Registry(
     "cost",
     "hypar_opt.costs",
     {

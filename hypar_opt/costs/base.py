@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.table import CostTable
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.separable import SeparableTable
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -43,6 +45,17 @@ class SplitCounts:
         column = np.array(counts, np.int64)[:, None]
         return cls(int(column.sum()), np.broadcast_to(column, (len(counts), layers)))
 
+    @classmethod
+    def down(
+        cls, layers: int, choices: int, assignments: Iterable[Sequence[int]]
+    ) -> Iterator[SplitCounts]:
+        """Yield the state above each level of a plan, H1 first, and last that below them all."""
+        state = cls.none(layers, choices)
+        yield state
+        for assignment in assignments:
+            state = state.after(assignment)
+            yield state
+
     def after(self, assignment: Sequence[int] | NDArray[np.intp]) -> SplitCounts:
         """Return the state one level down, each layer having taken its choice."""
         counts = self.counts.copy()
@@ -50,33 +63,7 @@ class SplitCounts:
         return SplitCounts(self.level + 1, counts)
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """All levels together, as a question a number of levels: "model at t levels or more?".
-
-    Of H levels a layer that takes model parallelism at m is charged ``model * 2^(t-1)`` for
-    each t up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels;
-    a boundary is charged for each t by how its two layers answer. So the questions are
-    independent, and the optimum over all levels is that of H chains of two choices.
-    Source: docs/decisions/0005-joint-optimum.md.
-
-    Parameters
-    ----------
-    data, model
-        A charge a layer.
-    ends
-        Each boundary's source and target.
-    pairs
-        What each boundary is charged for dp-dp, for dp-mp, for mp-dp and for mp-mp.
-    """
-
-    data: Sequence[int]
-    model: Sequence[int]
-    ends: Sequence[tuple[int, int]]
-    pairs: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
-
-
-class CostModel(Protocol):
+class CostModel(ABC):
     """Prices one hierarchy level, given what the levels above have split.
 
     Charges are whole numbers, of the whole level, over all its groups, so that a plan's
@@ -85,10 +72,12 @@ class CostModel(Protocol):
     """
 
     @classmethod
+    @abstractmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> CostModel:
         """Return the cost of a problem; refuse one that it cannot charge."""
 
     @property
+    @abstractmethod
     def unit(self) -> str:
         """What a total counts, ``bytes``."""
 
@@ -98,12 +87,15 @@ class CostModel(Protocol):
         return 1
 
     @property
+    @abstractmethod
     def choices(self) -> int:
         """What a layer may choose from, as many as the problem's."""
 
+    @abstractmethod
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Charge each layer for each choice: ``(layers, choices)``."""
 
+    @abstractmethod
     def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
         """Charge each boundary for each pair of choices: ``(boundaries, choices, choices)``.
 
@@ -111,8 +103,8 @@ class CostModel(Protocol):
         of its target in ``target``; a level's table has both the same.
         """
 
-    def thresholds(self, workload: Workload) -> Thresholds | None:  # noqa: ARG002
-        """Return what all levels together charge, if they come apart; else None."""
+    def separable(self, workload: Workload, levels: int) -> SeparableTable | None:  # noqa: ARG002
+        """Return what all levels together charge, if the levels are separable; else None."""
         return None
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
@@ -156,7 +148,7 @@ def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> Cos
         node=cost.node(workload, splits),
         edge=cost.edge(workload, splits, splits),
         ends=workload.ends,
-        kinds=tuple(layer.kind for layer in workload.layers),
+        trick=workload.trick,
         unit=cost.unit,
         resolution=cost.resolution,
     )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts, Thresholds
+from hypar_opt.costs.base import CostModel, SplitCounts
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
+from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
@@ -164,7 +165,7 @@ class CommunicationCost(CostModel):
             edge[:, OUTPUT, DATA] = (forward + backward) * boundary
         return edge
 
-    def thresholds(self, workload: Workload) -> Thresholds | None:
+    def separable(self, workload: Workload, levels: int) -> SeparableTable | None:
         """Charge all levels together: for two choices and the same weight at each level."""
         if self.choices > 2 or len(set(self.level_weights)) > 1:
             return None
@@ -175,16 +176,22 @@ class CommunicationCost(CostModel):
         outputs = workload.outputs if row.before_pool else workload.pooled
         of_weights = scale * row.gradient * gradient
         of_outputs = scale * (row.partial_sum * forward + row.gathered_error * backward)
-        data = [of_weights * weights for weights in workload.weights]
-        model = [of_outputs * output for output in outputs]
-        to_model = scale * row.data_model * (forward + backward)
-        model_model = scale * row.model_model * backward
-        model_data = scale * row.model_data * backward
-        ends = [(boundary.source, boundary.target) for boundary in workload.boundaries]
-        sizes = workload.boundary_sizes
-        factors = (0, to_model, model_data, model_model)
-        dd, dm, md, mm = ([factor * size for size in sizes] for factor in factors)
-        return Thresholds(data, model, ends, (dd, dm, md, mm))
+        factors = (
+            0,
+            scale * row.data_model * (forward + backward),
+            scale * row.model_data * backward,
+            scale * row.model_model * backward,
+        )
+        dd, dm, md, mm = ([factor * size for size in workload.boundary_sizes] for factor in factors)
+        return SeparableTable(
+            data=[of_weights * weights for weights in workload.weights],
+            model=[of_outputs * output for output in outputs],
+            ends=[(boundary.source, boundary.target) for boundary in workload.boundaries],
+            pairs=(dd, dm, md, mm),
+            levels=levels,
+            unit=self.unit,
+            resolution=self.resolution,
+        )
 
     @cached_property
     def _row(self) -> Reading:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import ARRAY, HyparError, argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,13 +81,14 @@ def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
     HyparError
         If there is none, or the problem asks for what an array decides.
     """
+    cost = argument("cost", problem.cost)
     if problem.array is None or problem.placement is None:
-        raise HyparError(f"--cost {problem.cost} needs an array: --array NAME|FILE (list arrays)")
+        raise HyparError(f"{cost} needs an array: {ARRAY}")
     if problem.level_weights:
         raise HyparError(
-            f"--level-weights goes with --cost bytes; with --cost {problem.cost} the array says"
-            " what a level costs"
+            f"{argument('level_weights')} goes with {argument('cost', 'bytes')}; with {cost} the"
+            " array says what a level costs"
         )
     if not problem.levels:
-        raise HyparError(f"--cost {problem.cost} needs an array of two accelerators or more")
+        raise HyparError(f"{cost} needs an array of two accelerators or more")
     return problem.array.description, problem.placement

@@ -55,16 +55,22 @@ class FactoredTable:
     pairs
         For each level, ``(boundaries, prefixes, choices, choices)``: what a pair costs, by
         the target's choices at the levels above; one prefix where these do not matter.
-    ends, unit, per_unit, kinds
+    columns : (choices ** levels,)
+        The column of each state, the states in canonical order; an assignment counts in that
+        order.
+    ends, unit, resolution
         As in `CostTable`.
+    penalty
+        What costs as much takes a forbidden state; None where none is forbidden.
     """
 
     node: Integers
     pairs: tuple[Integers, ...]
     ends: NDArray[np.intp]
-    kinds: tuple[str, ...]
+    columns: NDArray[np.intp]
     unit: str
     resolution: int
+    penalty: int | None = None
 
     @property
     def levels(self) -> int:
@@ -113,8 +119,8 @@ def factored(
         seen = np.stack([edge(first, target) for target in distinct], axis=1)
         alike = bool((seen == seen[:, :1]).all())
         pairs.append(seen[:, :1] if alike else seen[:, prefixes])
-    kinds = tuple(layer.kind for layer in workload.layers)
-    return FactoredTable(node, tuple(pairs), workload.ends, kinds, cost.unit, cost.resolution)
+    columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
+    return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
 
 
 def expanded(
@@ -146,8 +152,7 @@ def expanded(
             deadline.check()
             rows, columns = np.ix_(alike[source], alike[target])
             edge[:, rows, columns] += pair(source, target)[:, taken[rows], taken[columns]]
-    kinds = tuple(layer.kind for layer in workload.layers)
-    return CostTable(node, edge, workload.ends, kinds, cost.unit, cost.resolution)
+    return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
 
 
 def _nodes(

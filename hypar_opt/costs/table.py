@@ -33,8 +33,8 @@ class CostTable:
         What a pair costs, the source's choice first: inter-layer communication. Not negative.
     ends : (edges, 2)
         The positions of an edge's source and target, source before target.
-    kinds
-        Each layer's kind, ``conv`` or ``fc``, for rules that go by it; may be empty.
+    trick
+        Each layer's choice under the "one weird trick", which goes by its kind; may be empty.
     unit
         What the costs count, ``bytes``.
     per_unit
@@ -50,7 +50,7 @@ class CostTable:
     node: Integers
     edge: Integers
     ends: NDArray[np.intp]
-    kinds: tuple[str, ...] = ()
+    trick: tuple[int, ...] = ()
     unit: str = "bytes"
     resolution: int = 1
     allowed: NDArray[np.bool_] | None = None
@@ -126,9 +126,9 @@ class CostTable:
         return Fraction(cost, self.resolution)
 
     def with_penalty(self) -> tuple[CostTable, int]:
-        """Return the table with nothing forbidden, but at a price, and that price.
+        """Return the table with nothing forbidden, but at a penalty (big-M), and that penalty.
 
-        An assignment that costs the price or more takes a forbidden choice; no assignment
+        An assignment that costs the penalty or more takes a forbidden choice; no assignment
         that keeps to the allowed ones costs as much.
         """
         price = 1 + self.largest
@@ -149,7 +149,7 @@ def side_by_side(tables: Sequence[CostTable]) -> CostTable:
         node=np.concatenate([table.node for table in tables]),
         edge=np.concatenate([table.edge for table in tables]),
         ends=np.concatenate([t.ends + start for t, start in zip(tables, starts, strict=True)]),
-        kinds=tuple(kind for table in tables for kind in table.kinds),
+        trick=tuple(choice for table in tables for choice in table.trick),
     )
 
 

@@ -6,12 +6,12 @@ Source: section 6.1, with the shapes that the paper's figures imply.
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import as_file, files
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import UnknownNameError
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hypar_opt.workload.network import Network
 
 _ORDER = (
@@ -37,12 +37,23 @@ def load(name: str) -> Network:
     UnknownNameError
         Suggesting the nearest name.
     """
-    from hypar_opt.documents import parse_toml, read_text, validate
+    from hypar_opt.documents import load_preset
     from hypar_opt.workload.network import Network
 
-    if name.lower() not in names():
-        raise UnknownNameError("network", name, list(names()))
-    file = f"{name.lower()}.toml"
-    with as_file(files(__name__).joinpath(file)) as path:
-        text = read_text(path)
-    return validate(Network, parse_toml(text, file=file), file=file)
+    return load_preset("network", Network, __name__, names(), name)
+
+
+def find_network(network: str | Path | Network) -> Network:
+    """Return a network of the zoo by its name, in any case, or read a network file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no network.
+    UnknownNameError
+        If there is neither such a name nor such a file; it suggests the nearest name.
+    """
+    from hypar_opt.documents import find
+    from hypar_opt.workload.network import Network, read_network
+
+    return find("network", network, Network, names(), load, read_network)

@@ -9,13 +9,15 @@ from statistics import geometric_mean
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.readings import TRAINING
 from hypar_opt.hardware.arrays import find_array, papers
+from hypar_opt.models import find_network
 from hypar_opt.paper.communication import READINGS, SOLVERS
 from hypar_opt.paper.rows import Measure, Value, column, printed
-from hypar_opt.pipeline import find_network, solve, workload_of
+from hypar_opt.pipeline import solve
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.simulator.step import final_counts
 from hypar_opt.studies.evaluation import simulate
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.tensors import workload_of
 
 H_TREE, TORUS = "hmc-htree-16", "hmc-torus-16"
 ALEXNET = {

@@ -7,12 +7,13 @@ from functools import cache, partial
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable
+from hypar_opt.models import find_network
 from hypar_opt.paper.rows import Measure, column, printed
-from hypar_opt.pipeline import find_network, solve, workload_of
+from hypar_opt.pipeline import solve
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import DATA, MODEL
-from hypar_opt.workload.tensors import Workload
+from hypar_opt.workload.tensors import Workload, workload_of
 
 READINGS = ("figures", "text")
 """Those that every figure is shown in."""

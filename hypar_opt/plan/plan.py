@@ -6,6 +6,7 @@ A plan file is JSON and needs nothing beside it; its schema is ``hypar-opt/plan/
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -181,6 +182,13 @@ class Plan(ProblemFields):
     def to_json(self) -> str:
         """Return the text of the plan's file."""
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+
+def words_of(
+    rows: Sequence[Sequence[int]], problem: Problem
+) -> tuple[tuple[Parallelism, ...], ...]:
+    """Return assignments, levels x layers, as the choices that a problem's columns stand for."""
+    return tuple(tuple(problem.choices[choice] for choice in row) for row in rows)
 
 
 def parse_plan(text: str, *, file: str) -> Plan:

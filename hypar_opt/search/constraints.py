@@ -8,10 +8,8 @@ takes at the least.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,75 +19,20 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.documents import shown
-from hypar_opt.errors import HyparError, InfeasibleError
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.errors import HyparError, InfeasibleError, argument
+from hypar_opt.search.pins import pinned_choices
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import SplitCounts
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.table import CostTable
-    from hypar_opt.plan.problem import Problem, ProblemFields
+    from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.workload.tensors import Workload
 
 Counts = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Pin:
-    """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice."""
-
-    layer: str
-    level: int | None
-    choice: Parallelism
-
-    @classmethod
-    def parse(cls, text: str) -> Pin:
-        """Read a pin as it is written on the command line.
-
-        Raises
-        ------
-        HyparError
-            Naming the pin and what would be right.
-        """
-        where, equals, choice = text.rpartition("=")
-        layer, at, level = where.rpartition("@")
-        if not at:
-            layer, level = where, ""
-        number = level.removeprefix("H").removeprefix("h")
-        known = [c.value for c in Parallelism]
-        is_level = not at or (number.isdecimal() and len(number) < 10)
-        if not equals or not layer or choice not in known or not is_level:
-            raise HyparError(
-                f"--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data (choices"
-                f" {', '.join(known)}), got {shown(text)}"
-            )
-        return cls(layer, int(number) if at else None, Parallelism(choice))
-
-    def __str__(self) -> str:
-        return f"{self.layer}{f'@H{self.level}' if self.level else ''}={self.choice}"
-
-
-def levels_permute(problem: Problem) -> bool:
-    """Return whether every plan costs the same, and is allowed alike, in any order of its levels.
-
-    In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
-    is that of its pair of choices alone. With output parallelism a boundary weighs more the more
-    often its target has taken it above, so the order matters, as it does where a level has a
-    weight or a pin of its own.
-
-    Source: docs/decisions/0005-joint-optimum.md.
-    """
-    pins = map(Pin.parse, problem.constraints.fix)
-    return (
-        problem.cost == "bytes"
-        and len(problem.choices) == 2
-        and len(set(problem.level_weights)) <= 1
-        and all(pin.level is None for pin in pins)
-    )
-
-
-class Limits:
+class Feasibility:
     """Constraints on one network, batch, number of levels and set of choices.
 
     Raises
@@ -111,7 +54,8 @@ class Limits:
         self._levels = problem.levels
         self._choices = problem.choices
         self._problem = problem
-        self._pinned = self._read_pins()
+        names = [layer.name for layer in workload.layers]
+        self._pinned = pinned_choices(problem, names)
         self._least: dict[Counts, Integers] = {}
         self._impossible = 1 + sum(self.load((0,) * len(self._choices)).tolist())
         self._raise_if_infeasible()
@@ -149,22 +93,18 @@ class Limits:
         return self._limited(table, allowed, loads)
 
     def factored(
-        self,
-        table: FactoredTable,
-        states: Sequence[tuple[int, ...]],
-        columns: NDArray[np.intp],
-        deadline: Deadline = NEVER,
-    ) -> tuple[FactoredTable, int]:
-        """Price out what is not allowed, and return that price; see `CostTable.with_penalty`."""
-        price = 1 + int(table.node.max(axis=1).sum())
-        price += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in table.pairs)
-        if not self._constraints.any:
-            return table, price
+        self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> FactoredTable:
+        """Forbid states at a penalty (big-M), which the table then names."""
+        if not self.any:
+            return table
+        penalty = 1 + int(table.node.max(axis=1).sum())
+        penalty += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in table.pairs)
         allowed = np.ones(table.node.shape, bool)
-        allowed[:, columns] = self._of_states(states, deadline)[0]
-        number = np.result_type(table.node, exact_dtype(price * (len(table.node) + 1)))
-        node = table.node.astype(number) + price * (~allowed).astype(number)
-        return replace(table, node=node), price
+        allowed[:, table.columns] = self._of_states(states, deadline)[0]
+        dtype = np.result_type(table.node, exact_dtype(penalty * (len(table.node) + 1)))
+        node = table.node.astype(dtype) + penalty * (~allowed).astype(dtype)
+        return replace(table, node=node, penalty=penalty)
 
     def _of_states(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline
@@ -235,30 +175,6 @@ class Limits:
         number = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
         return replace(table, allowed=allowed, load=loads.astype(number), capacity=capacity)
 
-    def _read_pins(self) -> list[list[dict[int, Pin]]]:
-        """Return, for each level and layer, the choices that are pinned there."""
-        names = [layer.name for layer in self._shapes.layers]
-        pinned: list[list[dict[int, Pin]]] = [[{} for _ in names] for _ in range(self._levels)]
-        for pin in map(Pin.parse, self._constraints.fix):
-            found = [n for n, name in enumerate(names) if fnmatchcase(name, pin.layer)]
-            if not found:
-                raise HyparError(f"--fix {pin}: no layer is called {pin.layer!r}")
-            if pin.level is not None and not 1 <= pin.level <= self._levels:
-                raise HyparError(f"--fix {pin}: the level should be from 1 to {self._levels}")
-            if pin.choice not in self._choices:
-                known = ",".join(self._choices)
-                raise HyparError(f"--fix {pin}: {pin.choice} is not among --choices {known}")
-            column = self._choices.index(pin.choice)
-            rows = range(self._levels) if pin.level is None else [pin.level - 1]
-            for level, layer in itertools.product(rows, found):
-                pinned[level][layer].setdefault(column, pin)
-                if len(pinned[level][layer]) > 1:
-                    one, other = list(pinned[level][layer].values())[:2]
-                    raise HyparError(
-                        f"--fix {one} and --fix {other} conflict at {names[layer]}, H{level + 1}"
-                    )
-        return pinned
-
     def _may(self, level: int, counts: Counts, choice: int) -> NDArray[np.bool_]:
         """Return the layers that may take a choice at a level, given their choices above."""
         pinned = self._pinned[level]
@@ -300,8 +216,9 @@ class Limits:
             if load >= self._impossible:
                 level = self._first_infeasible_level(layer.name)
                 asked = ", ".join(
-                    [*(["--even"] if self._constraints.even else [])]
-                    + (["--fix"] if self._constraints.fix else [])
+                    argument(f"constraints.{name}")
+                    for name in ("even", "fix")
+                    if getattr(self._constraints, name)
                 )
                 raise InfeasibleError(
                     f"{asked}: no choice fits layer {layer.name!r} at H{level}; its batch is"
@@ -312,8 +229,8 @@ class Limits:
         if memory is not None and sum(least.tolist()) > memory << self._levels:
             needed = -(-sum(least.tolist()) >> self._levels)
             raise InfeasibleError(
-                f"--memory: no plan fits {memory:,} bytes an accelerator; the smallest memory"
-                f" that would do is {needed:,} bytes"
+                f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
+                f" the smallest memory that would do is {needed:,} bytes"
             )
 
     def _first_infeasible_level(self, name: str) -> int:

@@ -14,12 +14,13 @@ from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
-from hypar_opt.search.constraints import levels_permute
+from hypar_opt.search.pins import Pin
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.search.instance import Instance
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[tuple[int, ...]]
@@ -30,9 +31,7 @@ MOST_ORDERS = 50_000
 """Orders that are compared; of more, those are that swapping two levels at a time leads to."""
 
 
-def fastest_order(
-    problem: Problem, workload: Workload, rows: Rows, deadline: Deadline = NEVER
-) -> Rows:
+def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) -> Rows:
     """Return a plan's rows, levels x layers, in the order that takes the least time.
 
     Where permuting the levels changes no bytes and an array's levels differ, its time in
@@ -40,23 +39,45 @@ def fastest_order(
     order takes less, where the cost of time does not charge the problem, or once the deadline
     comes.
     """
+    problem = instance.problem
     if problem.array is None or problem.placement is None or not levels_permute(problem):
         return rows
     alike = neighbours_alike(problem)
     if all(alike):
         return rows
-    kinds = list(dict.fromkeys(rows))
-    own = tuple(map(kinds.index, rows))
+    choices = list(dict.fromkeys(rows))
+    own = tuple(map(choices.index, rows))
     try:
-        cost = COSTS["time"].from_problem(problem.model_copy(update={"cost": "time"}), workload)
-        times = _times_of(cost, workload, np.array(kinds, np.intp), problem.levels, deadline)
+        timed = problem.model_copy(update={"cost": "time"})
+        cost = COSTS["time"].from_problem(timed, instance.workload)
+        distinct = np.array(choices, np.intp)
+        times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
         orders = list(islice(_orders(Counter(own), alike), MOST_ORDERS + 1))
         best = _first_fastest([own, *orders], times)
         if len(orders) > MOST_ORDERS:
             best = _swapped(own, times)
     except HyparError:  # too many states, none of the cost's problems, or no time
         return rows
-    return [kinds[kind] for kind in best]
+    return [choices[row] for row in best]
+
+
+def levels_permute(problem: Problem) -> bool:
+    """Return whether every plan costs the same, and is allowed alike, in any order of its levels.
+
+    In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
+    is that of its pair of choices alone. With output parallelism a boundary weighs more the more
+    often its target has taken it above, so the order matters, as it does where a level has a
+    weight or a pin of its own.
+
+    Source: docs/decisions/0005-joint-optimum.md.
+    """
+    pins = map(Pin.parse, problem.constraints.fix)
+    return (
+        problem.cost == "bytes"
+        and len(problem.choices) == 2
+        and len(set(problem.level_weights)) <= 1
+        and all(pin.level is None for pin in pins)
+    )
 
 
 def neighbours_alike(problem: Problem) -> list[bool]:

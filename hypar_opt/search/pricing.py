@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import CostModel, SplitCounts, level_table
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
-from hypar_opt.plan.problem import Problem
-from hypar_opt.workload.graph import layer_graph
-from hypar_opt.workload.parallelism import OUTPUT
-from hypar_opt.workload.tensors import Workload
+from hypar_opt.search.instance import Instance
+from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -40,10 +38,9 @@ def level_tables(
     workload: Workload, cost: CostModel, rows: Rows
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
     """Yield each level's table, H1 first, given the choices above it, and its own choices."""
-    splits = SplitCounts.none(len(workload.layers), cost.choices)
-    for row in rows:
+    states = SplitCounts.down(len(workload.layers), cost.choices, rows)
+    for splits, row in zip(states, rows, strict=False):
         yield level_table(cost, workload, splits), row
-        splits = splits.after(row)
 
 
 def price_levels(workload: Workload, cost: CostModel, rows: Rows) -> tuple[Fraction, ...]:
@@ -57,13 +54,11 @@ def price_levels(workload: Workload, cost: CostModel, rows: Rows) -> tuple[Fract
     return tuple(Fraction(level, cost.resolution) for level in levels)
 
 
-def price(workload: Workload, problem: Problem, rows: Rows) -> Cost:
+def price(instance: Instance, rows: Rows) -> Cost:
     """Price a plan, and its baselines, as asked and as executed."""
+    problem, workload, own = instance.problem, instance.workload, instance.cost
     layers = len(workload.layers)
-    all_data, all_model = ([[choice] * layers] * problem.levels for choice in (0, 1))
-    own: CostModel = COSTS[problem.cost].from_problem(problem, workload)
-    plain = {"choices": problem.choices[:OUTPUT], "level_weights": (), "reading": "executed"}
-    executed = COSTS["bytes"].from_problem(problem.model_copy(update=plain), workload)
+    all_data, all_model = ([[choice] * layers] * problem.levels for choice in (DATA, MODEL))
 
     def total(cost: CostModel, rows: Rows) -> Fraction:
         return sum(price_levels(workload, cost, rows), Fraction())
@@ -72,10 +67,10 @@ def price(workload: Workload, problem: Problem, rows: Rows) -> Cost:
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
     has_run = not any(OUTPUT in row for row in rows)
-    communication_only = own.communication_only()
+    exchanges = own.communication_only()
     communication = None
-    if communication_only is not None:
-        communication = tuple(map(json_number, price_levels(workload, communication_only, rows)))
+    if exchanges is not None:
+        communication = tuple(map(json_number, price_levels(workload, exchanges, rows)))
     return Cost(
         kind=problem.cost,
         reading=problem.reading,
@@ -83,8 +78,8 @@ def price(workload: Workload, problem: Problem, rows: Rows) -> Cost:
         total=json_number(costs),
         per_level=tuple(map(json_number, per_level)),
         communication=communication,
-        executed_bytes=json_number(total(executed, rows)) if has_run else None,
-        data_parallel_bytes=json_number(total(executed, all_data)),
+        executed_bytes=json_number(total(instance.executed, rows)) if has_run else None,
+        data_parallel_bytes=json_number(total(instance.executed, all_data)),
         baselines=Baselines(data=json_number(data), model=json_number(model)),
         ratios=Ratios(
             data=float(data / costs) if costs else None,
@@ -104,11 +99,10 @@ def check_plan(plan: Plan, *, file: str) -> None:
     InputError
         Naming the first key that disagrees, what it says and what it should say.
     """
-    workload = Workload.of(layer_graph(plan.network.description), plan.batch)
     try:
-        cost = price(workload, plan.problem, plan.assignments())
+        cost = price(Instance.of_plan(plan), plan.assignments())
     except HyparError as error:
-        raise InputError(str(error), file=file) from None
+        raise InputError(error.message, file=file) from None
     theirs = plan.cost.model_dump(mode="json")
     for key, ours in cost.model_dump(mode="json").items():
         if theirs[key] != ours:
@@ -128,10 +122,8 @@ def too_fine(plan: Plan) -> list[str]:
 
     The model halves exactly, also past the last image or channel; an array cannot.
     """
-    workload = Workload.of(layer_graph(plan.network.description), plan.batch)
-    splits = SplitCounts.none(len(workload.layers), len(plan.choices))
-    for row in plan.assignments():
-        splits = splits.after(row)
+    workload = workload_of(plan.network.description, plan.batch)
+    *_, splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
     parts = (
         ("image", [plan.batch] * len(workload.layers)),
         ("input channel", [layer.input_channels for layer in workload.layers]),

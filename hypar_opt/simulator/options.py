@@ -1,4 +1,4 @@
-"""How a step is run on an array: collectives, overlap and the source of computing times."""
+"""How a step is run on an array, and whether it is recorded."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class RunOptions:
         Measured seconds, which replace those computed from the accelerator.
     input_sizes
         Input sizes by which multiply-accumulates are counted, instead of the network's own.
+    trace
+        Record what every accelerator and link does when.
 
     Raises
     ------
@@ -41,6 +43,7 @@ class RunOptions:
     overlap: str = "none"
     profile: Profile | None = None
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+    trace: bool = False
 
     def __post_init__(self) -> None:
         if self.collective and self.collective not in COLLECTIVES:

@@ -36,12 +36,7 @@ _ALIKE = 1e-9
 
 
 def simulate_step(
-    plan: Plan,
-    workload: Workload,
-    array: Array,
-    options: RunOptions = _AS_THE_ARRAY,
-    *,
-    trace: bool = False,
+    plan: Plan, workload: Workload, array: Array, options: RunOptions = _AS_THE_ARRAY
 ) -> StepResult:
     """Simulate one training step of a plan.
 
@@ -50,8 +45,6 @@ def simulate_step(
     array
         With as many accelerators as the plan has. The plan's own placement applies if it was
         made for this array.
-    trace
-        Record what every accelerator and link does when.
 
     Raises
     ------
@@ -60,7 +53,7 @@ def simulate_step(
     """
     tasks = program(plan, workload, array, options)
     lower_bound, closed_form = lockstep_bounds(tasks, array.interconnect)
-    measured = run(tasks, array.interconnect, record=trace)
+    measured = run(tasks, array.interconnect, record=options.trace)
     counts, passes = final_counts(plan, workload), len(phases_of(plan))
     weights, inputs, outputs = local_words(workload, counts)
     # The words of all accelerators, once for every pass; smaller elements are parts of a word.
@@ -87,7 +80,7 @@ def simulate_step(
         capacity=int(array.accelerator.dram_capacity),
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
         events=measured.events,
-        trace=trace_of(measured, tasks, array.interconnect) if trace else None,
+        trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
     )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypar_opt.registry import Registry
 
-SOLVERS = Registry(
+if TYPE_CHECKING:
+    from hypar_opt.solvers.base import Solver
+
+SOLVERS: Registry[type[Solver]] = Registry(
     "solver",
     "hypar_opt.solvers",
     {

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hypar_opt.costs.product import FactoredTable
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.table import CostTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hypar_opt.costs.table import CostTable
+Table = CostTable | SeparableTable | FactoredTable
+"""What a solver may be given: a level, or all levels together in one of three forms."""
 
 
 class Status(StrEnum):
@@ -73,6 +79,9 @@ class SolverOptions:
         return {name for name in vars(self) if getattr(self, name) != getattr(default, name)}
 
 
+NO_CHAIN = "takes chains of layers, and this graph is none"
+
+
 def flags(names: Iterable[str]) -> list[str]:
     """Return the names of solver options as a command line spells them."""
     spelled = {"parameters": "solver-option", "log": "solver-log", "export": "export-model"}
@@ -125,7 +134,7 @@ def too_large(most: int | None, layers: int, edges: int, choices: int) -> str | 
     return f"takes at most {most:,} columns, this may need {needed:,}; try dp"
 
 
-class Solver(Protocol):
+class Solver(ABC):
     """One way to assign a choice to each layer of a cost table.
 
     Every exact solver returns the same assignment: among the cheapest, the one that is
@@ -136,18 +145,24 @@ class Solver(Protocol):
     summary: ClassVar[str]
     """What it does and what it guarantees, in a line."""
 
-    searches: ClassVar[bool]
+    searches: ClassVar[bool] = True
     """Whether it compares assignments; a baseline takes the same one at every level."""
 
-    supported_options: ClassVar[frozenset[str]]
+    supported_options: ClassVar[frozenset[str]] = frozenset()
     """The names of the `SolverOptions` that it takes."""
 
-    most_columns: ClassVar[int | None]
-    """Columns that its program may have, as `columns` counts them; None, or left out, for any
-    number. It is asked before a table is made that it would not take."""
+    accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable})
+    """The types of table that `solve` takes. All take a `CostTable`; a `SeparableTable` or a
+    `FactoredTable` says the same of all levels together in far less memory."""
 
-    def accepts(self, table: CostTable) -> str | None:
-        """Return why this table is refused, or None."""
+    most_columns: ClassVar[int | None] = None
+    """Columns that its program may have, as `columns` counts them; None for any number. It is
+    asked before a table is made that it would not take."""
 
-    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
-        """Answer a table that `accepts` did not refuse."""
+    def accepts(self, table: Any) -> str | None:  # noqa: ARG002
+        """Return why this table, of a type that it takes, is refused; None where it is not."""
+        return None
+
+    @abstractmethod
+    def solve(self, table: Any, options: SolverOptions) -> SolveResult:
+        """Answer a table of an accepted type that `accepts` did not refuse."""

@@ -6,23 +6,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.costs.table import Integers
 
 LIMIT = 2**24
 
 
-class BruteForce:
+class BruteForce(Solver):
     """Price all assignments at once, as one array with an axis a layer."""
 
     summary: ClassVar[str] = f"every assignment, on any graph; at most {LIMIT:,} of them a table"
-    searches: ClassVar[bool] = True
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
-    most_columns: ClassVar[int | None] = None
 
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers

@@ -16,7 +16,7 @@ import numpy as np
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import check_writable, write_whole
 from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _RESERVED = {
 """CP-SAT's parameters that are not to be set by name."""
 
 
-class ConstraintProgram:
+class ConstraintProgram(Solver):
     """Hand a table to CP-SAT as clauses; settle ties with further objectives."""
 
     summary: ClassVar[str] = "constraint programming (OR-Tools CP-SAT); exact on any graph"

@@ -4,41 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.costs.table import CostTable
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status
 from hypar_opt.workload.parallelism import DATA, MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hypar_opt.costs.table import CostTable
+    from collections.abc import Sequence
 
 
-class DataParallelism:
+class DataParallelism(Solver):
     """Data parallelism for every layer: the paper's "Data Parallelism" (section 6.1)."""
 
     summary: ClassVar[str] = "data parallelism for every layer; no search"
     searches: ClassVar[bool] = False
-    supported_options: ClassVar[frozenset[str]] = frozenset()
-    most_columns: ClassVar[int | None] = None
-    _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": DATA}
-
-    def accepts(self, table: CostTable) -> str | None:
-        unknown = set(table.kinds).difference(self._of_kind)
-        if len(table.kinds) != table.layers or unknown:
-            return f"goes by each layer's kind, {' or '.join(self._of_kind)}"
-        return None
 
     @classmethod
-    def assignment(cls, kinds: Iterable[str]) -> tuple[int, ...] | None:
-        """Return each layer's choice, at every level; None if a kind has none."""
-        found = [cls._of_kind.get(kind) for kind in kinds]
-        return (
-            tuple(choice for choice in found if choice is not None) if None not in found else None
-        )
+    def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
+        """Return each layer's choice, given the "one weird trick"'s."""
+        return (DATA,) * len(trick)
+
+    def accepts(self, table: CostTable) -> str | None:
+        if len(table.trick) != table.layers:
+            return "goes by each layer's kind, which this table does not know"
+        return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:  # noqa: ARG002
-        assignment = self.assignment(table.kinds)
-        assert assignment is not None
+        assignment = self.assignment(table.trick)
         layers = range(table.layers)
         if table.allowed is not None and not table.allowed[layers, assignment].all():
             return SolveResult(None, None, Status.INFEASIBLE)
@@ -51,7 +42,10 @@ class ModelParallelism(DataParallelism):
     """Model parallelism for every layer: the paper's "Model Parallelism" (section 6.1)."""
 
     summary: ClassVar[str] = "model parallelism for every layer; no search"
-    _of_kind: ClassVar[dict[str, int]] = {"conv": MODEL, "fc": MODEL}
+
+    @classmethod
+    def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
+        return (MODEL,) * len(trick)
 
 
 class OneWeirdTrick(DataParallelism):
@@ -62,7 +56,10 @@ class OneWeirdTrick(DataParallelism):
     """
 
     summary: ClassVar[str] = "data parallelism for conv, model parallelism for fc; no search"
-    _of_kind: ClassVar[dict[str, int]] = {"conv": DATA, "fc": MODEL}
+
+    @classmethod
+    def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
+        return tuple(trick)
 
 
 BASELINES = {

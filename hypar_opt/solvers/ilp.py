@@ -13,7 +13,7 @@ from hypar_opt.documents import write_whole
 from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError
 from hypar_opt.solvers.backends import EVERY, Answer, Backend, call, find, load_pulp
 from hypar_opt.solvers.backends import backends as backends
-from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, too_large
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.canonical import canonical
 from hypar_opt.solvers.child import SolverProcess
 from hypar_opt.solvers.zero_one import (
@@ -97,7 +97,7 @@ def export(table: CostTable, path: Path, directory: Path, deadline: Deadline = N
     write_whole(path, written.read_text(encoding="utf-8"))
 
 
-class IntegerProgram:
+class IntegerProgram(Solver):
     """Choose the cheapest assignment by a 0-1 program as tight as the table allows.
 
     The backend's numbers are not taken for the answer: the assignment that it picks is priced

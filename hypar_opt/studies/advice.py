@@ -8,7 +8,7 @@ from typing import Any
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import HyparError
-from hypar_opt.pipeline import repriced, solve
+from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.search.pricing import too_fine
 from hypar_opt.workload.parallelism import OUTPUT
@@ -87,10 +87,11 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     moved = plan.cost.executed_bytes
     if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
         return None
-    asked = dict(plan.problem) | {"choices": plan.choices[:OUTPUT], "level_weights": ()}
+    two_choices = {"choices": plan.choices[:OUTPUT], "level_weights": ()}
     executed: dict[str, int | float] = {}
     for reading in sorted(READINGS, key=lambda name: name != "executed"):
-        other = solve(plan.network.description, **asked | {"reading": reading})
+        problem = plan.problem.model_copy(update={**two_choices, "reading": reading})
+        other = solve_problem(plan.network.description, problem)
         executed[reading] = other.cost.executed_bytes or 0
     best = min(executed, key=executed.__getitem__)  # of equals, the one made for it
     return (best, executed[best]) if executed[best] < moved else None
@@ -109,7 +110,7 @@ def joint_optimum(plan: Plan) -> Plan | None:
     if (not alike or plan.constraints.any) and len(plan.choices) ** plan.levels > MOST_STATES:
         return None
     try:
-        return solve(plan.network.description, search="joint", **dict(plan.problem))
+        return solve_problem(plan.network.description, plan.problem, search="joint")
     except HyparError:
         return None
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
-from hypar_opt.errors import HyparError, NoAnswerError, RefusedError
-from hypar_opt.pipeline import named, options_of, solve, workload_of
-from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
+from hypar_opt.pipeline import solve_problem
+from hypar_opt.plan.plan import Plan, json_number, words_of
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.constraints import Limits, Pin, levels_permute
-from hypar_opt.search.level_order import neighbours_alike
-from hypar_opt.search.partition import Progress
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.partition import Progress, silent
+from hypar_opt.search.pins import Pin
+from hypar_opt.search.settings import options_of
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 2**20
 """Entries that the best plans may look at: layers times states times (states and plans)."""
+
+
+REGRETS = worded("regrets", "--regret")
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,7 @@ class Regret:
     extra: int | float | None
 
 
-def regrets(
-    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
-) -> list[Regret]:
+def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> list[Regret]:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
     Each is found by solving again with that choice pinned, by the plan's solver and search.
@@ -79,16 +81,16 @@ def regrets(
         pin = Pin(_literally(layer), level, choice)
         constraints = plan.constraints.model_copy(update={"fix": (*plan.constraints.fix, str(pin))})
         try:
-            other = solve(
+            other = solve_problem(
                 plan.network.description,
+                plan.problem.model_copy(update={"constraints": constraints}),
                 solver=plan.solver.name,
                 search=plan.solver.search,
                 options=options,
-                **dict(plan.problem) | {"constraints": constraints},
             )
             stopped_by = other.solver.stopped_by
             if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
-                raise NoAnswerError(f"--regret: the {stopped_by} came before what {pin} costs")
+                raise NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs")
         except (RefusedError, NoAnswerError):
             raise
         except HyparError:  # no plan keeps to the pin and to what was asked
@@ -120,22 +122,22 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     RefusedError
         If there are too many states or plans, or a memory limit.
     """
-    problem = plan.problem
-    workload = workload_of(plan.network.description, problem.batch)
-    cost, limits = COSTS[problem.cost].from_problem(problem, workload), Limits(problem, workload)
-    if limits.couple_layers:
-        raise RefusedError("the best plans take no --memory: they are found layer after layer")
+    instance = Instance.of_plan(plan)
+    problem, workload, cost = instance.problem, instance.workload, instance.cost
+    if instance.constraints.couple_layers:
+        memory = argument("constraints.memory")
+        raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
     _check_size(number, problem, len(workload.layers))
     alike = levels_permute(problem) and all(neighbours_alike(problem))
     states = canonical_states(problem.levels, cost.choices)
-    table = limits.states(expanded(cost, workload, problem.levels), states)
+    table = instance.constraints.states(expanded(cost, workload, problem.levels), states)
     found = []
     for total, columns in islice(_in_order_of_cost(table, states, alike=alike), number):
         rows = list(zip(*(states[column] for column in columns), strict=True))
         same = prod(map(factorial, Counter(rows).values()))
         found.append(
             Alternative(
-                parallelism=named(rows, problem),
+                parallelism=words_of(rows, problem),
                 total=json_number(table.in_units(total)),
                 count=factorial(len(rows)) // same if alike else 1,
             )

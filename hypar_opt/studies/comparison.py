@@ -7,19 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.pipeline import find_network, problem_of, repriced, solve
+from hypar_opt.models import find_network
+from hypar_opt.pipeline import repriced, solve_problem
+from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.partition import Progress
+from hypar_opt.search.partition import Progress, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import readable_bytes, turns
-from hypar_opt.studies.evaluation import energy_ratio, simulate
+from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
 from hypar_opt.workload.network import Network
 
 PLANS: dict[str, tuple[str, str, str | None]] = {
@@ -95,9 +97,9 @@ def compare(
     arrays: Sequence[str | Path | Array],
     *,
     batches: Sequence[int] = (256,),
-    progress: Progress = lambda done, of: None,
-    run: dict[str, Any] | None = None,
-    **asked: Any,
+    progress: Progress = silent,
+    run: RunArguments | None = None,
+    **problem: Unpack[ProblemArguments],
 ) -> list[Row]:
     """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
 
@@ -109,8 +111,8 @@ def compare(
         Each network is compared on each array with each batch.
     run
         Options of the simulation: ``collective``, ``overlap``.
-    **asked
-        Further fields of `hypar_opt.plan.plan.Problem`: ``reading``, ``cost="bytes"``, for which
+    **problem
+        Further fields of `hypar_opt.plan.problem.Problem`: ``reading``, ``cost="bytes"``, for which
         the rows ``hypar`` and ``joint`` are found, and ``constraints``, which every row keeps
         to.
 
@@ -127,35 +129,40 @@ def compare(
         If a network, an array or an option is wrong, or no row at all has an answer.
     """
     cases = [
-        (find_network(network), problem_of(batch=batch, array=found, **asked))
+        (find_network(network), problem_of(**_case(problem, batch, found)))
         for found in map(find_array, arrays)
         for batch in batches
         for network in networks
     ]
-    for _, problem in cases:
-        COSTS[problem.cost]  # an unknown name is no refusal
+    for _, stated in cases:
+        COSTS[stated.cost]  # an unknown name is no refusal
     rows: list[Row] = []
     failures: list[HyparError] = []
-    for done, (network, problem) in enumerate(cases):
+    for done, (described, stated) in enumerate(cases):
         progress(done, len(cases))
         measured: dict[str, _Measured | HyparError] = {}
         for name in PLANS:
             try:
-                measured[name] = _measured(name, network, problem, run or {})
+                measured[name] = _measured(name, described, stated, run or {})
             except HyparError as error:
                 measured[name] = error
                 failures.append(error)
-        rows += [_row(name, network, problem, measured) for name in PLANS]
+        rows += [_row(name, described, stated, measured) for name in PLANS]
     progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
         raise failures[0]
     return rows
 
 
-def _measured(name: str, network: Network, problem: Problem, run: dict[str, Any]) -> _Measured:
+def _case(problem: ProblemArguments, batch: int, array: Array) -> ProblemArguments:
+    return {**problem, "batch": batch, "array": array}
+
+
+def _measured(name: str, network: Network, problem: Problem, run: RunArguments) -> _Measured:
     solver, search, cost = PLANS[name]
-    asked = dict(problem) | ({} if cost is None else {"cost": cost})
-    plan = solve(network, solver=solver, search=search, **asked)
+    if cost is not None:
+        problem = problem.model_copy(update={"cost": cost})
+    plan = solve_problem(network, problem, solver=solver, search=search)
     step = simulate(plan, **run)
     try:
         executed = repriced(plan, reading="executed")

@@ -7,16 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError
-from hypar_opt.pipeline import solve
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError, worded
+from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Plan
-from hypar_opt.search.partition import SEARCHES
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search.searches import SEARCHES
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.workload.network import Network
 
 MOST_NETWORKS = 100_000
 """Random networks that one run takes: a few hours' work, and a table that memory holds."""
+
+
+COUNT = worded("count", "--random")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Row:
 
 
 def compare(
-    network: Network, solvers: Sequence[str], asked: dict[str, Any], time_limit: float | None
+    network: Network, solvers: Sequence[str], problem: Problem, time_limit: float | None
 ) -> list[Row]:
     """Solve a problem with each solver, level by level and jointly.
 
@@ -61,7 +65,9 @@ def compare(
             if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
                 options = SolverOptions(time_limit=time_limit)
             try:
-                plan = solve(network, solver=solver, search=search, options=options, **asked)
+                plan = solve_problem(
+                    network, problem, solver=solver, search=search, options=options
+                )
             except RefusedError as error:
                 silent[solver] = f"refused: {error}"
             except NoAnswerError:
@@ -121,7 +127,7 @@ def _contradict(plan: Plan, other: Plan) -> bool:
 def random_networks(count: int, seed: int) -> Iterator[Network]:
     """Yield random chains of random sizes: the same for the same seed."""
     if not 1 <= count <= MOST_NETWORKS:
-        raise HyparError(f"--random should be from 1 to {MOST_NETWORKS:,}, got {count}")
+        raise HyparError(f"{COUNT} should be from 1 to {MOST_NETWORKS:,}, got {count}")
     rng = random.Random(seed)
     for number in range(count):
         sides = [rng.randint(1, 64)]

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
 from hypar_opt.costs.physical import PREFIXES
-from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument, worded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.pipeline import plan_of, repriced, solve, workload_of
+from hypar_opt.hardware.profile import Profile
+from hypar_opt.pipeline import plan_of, repriced, solve_problem
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
-from hypar_opt.search.partition import Progress
+from hypar_opt.search.partition import Progress, silent
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
+
+
+class RunArguments(TypedDict, total=False):
+    """How a step is run, as keyword arguments of `simulate`."""
+
+    collective: str | None
+    """The all-reduce algorithm; None for the array's own."""
+    overlap: str
+    """``gradient``: gradients are all-reduced while the backward pass goes on."""
+    profile: Profile | None
+    """Measured seconds in place of the modelled compute."""
+    input_sizes: Mapping[str, tuple[int, int]]
+    """``{layer: (height, width)}`` to count multiply-accumulates with."""
+    trace: bool
+    """Whether to record what each accelerator and link does when."""
 
 
 def simulate(
@@ -27,8 +46,7 @@ def simulate(
     array: str | Path | Array | None = None,
     *,
     other_array: bool = False,
-    trace: bool = False,
-    **run: Any,
+    **run: Unpack[RunArguments],
 ) -> StepResult:
     """Simulate one training step of a plan.
 
@@ -37,12 +55,10 @@ def simulate(
     array
         A preset's name, a path or an `Array`; None for the plan's own.
     other_array
-        Take an array that the plan was not found for.
-    trace
-        Record what every accelerator and link does when.
+        Take an array that the plan was not solved for.
     **run
-        As `hypar_opt.simulator.RunOptions`: ``collective``, ``overlap="none"``, ``profile``,
-        ``input_sizes``.
+        As `RunArguments`: ``collective``, ``overlap="none"``, ``profile``, ``input_sizes``,
+        ``trace=False``.
 
     Raises
     ------
@@ -66,7 +82,7 @@ def simulate(
     if own is not None and found.digest() != own.digest() and not other_array:
         raise RefusedError(
             f"the plan was found for the array {own.name}, and {found.name} is another;"
-            " --other-array simulates it all the same"
+            f" {argument('other_array', True)} simulates it all the same"
         )
     if found.levels != plan.levels:
         raise RefusedError(
@@ -74,27 +90,30 @@ def simulate(
             f" {2**found.levels}"
         )
     workload = workload_of(plan.network.description, plan.batch)
-    return simulate_step(plan, workload, found, RunOptions(**run), trace=trace)
+    return simulate_step(plan, workload, found, RunOptions(**run))
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
     """Return a plan of the same problem that needs no search, free of its constraints."""
     own = plan.array is not None and plan.array.digest == array.digest()
-    asked = dict(plan.problem) | {
+    fields: dict[str, Any] = dict(plan.problem) | {
         "cost": "bytes",
         "level_weights": (),
         "constraints": Constraints(optimizer=plan.constraints.optimizer),
         "array": array,
         "placement": plan.placement if own else None,
     }
-    return solve(plan.network.description, solver=solver, search="levelwise", **asked)
+    problem = problem_of(**fields)
+    return solve_problem(plan.network.description, problem, solver=solver, search="levelwise")
 
 
 Steps = tuple["StepResult", "StepResult"]
 """A plan's step, and Data Parallelism's."""
 
 
-def steps_when_run(plan: Plan, array: Array, **run: Any) -> Steps | None:
+def steps_when_run(
+    plan: Plan, array: Array, *, other_array: bool = False, **run: Unpack[RunArguments]
+) -> Steps | None:
     """Simulate a plan and Data Parallelism by the reading ``executed``.
 
     None where that is the plan's own reading, or where no run of its choices is known.
@@ -106,7 +125,8 @@ def steps_when_run(plan: Plan, array: Array, **run: Any) -> Steps | None:
     if executed is plan:
         return None
     data = baseline(executed, array, "data")
-    return simulate(executed, array, **run), simulate(data, array, **run)
+    step = simulate(executed, array, other_array=other_array, **run)
+    return step, simulate(data, array, **run)
 
 
 def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
@@ -125,6 +145,9 @@ def energy_ratio(own: StepResult, data: StepResult) -> float:
     return data.energy.total / own.energy.total if own.energy.total else 1.0
 
 
+CONSIDERED = worded("number", "--simulate")
+
+
 @dataclass(frozen=True)
 class Contender:
     """One of the best plans by a cost, and how long its step really takes."""
@@ -137,8 +160,8 @@ def contenders(
     plan: Plan,
     number: int,
     *,
-    progress: Progress = lambda done, of: None,
-    **run: Any,
+    progress: Progress = silent,
+    **run: Unpack[RunArguments],
 ) -> list[Contender]:
     """Simulate the best plans of a plan's problem, over all levels together, best first.
 
@@ -154,9 +177,9 @@ def contenders(
         As `simulate` and `hypar_opt.studies.alternatives.best_plans`.
     """
     if number < 1:
-        raise HyparError(f"--simulate should be 1 or more, got {number}")
+        raise HyparError(f"{CONSIDERED} should be 1 or more, got {number}")
     if plan.array is None:
-        raise HyparError("--simulate needs an array: --array NAME|FILE (list arrays)")
+        raise HyparError(f"{CONSIDERED} needs an array: {ARRAY}")
     known = best_plans(plan, number)
     best = [each.parallelism for each in known]
     if plan.parallelism not in best:
@@ -175,9 +198,7 @@ def fastest(found: list[Contender]) -> Contender:
     return min(found, key=lambda each: each.seconds)
 
 
-def solve_again(
-    plan: Plan, progress: Progress = lambda done, of: None, *, parameters: bool = False
-) -> Plan:
+def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
     """Solve a plan's own problem again, as it was solved, and simulate again if it was."""
     considered = plan.solver.options.simulate
     if considered is None:
@@ -194,7 +215,7 @@ def own_array(plan: Plan) -> Array:
         If it was found without one.
     """
     if plan.array is None:
-        raise HyparError("the plan was found without an array; name one: --array NAME|FILE")
+        raise HyparError(f"the plan was found without an array; name one: {ARRAY}")
     return plan.array.description
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.workload.graph import layer_graph
+from hypar_opt.workload.parallelism import DATA, MODEL
+
 if TYPE_CHECKING:
     import networkx as nx
 
-    from hypar_opt.workload.network import Conv, FeatureMap, FullyConnected
+    from hypar_opt.workload.network import Conv, FeatureMap, FullyConnected, Network
 
 Shape = tuple[int, ...]
 
@@ -142,10 +145,48 @@ class Workload:
         return np.array(pairs, np.intp).reshape(-1, 2)
 
     @cached_property
+    def trick(self) -> tuple[int, ...]:
+        """Each layer's choice under the "one weird trick", by its kind."""
+        return tuple(MODEL if layer.kind == "fc" else DATA for layer in self.layers)
+
+    @cached_property
     def elements(self) -> int:
         """Elements of all tensors together: what no sum of sizes exceeds."""
         parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
         return sum(map(sum, parts))
+
+
+def workload_of(network: Network, batch: int) -> Workload:
+    """Return a network's tensors for a batch."""
+    return Workload.of(layer_graph(network), batch)
+
+
+def describe(network: Network, batch: int) -> dict[str, Any]:
+    """Return what is known of a network's layers as plain data; counts are the batch's."""
+    workload = workload_of(network, batch)
+    layers = [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "input": layer.input,
+            "weight": layer.weight,
+            "output": layer.output,
+            "pooled": layer.pooled,
+            "weights": weights,
+            "feature_map": elements,
+            "macs": layer.macs,
+        }
+        for layer, weights, elements in zip(
+            workload.layers, workload.weights, workload.pooled, strict=True
+        )
+    ]
+    total = {
+        "weights": sum(workload.weights),
+        "feature_map": sum(workload.pooled),
+        "macs": sum(layer.macs for layer in workload.layers),
+    }
+    head = {"name": network.name, "source": network.source, "digest": network.digest()}
+    return {**head, "batch": workload.batch, "layers": layers, "total": total}
 
 
 def _layer(

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.product import canonical_states
-from hypar_opt.pipeline import named, plan_of, workload_of
+from hypar_opt.pipeline import plan_of
+from hypar_opt.plan.plan import words_of
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
@@ -47,7 +49,7 @@ def plans(draw: st.DrawFn, cost: str) -> ho.Plan:
 def plan_with(rows: list[tuple[int, ...]], network: Any, **asked: Any) -> ho.Plan:
     """Write down a plan that nobody searched for."""
     problem = ho.solve(network, solver="data", **asked)
-    return plan_of(problem, named(rows, problem.problem), bound=0, considered=1)
+    return plan_of(problem, words_of(rows, problem.problem), bound=0, considered=1)
 
 
 def every_plan(layers: int, levels: int, choices: int) -> Iterator[Rows]:

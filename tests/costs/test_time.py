@@ -23,10 +23,11 @@ from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, InputError, RefusedError
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.certificate import Certificate
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.studies.evaluation import per_second
+from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import (
     ProblemFields,
     asked_of_arrays,

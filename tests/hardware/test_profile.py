@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_inference_needs_the_forward_pass_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_profile_of_something_else_is_refused(
-    asked: dict[str, object], complaint: str, tmp_path: Path
+    asked: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
     profile = read_profile(written(tmp_path, LENET))
     network = str(asked.get("network", "lenet-c"))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import workload_of
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
 from hypar_opt.studies.evaluation import per_second
+from hypar_opt.workload.tensors import workload_of
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""

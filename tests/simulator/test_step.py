@@ -20,12 +20,13 @@ from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.pipeline import problem_of, workload_of
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.closed_form import ClosedForm
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.evaluation import contenders, fastest
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies import networks
 
 LINK = {"bandwidth": "8 B/s"}

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.costs.base import Thresholds
-from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
-from hypar_opt.search.partition import check_claim, threshold_tables
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.search.claims import check_claim
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -102,13 +101,13 @@ def test_thresholds_are_answered_the_same_in_blocks_of_any_size(
         data, model = table.node.T.tolist()
         dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
         ends = [(int(u), int(v)) for u, v in table.ends]
-        thresholds = Thresholds(data, model, ends, (dd, dm, md, mm))
-        whole = DynamicProgramming().solve_thresholds(thresholds, levels, SolverOptions())
+        separable = SeparableTable(data, model, ends, (dd, dm, md, mm), levels)
+        whole = DynamicProgramming().solve(separable, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)
-            blocks = DynamicProgramming().solve_thresholds(thresholds, levels, SolverOptions())
+            blocks = DynamicProgramming().solve(separable, SolverOptions())
         assert blocks == whole
-        free = side_by_side(threshold_tables(thresholds, levels, CommunicationCost()))
+        free = separable.as_one_table()
         assert whole == DynamicProgramming().solve(free, SolverOptions())
 
 
@@ -153,7 +152,7 @@ def test_brute_force_refuses_more_than_2_to_the_24_with_the_count() -> None:
 def test_the_baselines_go_by_the_kind_of_layer(name: str, assignment: tuple[int, ...]) -> None:
     node = np.arange(6).reshape(3, 2)
     edge = np.arange(8).reshape(2, 2, 2)
-    table = CostTable(node, edge, chain_ends(3), kinds=("conv", "conv", "fc"))
+    table = CostTable(node, edge, chain_ends(3), trick=(0, 0, 1))
     result = SOLVERS[name]().solve(table, SolverOptions())
     assert result.assignment == assignment
     assert result.status is Status.FEASIBLE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import as_file, files
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +29,8 @@ def papers(levels: int) -> str:
     """
     if not 1 <= levels <= MAX_LEVELS:
         raise HyparError(
-            f"--levels should be from 1 to {MAX_LEVELS} for the paper's arrays, got {levels};"
-            " name another with --array"
+            f"{argument('levels')} should be from 1 to {MAX_LEVELS} for the paper's arrays, got"
+            f" {levels}; name another with {argument('array')}"
         )
     return f"hmc-htree-{2**levels}"
 
@@ -63,15 +63,10 @@ def load(name: str) -> Array:
     UnknownNameError
         Suggesting the nearest name.
     """
-    from hypar_opt.documents import parse_toml, read_text, validate
+    from hypar_opt.documents import load_preset
     from hypar_opt.hardware.array import Array
 
-    if name.lower() not in names():
-        raise UnknownNameError("array", name, list(names()))
-    file = f"{name.lower()}.toml"
-    with as_file(files(__name__).joinpath(file)) as path:
-        text = read_text(path)
-    return validate(Array, parse_toml(text, file=file), file=file)
+    return load_preset("array", Array, __name__, names(), name)
 
 
 def find_array(array: str | Path | Array) -> Array:

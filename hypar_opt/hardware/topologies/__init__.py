@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypar_opt.registry import Registry
 
-TOPOLOGIES = Registry(
+if TYPE_CHECKING:
+    from hypar_opt.hardware.topologies.base import Topology
+
+TOPOLOGIES: Registry[type[Topology]] = Registry(
     "topology",
     "hypar_opt.topologies",
     {

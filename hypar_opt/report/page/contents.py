@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError
-from hypar_opt.pipeline import workload_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report import terminal
 from hypar_opt.search import certificate
 from hypar_opt.search.pricing import level_tables
 from hypar_opt.studies import advice, alternatives, evaluation
 from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

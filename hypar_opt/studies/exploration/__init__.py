@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs import COSTS
 from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.errors import HyparError, RefusedError
-from hypar_opt.pipeline import problem_of, workload_of
-from hypar_opt.search.constraints import Limits
+from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm
 from hypar_opt.studies.exploration.found import (
@@ -30,11 +29,8 @@ from hypar_opt.studies.exploration.found import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.base import CostModel
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.tensors import Workload
 
 __all__ = ["Exploration", "Grid", "explore"]
 
@@ -79,7 +75,7 @@ def explore(
     if number > MAX_PLANS:
         exactly = f" = {number:,}" if number < 10**15 else ""
         raise RefusedError(
-            f"--free {free}: there are {base}^{len(cells)}{exactly} plans, more than"
+            f"{argument('free', free)}: there are {base}^{len(cells)}{exactly} plans, more than"
             f" {MAX_PLANS:,}; leave fewer choices free"
         )
     asked = {**dict(plan.problem), "cost": objective}
@@ -87,15 +83,16 @@ def explore(
         asked |= {"array": array, "placement": None}
     problem = problem_of(**asked)
     if problem.constraints.memory is not None:
-        raise RefusedError("explore takes no --memory: it looks at layers one after the other")
+        memory = argument("constraints.memory")
+        raise RefusedError(f"explore takes no {memory}: it looks at layers one after the other")
     if problem.array is None and objective in ("time", "energy"):
-        raise HyparError(f"--objective {objective} needs an array: --array NAME|FILE (list arrays)")
-    workload = workload_of(plan.network.description, problem.batch)
-    cost: CostModel = COSTS[objective].from_problem(problem, workload)
-    closed = ClosedForm.of(cost, workload, plan.levels)
+        raise HyparError(f"{argument('objective', objective)} needs an array: {ARRAY}")
+    instance = Instance(plan.network.description, problem)
+    cost = instance.cost
+    closed = ClosedForm.of(cost, instance.workload, plan.levels)
     own = [_number_of(column, base) for column in zip(*plan.assignments(), strict=True)]
     own = own or [0] * len(plan.layers)  # one accelerator chooses nothing
-    states = _states(plan, cells, _allowed(problem, workload, cost))
+    states = _states(plan, cells, _allowed(instance))
     axes = axes_of(cells)
     values = _priced(closed, states, axes)
     data = _priced(closed, [np.zeros(1, np.intp)] * len(own), [0]).item()
@@ -121,16 +118,17 @@ def explore(
         values=values,
         data=data / parts,
         at=at,
-        own=_when_run(problem, workload, plan.assignments()),
-        first=_when_run(problem, workload, _rows_of(best, base, plan.levels)),
+        own=_when_run(instance, plan.assignments()),
+        first=_when_run(instance, _rows_of(best, base, plan.levels)),
     )
 
 
-def _when_run(problem: Problem, workload: Workload, rows: Sequence[Sequence[int]]) -> Priced:
+def _when_run(instance: Instance, rows: Sequence[Sequence[int]]) -> Priced:
     """Price a plan by its reading, and as it is when run."""
-    cost = price(workload, problem, rows)
+    cost = price(instance, rows)
+    run = instance.problem.model_copy(update={"reading": "executed"})
     try:
-        executed = price(workload, problem.model_copy(update={"reading": "executed"}), rows)
+        executed = price(Instance(instance.network, run), rows)
     except HyparError:  # output parallelism, of which no run is known
         executed = None
     return Priced(cost, executed)
@@ -180,15 +178,16 @@ def _states(
     return tuple(found)
 
 
-def _allowed(problem: Problem, workload: Workload, cost: CostModel) -> NDArray[np.bool_] | None:
+def _allowed(instance: Instance) -> NDArray[np.bool_] | None:
     """Return whether each layer may take each state; None where nothing is asked."""
-    if not problem.constraints.any:
+    cost, levels = instance.cost, instance.problem.levels
+    if not instance.constraints.any:
         return None
-    states = canonical_states(problem.levels, cost.choices)
-    table = Limits(problem, workload).states(expanded(cost, workload, problem.levels), states)
+    states = canonical_states(levels, cost.choices)
+    table = instance.constraints.states(expanded(cost, instance.workload, levels), states)
     if table.allowed is None:
         return None
-    allowed = np.empty_like(table.allowed)
+    allowed: NDArray[np.bool_] = np.empty_like(table.allowed)
     allowed[:, in_mixed_radix(states, cost.choices)] = table.allowed
     return allowed
 

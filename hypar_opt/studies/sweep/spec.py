@@ -26,9 +26,10 @@ from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.pipeline import find_network, problem_of
+from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
-from hypar_opt.search.partition import SEARCHES
+from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.options import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.sweep.case import Case

@@ -1,0 +1,65 @@
+"""All levels together where they are alike: an independent chain for each number of levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hypar_opt.costs.table import CostTable, Integers, exact_dtype, side_by_side
+
+
+@dataclass(frozen=True)
+class SeparableTable:
+    """A joint table as H questions "does this layer take model parallelism at t levels or more?".
+
+    Of H levels a layer that takes model parallelism at m is charged ``model * 2^(t-1)`` for
+    each t up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels;
+    a boundary is charged for each t by how its two layers answer. So the questions are
+    independent, and the optimum over all levels is that of H chains of two choices. An
+    assignment answers the question of t = 1 for every layer, then that of t = 2, and so on.
+
+    Source: docs/decisions/0005-joint-optimum.md.
+
+    Parameters
+    ----------
+    data, model
+        A charge a layer.
+    ends
+        Each boundary's source and target.
+    pairs
+        What each boundary is charged for dp-dp, for dp-mp, for mp-dp and for mp-mp.
+    levels
+        H, at least 1.
+    unit, resolution
+        As in `CostTable`.
+    """
+
+    data: Sequence[int]
+    model: Sequence[int]
+    ends: Sequence[tuple[int, int]]
+    pairs: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
+    levels: int
+    unit: str = "bytes"
+    resolution: int = 1
+
+    def tables(self) -> list[CostTable]:
+        """Return the table of each question, t = 1 to H."""
+        largest = sum(self.data) + sum(self.model) + sum(map(sum, self.pairs))
+        dtype = exact_dtype(largest << self.levels)
+        node = np.array([self.data, self.model], dtype).T
+        ends = np.array(self.ends, np.intp).reshape(-1, 2)
+        edge: Integers = np.array(self.pairs, dtype).T.reshape(-1, 2, 2)
+        tables = []
+        for t in range(1, self.levels + 1):
+            halvings = np.array([self.levels - t, t - 1]).astype(dtype)
+            charges: Integers = np.left_shift(node, halvings)
+            tables.append(
+                CostTable(charges, edge, ends, unit=self.unit, resolution=self.resolution)
+            )
+        return tables
+
+    def as_one_table(self) -> CostTable:
+        """Return the tables of all questions side by side, for solvers that take no other."""
+        return side_by_side(self.tables())

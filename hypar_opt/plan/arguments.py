@@ -1,0 +1,81 @@
+"""From a caller's arguments to a `Problem`: validated, with an array's levels and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from hypar_opt.documents import validate
+from hypar_opt.errors import ARRAY, HyparError, argument
+from hypar_opt.hardware import arrays
+from hypar_opt.plan.problem import ArrayRecord, Constraints, Problem
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+
+
+class ProblemArguments(TypedDict, total=False):
+    """The keyword arguments that state a problem; None leaves one to the array, or the default.
+
+    ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
+    constraints is the array's capacity. What each means is said by `Problem`.
+    """
+
+    batch: int
+    levels: int | None
+    element_bytes: int
+    inference: bool
+    choices: Sequence[str | Parallelism]
+    level_weights: Sequence[int]
+    constraints: Constraints | Mapping[str, Any]
+    array: str | Path | Array | ArrayRecord | None
+    placement: Sequence[int] | None
+    cost: str
+    reading: str | None
+
+
+def problem_of(**given: Unpack[ProblemArguments]) -> Problem:
+    """Return what is asked of a search, validated; an array decides the levels.
+
+    Raises
+    ------
+    HyparError
+        Naming what is wrong, and what would be right.
+    """
+    fields: dict[str, Any] = {
+        name: value
+        for name, value in given.items()
+        if value is not None or name not in {"levels", "array", "placement", "reading"}
+    }
+    array = fields.get("array")
+    if array is not None:
+        record = (
+            array if isinstance(array, ArrayRecord) else ArrayRecord.of(arrays.find_array(array))
+        )
+        described = record.description
+        fields = {"levels": described.levels, "placement": described.placement, **fields}
+        fields["array"] = array = record
+    constraints = fields.get("constraints")
+    if isinstance(constraints, Mapping) and constraints.get("memory") == "array":
+        if array is None:
+            memory = argument("constraints.memory", "array")
+            raise HyparError(f"{memory} needs an array: {ARRAY}")
+        capacity = int(array.description.accelerator.dram_capacity)
+        fields["constraints"] = {**constraints, "memory": capacity}
+    problem = validate(Problem, fields)
+    if "reading" in fields:
+        return problem
+    return problem.model_copy(update={"reading": default_reading(problem)})
+
+
+def default_reading(problem: Problem) -> str:
+    """Return the reading of a problem that names none.
+
+    ``text``, the paper's, without an array, on one of the paper's arrays and with output
+    parallelism, of which no run is known; else ``executed``, what running a plan moves.
+    """
+    if problem.array is None or Parallelism.OUTPUT in problem.choices:
+        return "text"
+    return "text" if arrays.is_papers(problem.array.description) else "executed"

@@ -1,0 +1,74 @@
+"""One problem on one network, with all that a search, a price and a check need of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs import COSTS
+from hypar_opt.search.constraints import Feasibility
+from hypar_opt.workload.parallelism import OUTPUT
+from hypar_opt.workload.tensors import Workload, workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem on a network: built once, and passed on.
+
+    Tensors, charges and constraints are made when they are first asked for, and then kept.
+    """
+
+    network: Network
+    problem: Problem
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Instance:
+        """Return the problem that a plan answers."""
+        return cls(plan.network.description, plan.problem)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The tensors of a batch."""
+        return workload_of(self.network, self.problem.batch)
+
+    @cached_property
+    def cost(self) -> CostModel:
+        """What is charged.
+
+        Raises
+        ------
+        HyparError
+            If there is no such cost or reading, or it does not charge the problem.
+        """
+        return COSTS[self.problem.cost].from_problem(self.problem, self.workload)
+
+    @cached_property
+    def executed(self) -> CostModel:
+        """The bytes that running a plan of two choices moves, whatever is charged."""
+        update = {
+            "choices": self.problem.choices[:OUTPUT],
+            "level_weights": (),
+            "reading": "executed",
+        }
+        executed = self.problem.model_copy(update=update)
+        return COSTS["bytes"].from_problem(executed, self.workload)
+
+    @cached_property
+    def constraints(self) -> Feasibility:
+        """What the problem's constraints allow.
+
+        Raises
+        ------
+        HyparError
+            If pins conflict, or name what is not there.
+        InfeasibleError
+            If no plan at all keeps to them.
+        """
+        return Feasibility(self.problem, self.workload)

@@ -1,0 +1,106 @@
+"""All levels of the hierarchy together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.product import (
+    FactoredTable,
+    canonical_states,
+    check_states,
+    expanded,
+    factored,
+)
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.search.claims import assigned
+from hypar_opt.search.levelwise import levelwise
+from hypar_opt.search.outcome import to_partition
+from hypar_opt.search.table_solver import TableSolver, least_cost
+from hypar_opt.solvers.base import too_large
+
+if TYPE_CHECKING:
+    from hypar_opt.search.partition import Partition, Search
+
+
+def joint(search: Search) -> Partition:
+    """Find the cheapest plan over all levels together.
+
+    Where the levels are alike and nothing couples them, a layer's charges telescope and the
+    problem is separable: a two-choice chain for each t = 1..H, "does this layer take model
+    parallelism at t levels or more?", which is the table of a level below t - 1 model and
+    H - t data choices of every layer. Model parallelism at the topmost levels is then best,
+    given how many. Else a layer's choice is what it takes at all levels together.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError, WrongClaimError
+        As `levelwise`.
+
+    Source: docs/decisions/0005-joint-optimum.md.
+    """
+    if search.levels == 0 or not search.solver.searches:
+        return replace(levelwise(search), scope="joint")
+    instance = search.instance
+    tables = TableSolver(search, 1)
+    separable = None
+    if not instance.constraints.any:
+        separable = instance.cost.separable(instance.workload, search.levels)
+    try:
+        search.deadline.check()
+        if separable is not None:
+            rows = _from_questions(search, separable, tables)
+        else:
+            rows = _from_states(search, tables)
+    except NoAnswerError as error:
+        return to_partition(search, "joint", [], tables, error.stopped_by)
+    return to_partition(search, "joint", rows, tables)
+
+
+def _from_questions(
+    search: Search, separable: SeparableTable, tables: TableSolver
+) -> list[tuple[int, ...]]:
+    """Solve the questions "at t levels or more?", and count each layer's answers."""
+    levels = search.levels
+    if SeparableTable in search.solver.accepted_tables:
+        result = tables.solve_compact(separable)
+    else:
+        start = None
+        if search.start:
+            model = np.sum(search.start, axis=0)
+            start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
+        trick = search.instance.workload.trick * levels
+        result = tables.solve(replace(separable.as_one_table(), trick=trick), start)
+    # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
+    # in which it does not, the number of levels is still a plan, and priced as such.
+    answers = np.reshape(assigned(result), (levels, -1))
+    return [tuple(int(level < count) for count in answers.sum(axis=0)) for level in range(levels)]
+
+
+def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
+    """Solve for what each layer takes at all levels together."""
+    instance, levels, deadline = search.instance, search.levels, search.deadline
+    cost, workload, constraints = instance.cost, instance.workload, instance.constraints
+    choices, layers = cost.choices, len(workload.layers)
+    check_states(layers, choices, levels)
+    boundaries = len(workload.ends)
+    refusal = too_large(search.solver.most_columns, layers, boundaries, choices**levels)
+    if refusal:
+        raise RefusedError(refusal)
+    states = canonical_states(levels, choices, deadline)
+    result = None
+    if FactoredTable in search.solver.accepted_tables and not constraints.couple_layers:
+        table = factored(cost, workload, levels, deadline)
+        if table is not None:
+            tables.least = least_cost(table.node, *table.pairs)
+            result = tables.solve_compact(constraints.factored(table, states, deadline))
+    if result is None:
+        plain = expanded(cost, workload, levels, deadline)
+        start = None
+        if search.start:
+            start = tuple(map(states.index, zip(*search.start, strict=True)))
+        result = tables.solve(constraints.states(plain, states, deadline), start)
+    return list(zip(*(states[column] for column in assigned(result)), strict=True))

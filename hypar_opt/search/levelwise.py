@@ -1,0 +1,56 @@
+"""Algorithm 2: the hierarchy level by level, each level given those above it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.errors import NoAnswerError, RefusedError, argument
+from hypar_opt.search.claims import assigned
+from hypar_opt.search.outcome import to_partition
+from hypar_opt.search.table_solver import TableSolver
+
+if TYPE_CHECKING:
+    from hypar_opt.search.partition import Partition, Search
+
+
+def levelwise(search: Search) -> Partition:
+    """Solve level by level, H1 first, each given the choices above it.
+
+    The total is the levels' sum, since a table charges all groups of its level
+    (Algorithm 2 adds one group's charge, times the number of groups).
+
+    Raises
+    ------
+    RefusedError
+        If the solver does not take a table or an option, or a charge is not one of a level.
+    NoAnswerError
+        If a limit left a table without an assignment.
+    WrongClaimError
+        If the solver's objective or bound is not what its assignment costs.
+
+    Source: Algorithm 2.
+    """
+    instance = search.instance
+    cost, workload = instance.cost, instance.workload
+    needs_joint = f"it needs {argument('search', 'joint')}"
+    if instance.constraints.couple_layers and cost.communication_only() is not None:
+        memory = argument("constraints.memory")
+        raise RefusedError(f"{memory} depends on the final shards: {needs_joint}")
+    tables = TableSolver(search, search.levels)
+    splits = SplitCounts.none(len(workload.layers), cost.choices)
+    rows: list[tuple[int, ...]] = []
+    try:
+        for level in range(search.levels):
+            search.deadline.check()
+            table = level_table(cost, workload, splits)
+            table = instance.constraints.level(table, splits)
+            start = search.start[level] if search.start else None
+            rows.append(assigned(tables.solve(table, start, f"-H{level + 1}")))
+            splits = splits.after(rows[-1])
+    except NoAnswerError as error:
+        return to_partition(search, "level", rows, tables, error.stopped_by)
+    charged = cost.beyond_levels(workload, splits)
+    if charged is not None and search.solver.searches:
+        raise RefusedError(f"{charged}: {needs_joint}")
+    return to_partition(search, "level", rows, tables)

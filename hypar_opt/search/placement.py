@@ -1,0 +1,81 @@
+"""Which of an array's bisections is which level: the best of all that its topology allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, combinations
+from typing import TYPE_CHECKING
+
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import HyparError, RefusedError, argument
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.interconnect import BisectionLink
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.search.partition import Progress
+
+MOST_ORDERS = 50_000
+"""Orders of an array's bisections that are looked at; those that differ are solved for."""
+
+
+def best_placement(
+    problem: Problem, solve: Callable[[Problem], Plan], progress: Progress, deadline: Deadline
+) -> Plan:
+    """Solve for every placement of an array; of equals keep the first, the default.
+
+    Placements that give every exchange the same are one and the same to a plan. When the
+    deadline comes, the best of those that were solved is the answer, and no bound is known.
+
+    Raises
+    ------
+    HyparError
+        If the problem has no array, or its cost does not depend on one.
+    RefusedError
+        If the topology allows too many.
+    """
+    placements = _distinct_placements(problem, deadline)
+    best: Plan | None = None
+    for done, placement in enumerate(placements):
+        progress(done, len(placements))
+        plan = solve(problem.model_copy(update={"placement": placement}))
+        if best is None or plan.cost.total < best.cost.total:
+            best = plan
+        if deadline.passed():
+            break
+    progress(len(placements), len(placements))
+    assert best is not None
+    if not deadline.passed():
+        return best
+    stopped = {"status": "feasible", "bound": None, "gap": None, "stopped_by": TIME_LIMIT}
+    return best.model_copy(update={"solver": best.solver.model_copy(update=stopped)})
+
+
+def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int, ...]]:
+    """Return one placement for each way in which exchanges can fare, the default first."""
+    if problem.array is None or problem.cost == "bytes":
+        time = argument("cost", "time")
+        raise HyparError(
+            f"{argument('place', True)} goes with {argument('array')} and {time} or energy"
+        )
+    array = problem.array.description
+    distinct: dict[tuple[BisectionLink, ...], tuple[int, ...]] = {}
+    for count, placement in enumerate(array.orders()):
+        if count >= MOST_ORDERS:
+            place = argument("place", True)
+            raise RefusedError(f"{place}: {array.name} allows {MOST_ORDERS} orders or more")
+        if distinct and deadline.passed():
+            break
+        distinct.setdefault(_links_of(array, placement), placement)
+    return list(distinct.values())
+
+
+def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[BisectionLink, ...]:
+    """Return what an array gives each exchange that a plan may make under a placement."""
+    pairs = tuple(map(array.interconnect.bisection, placement))
+    if array.collective == "pairwise":
+        return pairs
+    sizes = range(1, len(placement) + 1)
+    rings = chain.from_iterable(combinations(placement, size) for size in sizes)
+    return (*pairs, *map(array.interconnect.ring, rings))
