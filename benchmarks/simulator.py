@@ -24,7 +24,7 @@ import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.machine import Run, run
+from hypar_opt.simulator.run import Run, run
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Task
 

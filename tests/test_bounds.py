@@ -39,14 +39,14 @@ def interconnect(links: list[tuple[int, int]]) -> str:
 
 
 def test_a_graph_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = [(node, node + 1) for node in range(graph.MOST_NODES)]
+    path = [(node, node + 1) for node in range(graph.MAX_NODES)]
     (tmp_path / "array.toml").write_text(WIRED)
     (tmp_path / "wires.json").write_text(interconnect(path[:-1]))
     assert find_array(tmp_path / "array.toml").levels == 1
     (tmp_path / "wires.json").write_text(interconnect(path))
     with pytest.raises(InputError, match="nodes: should be at most 4,096, got 4,097"):
         find_array(tmp_path / "array.toml")
-    monkeypatch.setattr(graph, "MOST_EDGES", 5)
+    monkeypatch.setattr(graph, "MAX_EDGES", 5)
     (tmp_path / "wires.json").write_text(interconnect(list(combinations(range(4), 2))))
     with pytest.raises(InputError, match="edges: should be at most 5, got 6"):
         find_array(tmp_path / "array.toml")

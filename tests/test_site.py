@@ -149,7 +149,7 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
         "costs.base.CostModel",
         "costs.table.CostTable",
         "hardware.topologies.base.Topology",
-        "simulator.simulate",
+        "simulator.simulate_step",
         "solvers.base.Solver",
     ):
         assert f"hypar_opt.{name}" in reference

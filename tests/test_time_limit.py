@@ -246,7 +246,7 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
             left.append(node)
             return super().__getitem__(node)
 
-    interconnect.__dict__["_neighbours"] = Counted(neighbours)
+    interconnect.paths.__dict__["neighbours"] = Counted(neighbours)
     hops = [interconnect.route(7, 7 + far).hops for far in (4, 1, 2, 8)]
     assert hops == [4, 1, 2, 8]
     assert len(left) <= 2 * 8

@@ -72,6 +72,7 @@ def simulate(
     """Simulate a training step on an array: where its time and energy go."""
     from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.hardware.profile import read_profile
+    from hypar_opt.simulator.trace import chrome_trace
     from hypar_opt.studies import evaluation
 
     with recorded_reads() as read:
@@ -91,8 +92,8 @@ def simulate(
         plan, on = request.solved(context, network, on or default_array(levels)), None
     step = evaluation.simulate(plan, on, other_array=other_array, **run)
     found = on or evaluation.own_array(plan)
-    if trace is not None:
-        write_whole(trace, json.dumps(step.trace, allow_nan=False) + "\n")
+    if trace is not None and step.trace is not None:
+        write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     if picture is not None and step.trace is not None:
         from hypar_opt.report import pictures
 

@@ -160,7 +160,7 @@ class EnergyCost(CostModel):
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return joules that no plan takes, wherever its levels are placed."""
         levels = range(len(self.hops))
-        most = self.rings.interconnect.most_hops if self.rings else max(self.hops)
+        most = self.rings.interconnect.hops_upper_bound if self.rings else max(self.hops)
         highest_rate = self._of_byte(Fraction(most))
         moved = (
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate

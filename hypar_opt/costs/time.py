@@ -156,7 +156,7 @@ class TimeCost(CostModel):
         if self.rings is not None:
             # No flow has less than one of as many flows as accelerators has of any channel.
             slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))
-            latency = self.rings.interconnect.longest_latency
+            latency = self.rings.interconnect.latency_upper_bound
             rounds = 2 * 2**levels
         messages = len(self.communication.phases) * (
             len(workload.layers) + len(workload.boundaries)

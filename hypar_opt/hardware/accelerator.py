@@ -15,25 +15,25 @@ OPERATIONS_OF_A_MAC = 2
 
 
 class PeArray(Document):
-    """The processing elements of one unit, filled row-stationary."""
+    """The processing elements of one unit, on which layers are mapped row-stationary."""
 
     rows: Size
     columns: Size
 
 
 class Accelerator(Document):
-    """An accelerator of alike processing units beside its own DRAM.
+    """An accelerator of identical processing units and its own DRAM.
 
-    How much of its peak is used is given, or follows from how each layer fills its units.
+    The utilisation of its peak is given, or follows from each layer's mapping on the units.
     """
 
     units: Size
     operations: OperationRate
     """Peak of one unit; a multiply-accumulate is two."""
     utilisation: Annotated[float, Strict(), Field(ge=1e-9, le=1)] | None = None
-    """The part of the peak that every layer gets."""
+    """The fraction of the peak that every layer gets."""
     pe_array: PeArray | None = None
-    """In place of ``utilisation``."""
+    """Instead of ``utilisation``."""
     mac_count: Literal["output", "input"] = "output"
     """Whether a layer's multiply-accumulates are counted over its output, or, as the HyPar
     paper does, over its input, which ignores stride and padding.
@@ -48,18 +48,25 @@ class Accelerator(Document):
     @model_validator(mode="after")
     def _one_utilisation(self) -> Self:
         if (self.utilisation is None) == (self.pe_array is None):
-            found = "neither" if self.utilisation is None else "both"
-            raise rule(f"should have one of utilisation and pe_array, got {found}")
+            given = "neither" if self.utilisation is None else "both"
+            raise rule(f"should have one of utilisation and pe_array, got {given}")
         return self
 
     def utilisation_of(self, kernel_rows: int, output_rows: int) -> Fraction:
-        """Return the part of the peak that a layer gets; fully-connected: 1 and 1."""
+        """Return the fraction of the peak that a layer gets.
+
+        Parameters
+        ----------
+        kernel_rows, output_rows
+            Of a convolution; 1 and 1 for a fully-connected layer.
+        """
         if self.pe_array is not None:
-            array = self.pe_array
-            return row_stationary(array.rows, array.columns, kernel_rows, output_rows).utilisation
+            rows, columns = self.pe_array.rows, self.pe_array.columns
+            return row_stationary(rows, columns, kernel_rows, output_rows).utilisation
         return Fraction(str(self.utilisation))  # 0.8 in the file is 4/5
 
     def macs_per_second(self, kernel_rows: int, output_rows: int) -> Fraction:
-        """Return the multiply-accumulates a second of the whole accelerator in a layer."""
+        """Return the multiply-accumulates a second of all units together in a layer."""
+        # Vendors count a multiplication and an addition as two operations.
         peak = self.units * self.operations / OPERATIONS_OF_A_MAC
         return peak * self.utilisation_of(kernel_rows, output_rows)

@@ -25,7 +25,7 @@ from hypar_opt.documents import (
 )
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator
-from hypar_opt.hardware.energy import Energy
+from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
@@ -34,7 +34,7 @@ SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 
 
 def _topology(value: object) -> Topology:
-    """Make a topology of the kind that its table names, a third party's too."""
+    """Return a topology of the kind that its table names, which may be a third party's."""
     if isinstance(value, Topology):
         return value
     if not isinstance(value, dict):
@@ -49,12 +49,12 @@ def _topology(value: object) -> Topology:
 
 
 class Array(Document):
-    """Accelerators that are all alike, on a topology.
+    """Identical accelerators on a topology.
 
     Raises
     ------
     pydantic.ValidationError
-        Also where the topology gives no array; `read_array` says it as an `InputError`.
+        Also if the topology's graph is no array; `read_array` raises an `InputError` instead.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -63,10 +63,10 @@ class Array(Document):
     name: Name
     source: Printable = ""
     collective: Literal["pairwise", "ring"] = "pairwise"
-    """How sums over a group are run: by halves, level by level, or around a ring."""
+    """The algorithm of all-reduces: between pairs, level by level, or around a ring."""
     accelerator: Accelerator
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
-    energy: Energy
+    energy: EnergyConstants
 
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
@@ -74,6 +74,7 @@ class Array(Document):
             levels = self.interconnect.levels
         except HyparError as error:
             raise rule(f"topology: {error}") from None
+        # A third party's topology may get its own dimensions wrong.
         if sorted(self.placement) != list(range(levels)):
             raise rule(
                 f"topology: its dimensions should hold each of {levels} bits once,"
@@ -108,21 +109,23 @@ class Array(Document):
         )
 
     def description(self) -> dict[str, Any]:
-        """The whole array as plain data, every default written out, in base units."""
+        """The array as plain data, defaults included, in base units."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def digest(self) -> str:
-        """A fingerprint of the description that does not depend on how a file wrote it."""
+        """A fingerprint of the description, whatever its file's layout and units."""
+        # Sorted and without spaces: equal descriptions must give equal text.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:
-    left = tuple(bits for bits in dimensions if bits)
-    if not left:
+    """Yield every order of all bits in which the bits of each dimension keep theirs."""
+    remaining = tuple(bits for bits in dimensions if bits)
+    if not remaining:
         yield ()
-    for place, bits in enumerate(left):
-        for rest in _interleaved((*left[:place], bits[1:], *left[place + 1 :])):
+    for index, bits in enumerate(remaining):
+        for rest in _interleaved((*remaining[:index], bits[1:], *remaining[index + 1 :])):
             yield bits[0], *rest
 
 
@@ -140,8 +143,9 @@ def read_array(path: str | Path) -> Array:
     if isinstance(table, dict) and str(table.get("kind")) in TOPOLOGIES:
         topology: type[Topology] = TOPOLOGIES[table["kind"]]
         try:
+            # A file inside the table is relative to the array's own, which the model does not know.
             data["topology"] = topology.located(table, Path(path).parent)
         except InputError as error:
-            named = error.file or file
-            raise InputError(error.problem, where=error.where, file=named) from None
+            source = error.file or file
+            raise InputError(error.problem, where=error.where, file=source) from None
     return validate(Array, data, file=file)

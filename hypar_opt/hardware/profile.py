@@ -1,4 +1,4 @@
-"""Measured seconds of a network's layers, in place of computed ones."""
+"""Measured seconds of a network's layers, which replace computed ones."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class LayerProfile(Document):
 
 
 class Profile(Document):
-    """What one accelerator takes for each layer of a network, whole.
+    """The seconds of a network's layers on one accelerator that has the whole batch.
 
-    A plan on N accelerators gives each of them an N-th of that: every choice of parallelism
-    halves a layer's work.
+    In a plan on N accelerators each takes an N-th of them: every choice of parallelism halves
+    a layer's work.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -39,15 +39,15 @@ class Profile(Document):
     schema_: Literal["hypar-opt/profile/1"] = Field(default=SCHEMA, alias="schema")
     source: Printable = ""
     batch: Size
-    """The batch that was measured; no other is derived from it."""
+    """The batch that was measured; times of other batches are not derived from it."""
     layer: Annotated[tuple[LayerProfile, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         counts = Counter(layer.name for layer in self.layer)
-        twice = next((name for name, times in counts.items() if times > 1), None)
-        if twice is not None:
-            raise rule(f"layer {twice!r}, name: should be unique, stands twice")
+        repeated = next((name for name, count in counts.items() if count > 1), None)
+        if repeated is not None:
+            raise rule(f"layer {repeated!r}, name: should be unique, stands twice")
         return self
 
     def seconds(
@@ -60,23 +60,24 @@ class Profile(Document):
         HyparError
             If it was measured with another batch, or lacks a layer or pass.
         """
+        # Time is not proportional to the batch, so other batches are not scaled.
         if batch != self.batch:
             raise HyparError(f"--profile: measured with batch {self.batch}, the plan's is {batch}")
         measured = {layer.name: layer for layer in self.layer}
         unknown = [name for name in measured if name not in layers]
         missing = [name for name in layers if name not in measured]
         if unknown or missing:
-            which = (
+            problem = (
                 f"has no layer {missing[0]!r}" if missing else f"layer {unknown[0]!r} is unknown"
             )
-            raise HyparError(f"--profile: {which}; the network's are {', '.join(layers)}")
-        found: dict[str, list[Fraction]] = {}
+            raise HyparError(f"--profile: {problem}; the network's are {', '.join(layers)}")
+        seconds: dict[str, list[Fraction]] = {}
         for phase in phases:
             times = [getattr(measured[name], phase) for name in layers]
             if None in times:
                 raise HyparError(f"--profile: layer {layers[times.index(None)]!r} has no {phase}")
-            found[phase] = times
-        return found
+            seconds[phase] = times
+        return seconds
 
 
 def read_profile(path: str | Path) -> Profile:

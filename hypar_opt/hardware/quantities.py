@@ -1,4 +1,4 @@
-"""Quantities of an array file: text with a unit, converted once, exactly."""
+"""Quantities in files: text with a unit, converted once and exactly."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from pydantic_core import CoreSchema, core_schema
 
 from hypar_opt.documents import rule
 
-MOST_DIGITS = 50
+MAX_DIGITS = 50
 """Of a quantity in its base unit; a longer one could not be written out and read again."""
 
-LEAST, MOST = Fraction(1, 10**30), Fraction(10**30)
-"""What is not zero lies between these, in its base unit, if nothing else is said."""
+SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**30)
+"""A quantity that is not zero lies between these, in its base unit, unless it has its own."""
 
 _SMALL = {"": 0, "m": 3, "u": 6, "µ": 6, "μ": 6, "n": 9, "p": 12, "f": 15}
 _LARGE = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?) ?([^0-9\s.]\S*)", re.ASCII)
-_LONGEST_TEXT = 200
-_EXACT = Context(prec=MOST_DIGITS, traps=[Inexact, InvalidOperation, DivisionByZero])
+_MAX_CHARACTERS = 200
+# Decimal raises where it would round, instead of rounding.
+_EXACT = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation, DivisionByZero])
 
 
 def _parts(unit: str) -> dict[str, Fraction]:
@@ -50,41 +51,45 @@ class Quantity:
     Parameters
     ----------
     kind, example
-        What it is, and how it may be written, for messages.
+        The quantity's name, and how it may be written, for messages.
+    base
+        The base unit, in which it is written back.
     units
-        Each unit in base units.
-    zero
-        Whether nothing of it makes sense.
-    least
-        The least that is not nothing, in base units.
+        Every unit that a file may use, in base units.
+    zero_allowed
+        Whether it may be zero.
+    smallest
+        The lower bound of what is not zero, in base units.
     """
 
     kind: str
     example: str
     base: str
     units: Mapping[str, Fraction]
-    zero: bool = False
-    least: Fraction = LEAST
+    zero_allowed: bool = False
+    smallest: Fraction = SMALLEST
 
     def parse(self, value: object) -> Fraction:
-        """Return the value in base units; what is wrong is said in one line."""
-        found = None
-        if isinstance(value, str) and len(value) <= _LONGEST_TEXT:
-            found = _QUANTITY.fullmatch(value.strip())
-        if found is None or found[2] not in self.units:
+        """Return the value in base units; its messages are one line."""
+        match = None
+        # A very long number would take long to convert, only to be refused.
+        if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
+            match = _QUANTITY.fullmatch(value.strip())
+        if match is None or match[2] not in self.units:
             shown = repr(value)
             shown = shown if len(shown) <= 40 else shown[:37] + "..."
             raise rule(f"should be {self.kind}, as in {self.example}, got {shown}")
-        amount = Fraction(Decimal(found[1])) * self.units[found[2]]
-        if not amount and not self.zero:
+        # By way of Decimal: a float would round what the file says.
+        amount = Fraction(Decimal(match[1])) * self.units[match[2]]
+        if not amount and not self.zero_allowed:
             raise rule(f"should be {self.kind} above zero, got {value!r}")
-        if amount and not self.least <= amount <= MOST:
-            problem = f"should be from {float(self.least):g} to 1e30 {self.base}"
+        if amount and not self.smallest <= amount <= LARGEST:
+            problem = f"should be from {float(self.smallest):g} to 1e30 {self.base}"
             raise rule(f"{problem}, got {value!r}")
         try:
-            self.text(amount)
+            self.text(amount)  # an amount that cannot be written back exactly is refused now
         except DecimalException:
-            problem = f"should have at most {MOST_DIGITS} digits in {self.base}"
+            problem = f"should have at most {MAX_DIGITS} digits in {self.base}"
             raise rule(f"{problem}, got {value!r}") from None
         return amount
 
@@ -109,6 +114,7 @@ class Quantity:
 
 _BITS_AND_BYTES = {
     unit + "/s": size
+    # Links are sold in bits, memories in bytes; the base unit is the byte.
     for of_base, letter in ((Fraction(1), "B"), (Fraction(1, 8), "b"))
     for unit, size in (_multiples(letter, of_base) | _binary(letter, of_base)).items()
 }
@@ -129,18 +135,21 @@ OperationRate = Annotated[
 ]
 """Operations a second, of which a multiply-accumulate is two."""
 
-Time = Annotated[Fraction, Quantity("a time", '"5 us" or "0 s"', "s", _parts("s"), zero=True)]
+Time = Annotated[
+    Fraction, Quantity("a time", '"5 us" or "0 s"', "s", _parts("s"), zero_allowed=True)
+]
 """Seconds."""
 
-Energy = Annotated[
-    Fraction, Quantity("an energy", '"640 pJ" or "0 J"', "J", _parts("J"), zero=True)
+EnergyQuantity = Annotated[
+    Fraction, Quantity("an energy", '"640 pJ" or "0 J"', "J", _parts("J"), zero_allowed=True)
 ]
 """Joules."""
 
 Bytes = Annotated[
     Fraction,
     Quantity(
-        *("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B")), least=Fraction(1)
+        *("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B")),
+        smallest=Fraction(1),
     ),
 ]
 """Bytes."""

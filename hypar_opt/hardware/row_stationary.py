@@ -1,4 +1,4 @@
-"""How a row-stationary array of processing elements is filled by a convolution."""
+"""The row-stationary mapping of a convolution on an array of processing elements."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ from fractions import Fraction
 from typing import NamedTuple
 
 
-class Mapping(NamedTuple):
-    """What a layer uses of the array.
+class PeMapping(NamedTuple):
+    """What a layer uses of the processing elements.
 
-    ``active`` are the processing elements of the fullest pass, ``utilisation`` the part of
-    all that is active on average over the passes.
+    ``active`` is the number of elements that the fullest pass uses, ``utilisation`` the
+    fraction of all that is active on average over the passes.
     """
 
     active: int
     utilisation: Fraction
 
 
-def row_stationary(rows: int, columns: int, kernel_rows: int, output_rows: int) -> Mapping:
+def row_stationary(rows: int, columns: int, kernel_rows: int, output_rows: int) -> PeMapping:
     """Map a convolution on ``rows`` x ``columns`` processing elements.
 
-    A set is kernel rows x output rows, one element each. Output rows beyond the columns make
-    further strips, kernel rows beyond the rows further passes. Strips are stacked and put
-    side by side as often as they fit. A layer has a set for every pair of channels of every
-    image, and these are taken to be many: no pass is left partly filled for want of strips.
+    A set is kernel rows x output rows, one element for each pair. Output rows beyond the
+    columns make further strips, kernel rows beyond the rows further passes. Strips are stacked
+    and put side by side as often as they fit. A layer has a set for every pair of channels of
+    every image; they are assumed to be many, so that no pass lacks strips to fill it.
 
     Source: Chen, Emer and Sze, "Eyeriss", ISCA 2016, section V. The active elements are those
     of Chen, Krishna, Emer and Sze, "Eyeriss", JSSC 52(1), 2017, Table V, for AlexNet.
     """
     strips = -(-output_rows // columns)
-    beside = max(1, columns // output_rows)
-    widest = min(columns, beside * output_rows)
+    side_by_side = max(1, columns // output_rows)
+    used_columns = min(columns, side_by_side * output_rows)
+    # A set's last strip may be short of columns.
     missing = -output_rows % columns if strips > 1 else 0
+    # Kernel rows fold into passes over all rows, and one over the rest.
     heights = [(rows, kernel_rows // rows), (kernel_rows % rows, 1)]
     active, passes = 0, Fraction()
-    for height, times in heights:
-        if height and times:
+    for height, folds in heights:
+        if height and folds:
             stacked = rows // height
-            # The short strip is a set's last, so no pass has fewer of them than the first.
-            full = stacked * widest - stacked // strips * missing
-            active = max(active, height * full)
-            passes += times * Fraction(strips, stacked * beside)
-    used = Fraction(kernel_rows * output_rows)
-    return Mapping(active, used / (rows * columns * passes))
+            # The short strip comes last, so that the first pass has the fewest of them.
+            columns_in_use = stacked * used_columns - stacked // strips * missing
+            active = max(active, height * columns_in_use)
+            passes += folds * Fraction(strips, stacked * side_by_side)
+    set_size = Fraction(kernel_rows * output_rows)
+    return PeMapping(active, set_size / (rows * columns * passes))

@@ -112,7 +112,7 @@ def _bottleneck(step: StepResult) -> str:
     link = next(traffic for traffic in step.links if traffic.link == name)
     others = f", and {alike} more alike" if alike else ""
     # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
-    share = link.full / step.seconds
+    share = link.seconds_at_capacity / step.seconds
     percent = f"{share:.0%}" if share >= 0.005 else "less than 1%"
     moved = format_gigabytes(link.bytes)
     return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."

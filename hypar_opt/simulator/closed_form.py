@@ -1,8 +1,8 @@
-"""The time of a step added up, for many plans at once: no events, nothing overlaps.
+"""The time of a step in closed form, for many plans at once: no events, no overlap.
 
-Where all accelerators keep step, as on an H tree or a torus, every exchange starts at all of
-them together, so a step is the sum of its computes and exchanges: what `TimeCost` charges,
-here in floating point and without its rounding.
+Where all accelerators run in lockstep, as on an H tree or a torus, every exchange starts on all
+of them together, so a step takes the sum of its computations and exchanges: what `TimeCost`
+charges, here in floating point and without its rounding.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ if TYPE_CHECKING:
 
 Seconds = NDArray[np.float64]
 
-MOST_PLANS = 2**27
+MAX_PLANS = 2**27
 """Plans whose seconds are returned at once: 1 GiB."""
 
-_PARTS = 10**30
+_RESOLUTION = 10**30
+"""Units of a second: finer than any cost table, so that no charge is rounded."""
 _BLOCK = 2**15
-_ENTRIES = 2**16
+"""Plans whose sums, and the codes of their states, fit in a processor's cache."""
+_MAX_ENTRIES = 2**16
+"""Of a table of three layers' states, which should fit there as well."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
-    """What each state of a layer, and each pair of states of a boundary, adds to a step.
+    """What a layer's state, and the pair of states at a boundary, add to a step.
 
-    A state is what a layer takes at all levels: a number whose digits, H1's first, are its
-    choices' columns, so that 0b0011 is data, data, model, model.
+    A state is the choices of a layer at all levels: a number whose digits are the choices'
+    columns, H1's first, so that 0b0011 is data, data, model, model.
 
     Parameters
     ----------
     node : (layers, states)
-        Seconds, or whatever the cost counts.
+        Seconds, or the cost's own unit.
     edge : (layers - 1, states, states)
         The earlier layer's state first.
     """
@@ -54,24 +57,25 @@ class ClosedForm:
 
     @classmethod
     def of(cls, cost: CostModel, workload: Workload, levels: int) -> ClosedForm:
-        """Add up a cost's levels: in seconds, if it is one of time, else in its unit.
+        """Sum a cost over its levels: in seconds if it is a cost of time, else in its unit.
 
         Raises
         ------
         RefusedError
             If the layers are no chain, or there are more pairs of states than memory allows.
         """
-        parts = cost.resolution
-        if isinstance(cost, TimeCost):  # finer than any table, so that nothing is rounded
-            parts = _PARTS
-            cost = cost.in_parts(parts, workload)
+        resolution = cost.resolution
+        if isinstance(cost, TimeCost):
+            resolution = _RESOLUTION
+            cost = cost.in_parts(resolution, workload)
         table = expanded(cost, workload, levels)
         if not table.is_chain:
             raise RefusedError("the closed form takes chains of layers only")
+        # The table has its states in the search's order; here a state's number is its index.
         order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)
         node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
-        node[:, order] = table.node / parts
-        edge[:, order[:, None], order] = table.edge / parts
+        node[:, order] = table.node / resolution
+        edge[:, order[:, None], order] = table.edge / resolution
         return cls(node, edge)
 
     def of_plans(self, states: NDArray[np.unsignedinteger]) -> Seconds:
@@ -80,7 +84,7 @@ class ClosedForm:
         Parameters
         ----------
         states : (layers, plans)
-            Each layer's state under each plan.
+            The state of every layer in every plan.
         """
         layers, plans = states.shape
         if states.size and states.max() >= self.node.shape[1]:
@@ -88,33 +92,36 @@ class ClosedForm:
         if layers != len(self.node):
             raise ValueError(f"should have a row for each of {len(self.node)} layers, got {layers}")
         total = np.zeros(plans)
+        # A block at a time, so that the intermediate arrays stay in the processor's cache.
         for start in range(0, plans, _BLOCK):
-            self._score(states[:, start : start + _BLOCK], total[start : start + _BLOCK])
+            self._add_up(states[:, start : start + _BLOCK], total[start : start + _BLOCK])
         return total
 
-    def _score(self, states: NDArray[np.unsignedinteger], out: Seconds) -> None:
-        """Add up the runs of layers for as many plans as a processor's cache holds."""
+    def _add_up(self, states: NDArray[np.unsignedinteger], out: Seconds) -> None:
+        """Add to ``out`` what the runs of layers take, for one block of plans."""
         span, tables = self._tables
         size, layers = self.node.shape[1], len(states)
-        short = np.min_scalar_type(size ** (span + 1) - 1)
-        code, index = np.empty(len(out), short), np.empty(len(out), np.intp)
-        found = np.empty(len(out))
-        states = states.astype(short)
+        code_type = np.min_scalar_type(size ** (span + 1) - 1)  # the smaller, the faster
+        code, index = np.empty(len(out), code_type), np.empty(len(out), np.intp)
+        seconds = np.empty(len(out))
+        states = states.astype(code_type)
         for first, table in zip(range(0, max(layers - 1, 1), span), tables, strict=True):
             code[:] = states[first]
             for layer in range(first + 1, min(first + span + 1, layers)):
-                code *= short.type(size)
+                # In place: a new array for every layer would cost more than the arithmetic.
+                code *= code_type.type(size)
                 code += states[layer]
             index[:] = code
-            out += table.take(index, out=found, mode="wrap")  # "raise" would copy
+            # States were checked to be in range, and mode="raise" would copy.
+            out += table.take(index, out=seconds, mode="wrap")
 
     def of_all(self, states: Sequence[Sequence[int] | NDArray[np.intp]] | None = None) -> Seconds:
-        """Return the seconds of every combination of the layers' states, one axis a layer.
+        """Return the seconds of every combination of the layers' states, with an axis a layer.
 
         Parameters
         ----------
         states
-            Those that each layer may have; None for all.
+            Those that a layer may have, for every layer; None for all.
 
         Raises
         ------
@@ -124,16 +131,17 @@ class ClosedForm:
         layers = range(len(self.node))
         if states is None:
             states = [range(self.node.shape[1])] * len(layers)
-        picked = [np.asarray(each, np.intp) for each in states]
-        shape = tuple(map(len, picked))
-        if prod(shape) > MOST_PLANS:
-            raise RefusedError(f"more than {MOST_PLANS} plans at once; leave fewer choices free")
-        nodes = [self.node[layer, each] for layer, each in enumerate(picked)]
+        allowed = [np.asarray(of_layer, np.intp) for of_layer in states]
+        shape = tuple(map(len, allowed))
+        if prod(shape) > MAX_PLANS:
+            raise RefusedError(f"more than {MAX_PLANS} plans at once; leave fewer choices free")
+        nodes = [self.node[layer, own] for layer, own in enumerate(allowed)]
+        # What a layer adds after the one before it: its boundary and its own seconds.
         steps = [
-            self.edge[layer - 1][np.ix_(*picked[layer - 1 : layer + 1])] + nodes[layer]
+            self.edge[layer - 1][np.ix_(*allowed[layer - 1 : layer + 1])] + nodes[layer]
             for layer in layers[1:]
         ]
-        # Long rows are added fastest: all after the middle layer, for each of its states.
+        # NumPy adds long rows fastest: the last sum's are all states after the middle layer.
         middle = (len(layers) - 1) // 2
         before = nodes[0][None]
         for layer in layers[1 : middle + 1]:
@@ -146,13 +154,14 @@ class ClosedForm:
 
     @cached_property
     def _tables(self) -> tuple[int, list[Seconds]]:
-        """Boundaries a run, and for each run of layers what their states add together.
+        """The number of boundaries in a run of layers, and a table of seconds for every run.
 
-        The last layer of a run is the first of the next; the last run may be shorter. One look
-        into a run's table takes the place of one for each layer and boundary.
+        A table is indexed by the states of all layers of its run: one look-up replaces one for
+        every layer and boundary. The last layer of a run is the first of the next, and the last
+        run may be shorter.
         """
         layers, states = self.node.shape
-        span = 2 if states**3 <= _ENTRIES else 1
+        span = 2 if states**3 <= _MAX_ENTRIES else 1
         tables = []
         table = self.node[0]
         for layer in range(1, layers):

@@ -1,15 +1,18 @@
-"""What a simulated step comes to."""
+"""The result of a simulated step: time, traffic, energy and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hypar_opt.simulator.spans import Trace
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """Seconds of one layer and pass, of the accelerator that ends last."""
+    """Seconds of one layer and pass, on the accelerator that finishes last."""
 
     layer: str
     phase: str
@@ -19,7 +22,7 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class LevelTraffic:
-    """What one hierarchy level exchanges: all groups' bytes, and the seconds it takes."""
+    """What one hierarchy level exchanges: the bytes of all its groups, and the seconds spent."""
 
     level: int
     bytes: float
@@ -28,19 +31,26 @@ class LevelTraffic:
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """Bytes that cross a link, both directions added, and the seconds in which any do.
+    """What one link carries.
 
-    ``full`` is the seconds that they take at the link's full rate, in its busier direction.
+    Parameters
+    ----------
+    bytes
+        Both directions added.
+    busy
+        Seconds in which any byte crosses the link.
+    seconds_at_capacity
+        Seconds that the bytes of the busier direction take at the link's full bandwidth.
     """
 
     link: str
     bytes: float
     busy: float
-    full: float
+    seconds_at_capacity: float
 
 
 @dataclass(frozen=True)
-class Energy:
+class StepEnergy:
     """Joules of one step, over all accelerators."""
 
     macs: float
@@ -63,8 +73,8 @@ class StepResult:
     seconds
         From the first task to the last.
     closed_form
-        What the cost of time charges: all tasks added up, as if nothing overlapped and all
-        accelerators ran in lockstep. Where that is so, it is ``seconds``.
+        The cost of time: all tasks in sequence, as if nothing overlapped and all accelerators
+        ran in lockstep. Where that is so, it equals ``seconds``.
     lower_bound
         With overlap, the longest chain of tasks that wait for one another; else ``closed_form``.
         In lockstep ``seconds`` is between the two.
@@ -73,17 +83,17 @@ class StepResult:
     levels
         H1 first.
     links
-        As the topology has them.
+        In the topology's order.
     bottleneck
-        The link whose bytes take longest at its full rate, and how many others are alike.
+        The link with the most ``seconds_at_capacity``, and the number of others that equal it.
     memory, capacity
         Bytes that an accelerator needs, and has.
     vault_words
-        Words that a vault's unit has from another vault's memory.
+        Words that processing units read from the memory of other vaults.
     events
-        Computes and messages simulated.
+        Computations and messages simulated.
     trace
-        A Chrome trace, if asked for.
+        What every accelerator and link did when, if recorded.
     """
 
     seconds: float
@@ -93,32 +103,34 @@ class StepResult:
     levels: tuple[LevelTraffic, ...]
     links: tuple[LinkTraffic, ...]
     bottleneck: tuple[str, int] | None
-    energy: Energy
+    energy: StepEnergy
     memory: int
     capacity: int
     vault_words: int
     events: int
-    trace: dict[str, Any] | None = None
+    trace: Trace | None = None
 
     @property
     def compute(self) -> float:
-        return sum(each.compute for each in self.layers)
+        """Seconds of computing."""
+        return sum(layer.compute for layer in self.layers)
 
     @property
     def communication(self) -> float:
-        return sum(each.communication for each in self.layers)
+        """Seconds of communication that computing does not hide."""
+        return sum(layer.communication for layer in self.layers)
 
     @property
     def phases(self) -> Mapping[str, tuple[float, float]]:
-        """Seconds of compute and of communication, a pass."""
-        found: dict[str, tuple[float, float]] = {}
-        for each in self.layers:
-            compute, moving = found.get(each.phase, (0.0, 0.0))
-            found[each.phase] = compute + each.compute, moving + each.communication
-        return found
+        """Seconds of computing and of communication, by pass."""
+        seconds: dict[str, tuple[float, float]] = {}
+        for layer in self.layers:
+            compute, communication = seconds.get(layer.phase, (0.0, 0.0))
+            seconds[layer.phase] = compute + layer.compute, communication + layer.communication
+        return seconds
 
     def document(self) -> dict[str, Any]:
-        """Return the result as plain data."""
+        """Return the result as plain data, without the trace."""
         bottleneck = None
         if self.bottleneck is not None:
             bottleneck = {"link": self.bottleneck[0], "alike": self.bottleneck[1]}
@@ -129,12 +141,20 @@ class StepResult:
             "compute_seconds": self.compute,
             "communication_seconds": self.communication,
             "phases": {
-                phase: {"compute": compute, "communication": moving}
-                for phase, (compute, moving) in self.phases.items()
+                phase: {"compute": compute, "communication": communication}
+                for phase, (compute, communication) in self.phases.items()
             },
-            "layers": [vars(each) for each in self.layers],
-            "levels": [vars(each) for each in self.levels],
-            "links": [vars(each) for each in self.links],
+            "layers": [vars(layer) for layer in self.layers],
+            "levels": [vars(level) for level in self.levels],
+            "links": [
+                {
+                    "link": traffic.link,
+                    "bytes": traffic.bytes,
+                    "busy": traffic.busy,
+                    "full": traffic.seconds_at_capacity,
+                }
+                for traffic in self.links
+            ],
             "bottleneck": bottleneck,
             "joules": {**vars(self.energy), "total": self.energy.total},
             "memory": {"bytes": self.memory, "capacity": self.capacity},

@@ -1,6 +1,7 @@
-"""What every accelerator does in one training step, in order.
+"""The tasks of one training step: computations on local shards, and exchanges between shards.
 
-All accelerators run one program, each on its own shards, which are equally large.
+All accelerators run the same tasks in the same order, each on its own shards, which are equally
+large.
 """
 
 from __future__ import annotations
@@ -11,55 +12,63 @@ from enum import StrEnum
 from hypar_opt.costs.readings import Phase
 
 
-class Kind(StrEnum):
-    """Why accelerators exchange data."""
+class ExchangeKind(StrEnum):
+    """Which tensor an exchange moves."""
 
     PARTIAL_SUMS = "partial sums"
-    """Model parallelism's, forward; output parallelism's, backward."""
+    """Of the output forward, in model parallelism; of the error backward, in output parallelism."""
     ERRORS = "errors"
     """All-gathered backward, where the forward pass has reduce-scattered partial sums."""
     BOUNDARY = "boundary"
     """Feature maps or errors between two layers that are split differently."""
     GRADIENTS = "gradients"
-    """Data parallelism's."""
+    """All-reduced in data parallelism."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Work on local shards."""
+    """Work of one layer and pass on local shards, in seconds."""
 
     layer: str
     phase: Phase
     seconds: float
 
+    @property
+    def name(self) -> str:
+        """What timelines call it."""
+        return f"{self.layer} {self.phase}"
+
 
 @dataclass(frozen=True)
 class Exchange:
-    """Every accelerator sends as much, and goes on once its own has arrived and it has theirs.
+    """Messages of one size between all accelerators at once.
+
+    An accelerator goes on once its own message has been delivered and it has received one.
 
     Parameters
     ----------
     layer
-        The layer whose tensor moves; of a boundary the later one.
+        The layer whose tensor moves; at a boundary the later one.
     levels
-        The hierarchy levels it crosses, H1 being 0: one, or several for a ring.
+        The hierarchy levels that it crosses, H1 being 0: one, or several around a ring.
     bits
         The bit of an accelerator's number that each of these levels splits.
     bytes
-        Sent by all accelerators together.
+        Sent by all accelerators together, over all messages.
     messages
-        That each accelerator sends, one after the other, all alike.
+        Messages of each accelerator, of one size, sent one after the other.
     ring
-        Not between pairs, whose numbers differ in the one bit, but around a ring of all
-        2^len(bits) accelerators whose numbers differ in these bits alone, in the order of
-        their numbers, to the next in the ring.
+        If true, the 2^len(bits) accelerators whose numbers differ in ``bits`` alone form a ring
+        in the order of their numbers, and each sends to the next. Otherwise the two
+        accelerators whose numbers differ in the one bit send to each other.
     background
-        Runs beside the tasks that follow; such exchanges run one after the other.
+        Runs overlapped with the tasks that follow; exchanges in the background run one after
+        the other.
     """
 
     layer: str
     phase: Phase
-    kind: Kind
+    kind: ExchangeKind
     levels: tuple[int, ...]
     bits: tuple[int, ...]
     bytes: float
@@ -67,5 +76,20 @@ class Exchange:
     ring: bool = False
     background: bool = False
 
+    @property
+    def name(self) -> str:
+        """What timelines call it."""
+        return f"{self.layer} {self.kind} {self.level_names}"
+
+    @property
+    def level_names(self) -> str:
+        """The levels that it crosses, as ``"H1 H3"``."""
+        return " ".join(f"H{level + 1}" for level in self.levels)
+
 
 Task = Compute | Exchange
+
+
+def is_overlapped(task: Task) -> bool:
+    """Return whether a task runs in the background, overlapped with those that follow."""
+    return isinstance(task, Exchange) and task.background

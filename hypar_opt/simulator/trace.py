@@ -1,101 +1,57 @@
-"""A recorded run in the Chrome trace event format, which Perfetto opens."""
+"""A recorded step in the Chrome trace event format, which Perfetto opens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from hypar_opt.errors import HyparError
-from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.machine import Run
-from hypar_opt.simulator.tasks import Compute, Task
+from hypar_opt.simulator.spans import Span, Trace
 
 ACCELERATORS, LINKS = 1, 2
-"""The two processes' numbers."""
+"""Process numbers; accelerators and links are their threads."""
 
 
-def chrome_trace(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> dict[str, Any]:
-    """Return a run as an object to write as JSON.
+def chrome_trace(trace: Trace) -> dict[str, Any]:
+    """Return a trace as an object to write as JSON.
 
-    Each accelerator has a track, and a second one for its exchanges in the background; each
-    link has a track. Times are whole nanoseconds, in microseconds as the format wants them, so
-    that rounding makes no two spans of a track overlap. ``bytes`` are those that the exchange
-    sends in all, from all accelerators.
+    Accelerator i has thread 2i, and 2i + 1 for its exchanges in the background; every link has
+    a thread. Times are in microseconds, as the format has them. ``bytes`` are those that an
+    exchange sends in all, from all accelerators.
 
     Source: Trace Event Format, Google, 2016: complete events and metadata events.
-
-    Raises
-    ------
-    HyparError
-        If the run was not recorded.
     """
-    if len(run.spans) != interconnect.accelerators:
-        raise HyparError("a trace is of a recorded run: run(..., record=True)")
-    names = [_name(task) for task in tasks]
-    details = [_details(task) for task in tasks]
-    aside = [not isinstance(task, Compute) and task.background for task in tasks]
-    events = [
-        _naming("process_name", ACCELERATORS, 0, "accelerators"),
-        _naming("process_name", LINKS, 0, "links"),
-    ]
-    for number, spans in enumerate(run.spans):
-        events.append(_naming("thread_name", ACCELERATORS, 2 * number, f"accelerator {number}"))
-        if any(aside[span.task] for span in spans):
-            name = f"accelerator {number} gradients"
-            events.append(_naming("thread_name", ACCELERATORS, 2 * number + 1, name))
-        events.extend(
-            _complete(
-                names[span.task],
-                (ACCELERATORS, 2 * number + aside[span.task]),
-                (span.start, span.end),
-                details[span.task],
-            )
-            for span in spans
-        )
-    for number, (link, segments) in enumerate(zip(interconnect.links, run.segments, strict=True)):
-        events.append(_naming("thread_name", LINKS, number, link.name))
-        for segment in segments:
-            together = [details[label] for label in segment.labels]
-            args = {
-                "phase": " + ".join(dict.fromkeys(each["phase"] for each in together)),
-                "level": " + ".join(dict.fromkeys(each["level"] for each in together)),
-                "bytes": sum(each["bytes"] for each in together),
-            }
-            name = " + ".join(names[label] for label in segment.labels)
-            events.append(_complete(name, (LINKS, number), (segment.start, segment.end), args))
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    return {"traceEvents": list(_events(trace)), "displayTimeUnit": "ms"}
 
 
-def _name(task: Task) -> str:
-    if isinstance(task, Compute):
-        return f"{task.layer} {task.phase}"
-    return f"{task.layer} {task.kind} {_levels(task.levels)}"
+def _events(trace: Trace) -> Iterator[dict[str, Any]]:
+    yield _name_event("process_name", ACCELERATORS, 0, "accelerators")
+    yield _name_event("process_name", LINKS, 0, "links")
+    for number, track in enumerate(trace.accelerators):
+        for stream, own in enumerate(track.streams()):
+            yield _name_event("thread_name", ACCELERATORS, 2 * number + stream, own.name)
+        # Both threads' events stay in the order of the program.
+        for span in track.spans:
+            yield _complete_event(span, ACCELERATORS, 2 * number + span.is_overlapped)
+    for number, track in enumerate(trace.links):
+        yield _name_event("thread_name", LINKS, number, track.name)
+        for span in track.spans:
+            yield _complete_event(span, LINKS, number)
 
 
-def _levels(levels: Sequence[int]) -> str:
-    return " ".join(f"H{level + 1}" for level in levels)
+def _name_event(event: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": event, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _details(task: Task) -> dict[str, Any]:
-    if isinstance(task, Compute):
-        return {"phase": str(task.phase)}
-    return {"phase": str(task.phase), "level": _levels(task.levels), "bytes": task.bytes}
-
-
-def _naming(what: str, process: int, track: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": process, "tid": track, "args": {"name": name}}
-
-
-def _complete(
-    name: str, track: tuple[int, int], time: tuple[float, float], args: dict[str, Any]
-) -> dict[str, Any]:
-    start, end = (round(seconds * 1e9) for seconds in time)
+def _complete_event(span: Span, process: int, thread: int) -> dict[str, Any]:
+    details: dict[str, Any] = {"phase": " + ".join(span.phases)}
+    if span.exchanges:
+        details |= {"level": span.levels, "bytes": sum(task.bytes for task in span.exchanges)}
     return {
-        "name": name,
+        "name": span.name,
         "ph": "X",
-        "pid": track[0],
-        "tid": track[1],
-        "ts": start / 1000,
-        "dur": (end - start) / 1000,
-        "args": args,
+        "pid": process,
+        "tid": thread,
+        "ts": span.start_us,
+        "dur": span.duration_us,
+        "args": details,
     }

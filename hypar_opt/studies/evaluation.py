@@ -27,18 +27,13 @@ if TYPE_CHECKING:
 
 
 class RunArguments(TypedDict, total=False):
-    """How a step is run, as keyword arguments of `simulate`."""
+    """The fields of `hypar_opt.simulator.RunOptions`, as keyword arguments of `simulate`."""
 
     collective: str | None
-    """The all-reduce algorithm; None for the array's own."""
     overlap: str
-    """``gradient``: gradients are all-reduced while the backward pass goes on."""
     profile: Profile | None
-    """Measured seconds in place of the modelled compute."""
     input_sizes: Mapping[str, tuple[int, int]]
-    """``{layer: (height, width)}`` to count multiply-accumulates with."""
     trace: bool
-    """Whether to record what each accelerator and link does when."""
 
 
 def simulate(
@@ -75,7 +70,7 @@ def simulate(
     >>> f"{step.seconds:.2f} s, of which {step.communication:.2f} s communicating"
     '1.12 s, of which 0.44 s communicating'
     """
-    from hypar_opt import simulator
+    from hypar_opt.simulator import RunOptions, simulate_step
 
     own = plan.array.description if plan.array else None
     found = own_array(plan) if array is None else find_array(array)
@@ -90,7 +85,7 @@ def simulate(
             f" {2**found.levels}"
         )
     workload = workload_of(plan.network.description, plan.batch)
-    return simulator.simulate(plan, workload, found, **run)
+    return simulate_step(plan, workload, found, RunOptions(**run))
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:

@@ -17,7 +17,7 @@ from hypar_opt.hardware.quantities import Quantity
 
 KINDS = {
     name: getattr(quantities, name)
-    for name in ("Bandwidth", "OperationRate", "Time", "Energy", "Bytes")
+    for name in ("Bandwidth", "OperationRate", "Time", "EnergyQuantity", "Bytes")
 }
 
 
@@ -49,10 +49,10 @@ def quantity(kind: Any) -> Quantity:
         ("Time", "1.5 ms", Fraction(15, 10**4)),
         ("Time", "0 s", Fraction()),
         ("Time", "7 fs", Fraction(7, 10**15)),
-        ("Energy", "640 pJ", Fraction(640, 10**12)),
-        ("Energy", "4.6 pJ", Fraction(46, 10**13)),
-        ("Energy", "0 pJ", Fraction()),
-        ("Energy", "2.5E-3 mJ", Fraction(25, 10**7)),
+        ("EnergyQuantity", "640 pJ", Fraction(640, 10**12)),
+        ("EnergyQuantity", "4.6 pJ", Fraction(46, 10**13)),
+        ("EnergyQuantity", "0 pJ", Fraction()),
+        ("EnergyQuantity", "2.5E-3 mJ", Fraction(25, 10**7)),
         ("Bytes", "8 GB", Fraction(8 * 10**9)),
         ("Bytes", "108 KiB", Fraction(108 * 1024)),
         ("Bytes", "64 B", Fraction(64)),
@@ -77,7 +77,7 @@ def test_what_is_written_back_is_read_as_the_same(
     whole, part = divmod(digits, 10**point)
     text = f"{whole}.{part:0{point}d}e{exponent} {unit}" if point else f"{whole}e{exponent} {unit}"
     exact = Fraction(digits, 10**point) * Fraction(10) ** exponent * kind.units[unit]
-    if not kind.least <= exact <= quantities.MOST:
+    if not kind.smallest <= exact <= quantities.LARGEST:
         return
     amount = kind.parse(text)
     assert amount == exact
@@ -90,7 +90,7 @@ class Sample(Document):
     bandwidth: quantities.Bandwidth = Fraction(1)
     operations: quantities.OperationRate = Fraction(1)
     latency: quantities.Time = Fraction()
-    energy: quantities.Energy = Fraction()
+    energy: quantities.EnergyQuantity = Fraction()
     size: quantities.Bytes = Fraction(1)
 
 

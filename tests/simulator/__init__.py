@@ -11,22 +11,25 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
+from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
 
 LAYERS = ("conv1", "conv2", "fc1")
 
 
 def wired(
-    edges: Iterable[tuple[Any, Any, float]], *, latency: float = 0, full_duplex: bool = True
+    edges: Iterable[tuple[Any, Any, float] | tuple[Any, Any, float, float]],
+    *,
+    latency: float = 0,
+    full_duplex: bool = True,
 ) -> Interconnect:
-    """Return the wires of edges, each with its bytes a second; all alike otherwise."""
+    """Return the interconnect of links, of bytes a second and perhaps a latency of their own."""
     graph: nx.Graph[Any] = nx.Graph()
-    for source, target, bandwidth in edges:
+    for source, target, bandwidth, *own_latency in edges:
         graph.add_edge(
             source,
             target,
             bytes_per_second=Fraction(bandwidth),
-            latency=Fraction(latency),
+            latency=Fraction(*own_latency or [latency]),
             full_duplex=full_duplex,
         )
     return Interconnect(graph)
@@ -38,8 +41,8 @@ def fat_tree(levels: int, *, latency: float = 0) -> Interconnect:
     below: list[Any] = list(range(2**levels))
     bandwidth = 8
     while len(below) > 1:
-        above = [f"s{len(below)}.{place}" for place in range(len(below) // 2)]
-        edges += [(node, above[place // 2], bandwidth) for place, node in enumerate(below)]
+        above = [f"s{len(below)}.{index}" for index in range(len(below) // 2)]
+        edges += [(node, above[index // 2], bandwidth) for index, node in enumerate(below)]
         below, bandwidth = above, 2 * bandwidth
     return wired(edges, latency=latency)
 
@@ -49,11 +52,11 @@ def torus(
 ) -> Interconnect:
     """Return a torus numbered row by row, 8 bytes a second a link."""
     edges = [
-        (row * columns + column, below % rows * columns + beside % columns, 8)
+        (row * columns + column, below % rows * columns + right % columns, 8)
         for row in range(rows)
         for column in range(columns)
-        for below, beside in ((row + 1, column), (row, column + 1))
-        if (below % rows, beside % columns) != (row, column)
+        for below, right in ((row + 1, column), (row, column + 1))
+        if (below % rows, right % columns) != (row, column)
     ]
     return wired(edges, latency=latency, full_duplex=full_duplex)
 
@@ -70,7 +73,7 @@ def exchange(
     background: bool = False,
 ) -> Exchange:
     """Return an exchange between pairs at a level, H1 being the highest bit."""
-    kind = Kind.GRADIENTS if background else Kind.PARTIAL_SUMS
+    kind = ExchangeKind.GRADIENTS if background else ExchangeKind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
     bits = (interconnect.levels - 1 - level,)
     return Exchange("fc1", phase, kind, (level,), bits, bytes, background=background)
@@ -83,7 +86,7 @@ def all_reduce(interconnect: Interconnect, bytes: float, levels: Sequence[int] =
     return Exchange(
         "fc1",
         Phase.GRADIENT,
-        Kind.GRADIENTS,
+        ExchangeKind.GRADIENTS,
         levels,
         bits,
         bytes,
@@ -93,14 +96,14 @@ def all_reduce(interconnect: Interconnect, bytes: float, levels: Sequence[int] =
 
 
 @st.composite
-def random_wires(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Interconnect:
+def random_interconnects(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Interconnect:
     """Draw a connected graph of 2 to 8 accelerators and up to two switches, links unequal."""
     nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
     nodes += draw(st.sampled_from([[], ["a"], ["a", "b"]]))
     nodes = draw(st.permutations(nodes))
     pairs = {
-        frozenset((nodes[place], nodes[draw(st.integers(0, place - 1))]))
-        for place in range(1, len(nodes))
+        frozenset((nodes[index], nodes[draw(st.integers(0, index - 1))]))
+        for index in range(1, len(nodes))
     }
     pairs |= {
         frozenset(pair)
@@ -136,10 +139,10 @@ def computations() -> st.SearchStrategy[Task]:
 @st.composite
 def exchanges(draw: st.DrawFn, levels: int) -> Task:
     chosen = tuple(sorted(draw(st.sets(st.integers(0, levels - 1), min_size=1))))
-    around = draw(st.booleans())
-    if not around:
+    ring = draw(st.booleans())
+    if not ring:
         chosen = chosen[:1]
-    kind = draw(st.sampled_from(list(Kind)))
+    kind = draw(st.sampled_from(list(ExchangeKind)))
     return Exchange(
         draw(st.sampled_from(LAYERS)),
         draw(st.sampled_from(list(Phase))),
@@ -147,7 +150,7 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
         chosen,
         tuple(levels - 1 - level for level in chosen),
         draw(st.integers(1, 500)),
-        messages=draw(st.sampled_from([1, 2])) * (2 ** len(chosen) - 1) if around else 1,
-        ring=around,
-        background=kind is Kind.GRADIENTS,
+        messages=draw(st.sampled_from([1, 2])) * (2 ** len(chosen) - 1) if ring else 1,
+        ring=ring,
+        background=kind is ExchangeKind.GRADIENTS,
     )

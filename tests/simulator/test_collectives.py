@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import Compute, Exchange, Kind, Task
+from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
 from hypar_opt.studies.evaluation import per_second
 from hypar_opt.workload.tensors import workload_of
 
@@ -140,7 +140,7 @@ def test_output_parallelisms_errors_are_all_reduced() -> None:
         if isinstance(task, Exchange) and task.phase == "backward" and task.layer == "fc2"
     ]
     assert [task.levels for task in errors] == [(2,), (1,), (0,), (1,), (2,)]
-    assert {task.kind for task in errors} == {Kind.PARTIAL_SUMS}
+    assert {task.kind for task in errors} == {ExchangeKind.PARTIAL_SUMS}
     assert sum(task.bytes for task in errors) == 2 * 4 * BATCH * UNITS * 7
 
 
@@ -156,12 +156,12 @@ def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_do
         "lenet-c", array="hmc-htree-8", reading="executed", constraints={"fix": ("fc1=model",)}
     )
     own = [task for task in tasks_of(plan) if task.layer == "fc1"]
-    told = [
+    order = [
         f"{task.phase}: compute" if isinstance(task, Compute) else f"{task.kind} {task.levels[0]}"
         for task in own
-        if isinstance(task, Compute) or task.kind is not Kind.BOUNDARY
+        if isinstance(task, Compute) or task.kind is not ExchangeKind.BOUNDARY
     ]
-    assert told == [
+    assert order == [
         "forward: compute",
         *("partial sums 2", "partial sums 1", "partial sums 0"),
         *("errors 0", "errors 1", "errors 2"),
@@ -189,26 +189,26 @@ def test_the_bytes_of_every_message_are_what_a_shard_has_then(
         reading="executed",
         constraints={"fix": pins},
     )
-    for kind, choice, whole in (
-        (Kind.GRADIENTS, "data", 4 * FEATURES * UNITS),
-        (Kind.PARTIAL_SUMS, "model", 4 * BATCH * UNITS),
-        (Kind.ERRORS, "model", 4 * BATCH * UNITS),
+    for kind, choice, tensor_bytes in (
+        (ExchangeKind.GRADIENTS, "data", 4 * FEATURES * UNITS),
+        (ExchangeKind.PARTIAL_SUMS, "model", 4 * BATCH * UNITS),
+        (ExchangeKind.ERRORS, "model", 4 * BATCH * UNITS),
     ):
-        local = Fraction(whole, 2 ** (levels - row.count(choice)))
-        if kind is Kind.ERRORS:
+        local = Fraction(tensor_bytes, 2 ** (levels - row.count(choice)))
+        if kind is ExchangeKind.ERRORS:
             local /= 2 ** row.count(choice)
         crossed = [t for t in tasks_of(plan) if isinstance(t, Exchange) and t.kind is kind]
-        mine = [level for level, taken in enumerate(row) if taken == choice]
-        halving = len(mine) if kind is not Kind.ERRORS else 0
-        for place, task in enumerate(crossed):
-            merged = kind is Kind.GRADIENTS and place == halving - 1
-            if place < halving:
+        mine = [level for level, other in enumerate(row) if other == choice]
+        halving = len(mine) if kind is not ExchangeKind.ERRORS else 0
+        for step, task in enumerate(crossed):
+            merged = kind is ExchangeKind.GRADIENTS and step == halving - 1
+            if step < halving:
                 local /= 1 if merged else 2
                 assert task.bytes == 2**levels * local
-                assert task.levels == (mine[halving - 1 - place],)
+                assert task.levels == (mine[halving - 1 - step],)
                 continue
             assert task.bytes == 2**levels * local
             local *= 2
-        assert len(crossed) == (2 * len(mine) - 1 if kind is Kind.GRADIENTS else len(mine)) or (
-            not mine and not crossed
-        )
+        assert len(crossed) == (
+            2 * len(mine) - 1 if kind is ExchangeKind.GRADIENTS else len(mine)
+        ) or (not mine and not crossed)

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.machine import Span, run
+from hypar_opt.simulator.machine import TaskSpan
+from hypar_opt.simulator.run import run
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
 from tests.simulator import (
     all_reduce,
     exchange,
     fat_tree,
     programs,
-    random_wires,
+    random_interconnects,
     ring,
     torus,
     wired,
@@ -34,7 +35,7 @@ ARRAYS = {
     "torus with latency": torus(2, 4, latency=0.25, full_duplex=True),
 }
 
-arrays = pytest.mark.parametrize("wires", ARRAYS.values(), ids=ARRAYS)
+arrays = pytest.mark.parametrize("interconnect", ARRAYS.values(), ids=ARRAYS)
 
 
 def compute(seconds: float) -> Compute:
@@ -50,7 +51,7 @@ def in_front(tasks: Sequence[Task]) -> list[Task]:
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[list[Task], Interconnect]:
-    interconnect = draw(random_wires(latencies=(0, 0.125)))
+    interconnect = draw(random_interconnects(latencies=(0, 0.125)))
     return draw(programs(interconnect.levels)), interconnect
 
 
@@ -71,7 +72,7 @@ def test_no_tasks_take_no_time() -> None:
     assert (done.seconds, done.task_seconds, done.events) == (0, (), 0)
 
 
-@given(random_wires(), st.data())
+@given(random_interconnects(), st.data())
 def test_an_exchange_takes_what_the_most_loaded_channel_takes(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
@@ -81,7 +82,7 @@ def test_an_exchange_takes_what_the_most_loaded_channel_takes(
     assert done.seconds == pytest.approx(float(split.seconds_per_byte * 1000), rel=1e-12)
 
 
-@given(random_wires(latencies=[0.5]), st.data())
+@given(random_interconnects(latencies=[0.5]), st.data())
 def test_an_exchange_takes_at_most_its_slowest_latency_more(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
@@ -136,8 +137,8 @@ def test_no_accelerator_waits_for_more_than_its_partner() -> None:
     tasks: list[Task] = [exchange(interconnect, 1, 32), compute(2), exchange(interconnect, 0, 32)]
     done = run(tasks, interconnect, record=True)
     fast, slow = (
-        (Span(0, 0, 1), Span(1, 1, 3), Span(2, 3, 7)),
-        (Span(0, 0, 4), Span(1, 4, 6), Span(2, 6, 7)),
+        (TaskSpan(0, 0, 1), TaskSpan(1, 1, 3), TaskSpan(2, 3, 7)),
+        (TaskSpan(0, 0, 4), TaskSpan(1, 4, 6), TaskSpan(2, 6, 7)),
     )
     assert done.seconds == 7
     assert list(done.spans) == [fast, fast, slow, slow]
@@ -154,7 +155,7 @@ def test_an_exchange_in_the_background_hides_behind_computing() -> None:
     done = run(tasks, interconnect, record=True)
     assert done.seconds == 3
     assert list(done.task_seconds) == [1, 0.5, 1.5]
-    assert done.spans[0] == (Span(0, 0, 1), Span(1, 1, 3), Span(2, 1, 2.5))
+    assert done.spans[0] == (TaskSpan(0, 0, 1), TaskSpan(1, 1, 3), TaskSpan(2, 1, 2.5))
 
 
 def test_exchanges_in_the_background_run_one_after_the_other() -> None:
@@ -162,7 +163,12 @@ def test_exchanges_in_the_background_run_one_after_the_other() -> None:
     interconnect = wired([(0, 1, 8)])
     behind = exchange(interconnect, 0, 32, background=True)
     done = run([behind, compute(1), behind, compute(0.5)], interconnect, record=True)
-    assert done.spans[1] == (Span(0, 0, 2), Span(1, 0, 1), Span(2, 2, 4), Span(3, 1, 1.5))
+    assert done.spans[1] == (
+        TaskSpan(0, 0, 2),
+        TaskSpan(1, 0, 1),
+        TaskSpan(2, 2, 4),
+        TaskSpan(3, 1, 1.5),
+    )
     assert list(done.task_seconds) == [0.5, 1, 2, 0.5]
 
 
@@ -209,14 +215,14 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
 
 def messages_of(task: Exchange, interconnect: Interconnect) -> Counter[tuple[int, int]]:
     """Return how many messages go from whom to whom."""
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     groups: dict[int, list[int]] = {}
     for number in range(interconnect.accelerators):
         groups.setdefault(number & ~sum(1 << bit for bit in task.bits), []).append(number)
     for group in groups.values():
-        for place, number in enumerate(group):
-            found[number, group[(place + 1) % len(group)]] += task.messages
-    return found
+        for index, number in enumerate(group):
+            counts[number, group[(index + 1) % len(group)]] += task.messages
+    return counts
 
 
 @given(steps())
@@ -295,7 +301,7 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     ready = [0.0] * interconnect.accelerators
     for task in tasks:
         if isinstance(task, Compute):
-            ready = [each + task.seconds for each in ready]
+            ready = [time + task.seconds for time in ready]
             continue
         if task.background:
             continue
@@ -315,7 +321,7 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 def test_without_rings_and_background_durations_add_up(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
-    """Pairs are equally distant here, so that all accelerators remain in step.
+    """Pairs are equally distant here, so that all accelerators remain in lockstep.
 
     Rings' neighbours are not: who has done one exchange earlier begins the next one earlier.
     """

@@ -22,7 +22,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.pricing import price_levels
-from hypar_opt.simulator import simulate
+from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.closed_form import ClosedForm
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.evaluation import contenders, fastest
@@ -30,7 +30,7 @@ from hypar_opt.workload.tensors import workload_of
 from tests.strategies import networks
 
 LINK = {"bandwidth": "8 B/s"}
-IN_STEP: list[dict[str, Any]] = [
+IN_LOCKSTEP: list[dict[str, Any]] = [
     {"kind": "htree", "accelerators": 8, "link": LINK},
     {"kind": "htree", "accelerators": 8, "growth": 1, "link": {**LINK, "latency": "1 ms"}},
     {"kind": "torus", "shape": [2, 4], "link": {**LINK, "duplex": "half"}},
@@ -44,7 +44,7 @@ IN_STEP: list[dict[str, Any]] = [
         "fabric": {"bandwidth": "3 B/s", "latency": "10 ms"},
     },
 ]
-"""Topologies on which all accelerators keep step."""
+"""Topologies on which all accelerators run in lockstep."""
 
 UNEVEN: list[dict[str, Any]] = [
     {
@@ -119,16 +119,16 @@ def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]]) -> ho.Plan:
 def run(plan: ho.Plan, **options: Any) -> StepResult:
     assert plan.array is not None
     workload = workload_of(plan.network.description, plan.batch)
-    return simulate(plan, workload, plan.array.description, **options)
+    return simulate_step(plan, workload, plan.array.description, RunOptions(**options))
 
 
-@given(plan=plans(IN_STEP + UNEVEN))
+@given(plan=plans(IN_LOCKSTEP + UNEVEN))
 def test_what_moves_is_what_the_cost_charges_level_by_level(plan: ho.Plan) -> None:
     step = run(plan)
     assert [level.bytes for level in step.levels] == pytest.approx(list(plan.cost.per_level))
 
 
-@given(plan=plans(IN_STEP + UNEVEN))
+@given(plan=plans(IN_LOCKSTEP + UNEVEN))
 def test_a_links_bytes_are_bytes_times_hops(plan: ho.Plan) -> None:
     assert plan.array is not None
     assert plan.placement is not None
@@ -139,16 +139,18 @@ def test_a_links_bytes_are_bytes_times_hops(plan: ho.Plan) -> None:
     assert step.energy.hops == pytest.approx(5 * float(expected) / 4)
 
 
-@given(plan=plans(IN_STEP))
-def test_where_accelerators_keep_step_the_closed_form_is_the_events_to_1e_9(plan: ho.Plan) -> None:
+@given(plan=plans(IN_LOCKSTEP))
+def test_where_accelerators_run_in_lockstep_the_closed_form_is_the_events_to_1e_9(
+    plan: ho.Plan,
+) -> None:
     step = run(plan)
     assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
-    assert sum(each.compute + each.communication for each in step.layers) == pytest.approx(
+    assert sum(layer.compute + layer.communication for layer in step.layers) == pytest.approx(
         step.seconds, rel=1e-9
     )
 
 
-def test_where_accelerators_fall_out_of_step_both_times_are_told() -> None:
+def test_where_accelerators_fall_out_of_lockstep_both_times_are_told() -> None:
     """Those that are early meet the stragglers of another level on the links."""
     plan = plan_on(one_layer(1, 1), array(UNEVEN[0]), [["data"]] * 3, batch=1)
     step = run(plan)
@@ -156,7 +158,7 @@ def test_where_accelerators_fall_out_of_step_both_times_are_told() -> None:
     assert step.document()["closed_form_seconds"] == step.closed_form
 
 
-@given(plan=plans(IN_STEP), collective=st.sampled_from(["pairwise", "ring"]))
+@given(plan=plans(IN_LOCKSTEP), collective=st.sampled_from(["pairwise", "ring"]))
 def test_overlap_is_never_slower_and_never_beats_the_critical_path(
     plan: ho.Plan, collective: str
 ) -> None:
@@ -167,18 +169,18 @@ def test_overlap_is_never_slower_and_never_beats_the_critical_path(
     assert overlapped.closed_form == none.closed_form == none.lower_bound
     assert overlapped.seconds >= overlapped.lower_bound * (1 - 1e-9)
     in_front = sum(
-        each.compute + (each.phase != "gradient") * each.communication for each in none.layers
+        layer.compute + (layer.phase != "gradient") * layer.communication for layer in none.layers
     )
-    gradients = sum(each.communication for each in none.layers if each.phase == "gradient")
+    gradients = sum(layer.communication for layer in none.layers if layer.phase == "gradient")
     if collective == "pairwise":  # in lockstep, so that tasks take as long as in closed form
         assert overlapped.lower_bound >= max(in_front, gradients) * (1 - 1e-9)
         assert overlapped.lower_bound <= (in_front + gradients) * (1 + 1e-9)
-    assert [each.bytes for each in overlapped.levels] == pytest.approx(
-        [each.bytes for each in none.levels]
+    assert [level.bytes for level in overlapped.levels] == pytest.approx(
+        [level.bytes for level in none.levels]
     )
 
 
-@given(plan=plans(IN_STEP + UNEVEN))
+@given(plan=plans(IN_LOCKSTEP + UNEVEN))
 def test_a_ring_moves_as_many_bytes_as_pairs_do(plan: ho.Plan) -> None:
     """Both add up n shards with 2 (n - 1) shards' bytes; only where they pass differs."""
     pairs, ring = run(plan, collective="pairwise"), run(plan, collective="ring")
@@ -197,7 +199,7 @@ def test_a_ring_of_gradients_takes_what_the_textbook_says() -> None:
     assert step.communication == pytest.approx(expected, rel=1e-9)
 
 
-@given(plan=plans(IN_STEP), data=st.data())
+@given(plan=plans(IN_LOCKSTEP), data=st.data())
 def test_the_closed_form_scores_every_plan_as_the_events_do(
     plan: ho.Plan, data: st.DataObject
 ) -> None:
@@ -208,12 +210,12 @@ def test_the_closed_form_scores_every_plan_as_the_events_do(
     codes = [sum(c * base ** (2 - at) for at, c in enumerate(column)) for column in columns]
     states = np.array(codes, np.uint8)[:, None]
     assert closed.of_plans(states)[0] == pytest.approx(run(plan).seconds, rel=1e-9)
-    some = [
+    drawn_states = [
         data.draw(st.lists(st.integers(0, base**3 - 1), min_size=1, max_size=4, unique=True))
         for _ in codes
     ]
-    grid = closed.of_all(some)
-    listed = np.stack(np.meshgrid(*some, indexing="ij")).reshape(len(codes), -1)
+    grid = closed.of_all(drawn_states)
+    listed = np.stack(np.meshgrid(*drawn_states, indexing="ij")).reshape(len(codes), -1)
     assert grid.reshape(-1) == pytest.approx(closed.of_plans(listed.astype(np.uint8)), rel=1e-12)
 
 
@@ -244,10 +246,10 @@ def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
     closed = ClosedForm.of(cost, workload, 4)
     states = np.random.default_rng(0).integers(0, 16, (19, 50_000)).astype(np.uint8)
     seconds = closed.of_plans(states)
-    for place in (0, 17, 49_999):
-        rows = [[int(code) >> (3 - level) & 1 for code in states[:, place]] for level in range(4)]
+    for index in (0, 17, 49_999):
+        rows = [[int(code) >> (3 - level) & 1 for code in states[:, index]] for level in range(4)]
         exact = sum(price_levels(workload, cost, rows), Fraction()) / cost.per_second
-        assert seconds[place] == pytest.approx(float(exact), rel=1e-12)
+        assert seconds[index] == pytest.approx(float(exact), rel=1e-12)
     with pytest.raises(ValueError, match="below 16"):
         closed.of_plans(states + np.uint8(8))
     with pytest.raises(ValueError, match="19 layers"):
@@ -311,11 +313,11 @@ def test_a_plan_is_faster_where_it_knows_which_links_are_slow() -> None:
 def test_work_is_bound_by_compute_or_by_memory_whichever_is_slower() -> None:
     network = ho.load("lenet-c")
     slow, fast = (
-        array(IN_STEP[0], dram_bandwidth=bandwidth, operations="1 GOPS")
+        array(IN_LOCKSTEP[0], dram_bandwidth=bandwidth, operations="1 GOPS")
         for bandwidth in ("1 B/s", "1 PB/s")
     )
     bound, free = (
-        run(plan_on(network, each, [["data"] * 4] * 3, batch=8)) for each in (slow, fast)
+        run(plan_on(network, speed, [["data"] * 4] * 3, batch=8)) for speed in (slow, fast)
     )
     macs = sum(layer.macs for layer in workload_of(network, 8).layers)
     assert free.compute == pytest.approx(3 * macs / 8 / (1e9 / 2 * 0.5))
@@ -331,16 +333,16 @@ def test_work_is_bound_by_compute_or_by_memory_whichever_is_slower() -> None:
 
 def test_work_spread_over_vaults_has_the_smallest_tensor_moved_between_them() -> None:
     network = ho.load("lenet-c")
-    whole, spread = (array(IN_STEP[0], vaults=vaults) for vaults in (1, 16))
+    undivided, spread = (array(IN_LOCKSTEP[0], vaults=vaults) for vaults in (1, 16))
     plan = [["data"] * 4] * 3
-    assert run(plan_on(network, whole, plan, batch=8)).vault_words == 0
+    assert run(plan_on(network, undivided, plan, batch=8)).vault_words == 0
     workload = workload_of(network, 8)
     # In data parallelism on 8 accelerators: 8 copies of the weights, a part of the rest each.
-    least = sum(
+    smallest = sum(
         min(8 * w, a, f)
         for w, a, f in zip(workload.weights, workload.inputs, workload.pooled, strict=True)
     )
-    assert run(plan_on(network, spread, plan, batch=8)).vault_words == 3 * 15 * least
+    assert run(plan_on(network, spread, plan, batch=8)).vault_words == 3 * 15 * smallest
 
 
 def profile(network: ho.Network, **changes: Any) -> Profile:
@@ -367,7 +369,7 @@ def test_inference_is_the_forward_pass_alone() -> None:
     plan = ho.solve("vgg-a", array="hmc-htree-16", inference=True, solver="model")
     training = ho.solve("vgg-a", array="hmc-htree-16", solver="model")
     step = ho.simulate(plan)
-    assert {each.phase for each in step.layers} == {"forward"}
+    assert {layer.phase for layer in step.layers} == {"forward"}
     assert step.phases["forward"] == pytest.approx(ho.simulate(training).phases["forward"])
 
 
@@ -378,18 +380,18 @@ def test_two_runs_give_the_same_trace() -> None:
     assert one.trace
 
 
-def test_communication_costs_of_passes_add_up_to_the_whole() -> None:
+def test_communication_costs_of_passes_add_up_to_the_total() -> None:
     cost = CommunicationCost("executed")
     workload = workload_of(ho.load("alexnet"), 256)
     rows = [[0, 1, 0, 1, 1, 0, 1, 1]] * 2
-    whole = price_levels(workload, cost, rows)
+    total = price_levels(workload, cost, rows)
     parts = [price_levels(workload, cost.of(phase), rows) for phase in cost.phases]
-    assert whole == tuple(map(sum, zip(*parts, strict=True)))
+    assert total == tuple(map(sum, zip(*parts, strict=True)))
 
 
 def test_the_presets_levels_hold_for_a_plan_found_without_an_array() -> None:
     plan = ho.solve("lenet-c")
-    with pytest.raises(ho.HyparError, match="--array"):
+    with pytest.raises(ho.HyparError, match="array=NAME"):
         ho.simulate(plan)
     assert ho.simulate(plan, "hmc-htree-16").seconds == pytest.approx(
         ho.simulate(ho.solve("lenet-c", array=load("hmc-htree-16"))).seconds

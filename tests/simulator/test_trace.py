@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from hypar_opt.costs.readings import Phase
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.machine import run
+from hypar_opt.simulator.run import run
+from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.tasks import Compute, Task
 from hypar_opt.simulator.trace import chrome_trace
-from tests.simulator import exchange, programs, random_wires, wired
+from tests.simulator import exchange, programs, random_interconnects, wired
 
 
 def traced(tasks: list[Task], interconnect: Interconnect) -> list[dict[str, Any]]:
-    trace = chrome_trace(run(tasks, interconnect, record=True), tasks, interconnect)
+    trace = chrome_trace(trace_of(run(tasks, interconnect, record=True), tasks, interconnect))
     # As a reader sees it; NaN and the infinities are no JSON.
     events: list[dict[str, Any]] = json.loads(json.dumps(trace, allow_nan=False))["traceEvents"]
     return events
@@ -85,7 +86,7 @@ def test_a_step_with_gradients_in_the_background() -> None:
     }
 
 
-@given(random_wires(latencies=(0, 0.1)), st.data())
+@given(random_interconnects(latencies=(0, 0.1)), st.data())
 def test_spans_of_a_track_do_not_overlap(interconnect: Interconnect, data: st.DataObject) -> None:
     tasks = data.draw(programs(interconnect.levels))
     events = traced(tasks, interconnect)
@@ -101,4 +102,4 @@ def test_spans_of_a_track_do_not_overlap(interconnect: Interconnect, data: st.Da
 def test_a_run_that_was_not_recorded_has_no_trace() -> None:
     interconnect = wired([(0, 1, 8)])
     with pytest.raises(HyparError, match="recorded"):
-        chrome_trace(run([], interconnect), [], interconnect)
+        trace_of(run([], interconnect), [], interconnect)

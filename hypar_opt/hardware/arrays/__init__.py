@@ -1,4 +1,4 @@
-"""Arrays by name, one TOML file each: the paper's, and a few machines of today."""
+"""Array presets, a TOML file each: the paper's arrays, and several current machines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
 
-MOST_LEVELS = 6
-"""Of the paper's arrays, which have 2 to 64 accelerators (Figure 11)."""
+MAX_LEVELS = 6
+"""Levels of the largest of the paper's arrays, which have 2 to 64 accelerators (Figure 11)."""
 
 
 def papers(levels: int) -> str:
@@ -27,9 +27,9 @@ def papers(levels: int) -> str:
     HyparError
         If it has none of that size.
     """
-    if not 1 <= levels <= MOST_LEVELS:
+    if not 1 <= levels <= MAX_LEVELS:
         raise HyparError(
-            f"{argument('levels')} should be from 1 to {MOST_LEVELS} for the paper's arrays, got"
+            f"{argument('levels')} should be from 1 to {MAX_LEVELS} for the paper's arrays, got"
             f" {levels}; name another with {argument('array')}"
         )
     return f"hmc-htree-{2**levels}"
@@ -37,23 +37,22 @@ def papers(levels: int) -> str:
 
 @cache
 def names() -> tuple[str, ...]:
-    """The presets' names, the paper's first, numbers in them in their order."""
-    found = [
-        f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml")
-    ]
-    return tuple(sorted(found, key=_place))
+    """The presets' names, the paper's first, numbers in names in numerical order."""
+    presets = (file.name for file in files(__name__).iterdir() if file.name.endswith(".toml"))
+    return tuple(sorted((file.removesuffix(".toml") for file in presets), key=_sort_key))
 
 
-def _place(name: str) -> tuple[bool, list[tuple[str, int]]]:
+def _sort_key(name: str) -> tuple[bool, list[tuple[str, int]]]:
     pairs = re.findall(r"([^0-9]*)([0-9]*)", name)
     return not name.startswith("hmc-"), [(text, int(number or 0)) for text, number in pairs]
 
 
 def is_papers(array: Array) -> bool:
     """Whether an array is one of the paper's: by its digest, not by what it is called."""
-    sizes = (name for name in names() if name.startswith("hmc-"))
-    alike = [name for name in sizes if name.endswith(f"-{2**array.levels}")]
-    return any(load(name).digest() == array.digest() for name in alike)
+    # Only arrays of the same size need to be read.
+    papers_names = (name for name in names() if name.startswith("hmc-"))
+    same_size = [name for name in papers_names if name.endswith(f"-{2**array.levels}")]
+    return any(load(name).digest() == array.digest() for name in same_size)
 
 
 def load(name: str) -> Array:

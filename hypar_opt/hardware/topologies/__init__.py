@@ -1,4 +1,4 @@
-"""Topologies by name: how the accelerators of an array are wired."""
+"""Topologies by name: how the links join the accelerators of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every topology is: a table of an array file that gives a graph."""
+"""The base of topologies: a table of an array file that describes a graph."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import AfterValidator
 from hypar_opt.documents import Document, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Time
 
-MOST_ACCELERATORS = 1024
-"""Routes between four times as many take minutes, and gigabytes."""
+MAX_ACCELERATORS = 1024
+"""The routes between four times as many take minutes, and gigabytes."""
 
 
 class LinkSpec(Document):
@@ -25,10 +25,10 @@ class LinkSpec(Document):
     latency: Time = Fraction()
     duplex: Literal["full", "half"] = "full"
 
-    def edge(self, times: Fraction = Fraction(1)) -> dict[str, Any]:
-        """Return the attributes that `Interconnect` reads, with so many times the bandwidth."""
+    def edge(self, width: Fraction = Fraction(1)) -> dict[str, Any]:
+        """Return the attributes that `Interconnect` reads, with ``width`` times the bandwidth."""
         return {
-            "bytes_per_second": self.bandwidth * times,
+            "bytes_per_second": self.bandwidth * width,
             "latency": self.latency,
             "full_duplex": self.duplex == "full",
         }
@@ -45,12 +45,12 @@ class Topology(Document, ABC):
 
     @classmethod
     def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the table of a file in ``folder`` with whatever it refers to read in.
+        """Return the table of a file in ``folder``, with the files that it names read.
 
         Raises
         ------
         InputError
-            If that cannot be read.
+            If such a file cannot be read.
         """
         del folder
         return table
@@ -61,11 +61,11 @@ class Topology(Document, ABC):
 
     @abstractmethod
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
-        """Return the bits of an accelerator's number, each once, by dimension.
+        """Return the bits of an accelerator's number, every bit once, by dimension.
 
-        A hierarchy may split the dimensions in any order, interleaved too, but each
-        dimension's bits in theirs: its halves before its quarters. The default is one
-        dimension after the other.
+        A hierarchy may split the dimensions in any order, also interleaved, but the bits of one
+        dimension in theirs: its halves before its quarters. The default is one dimension after
+        the other.
         """
 
 
@@ -78,20 +78,21 @@ def _power_of_two(value: int) -> int:
 PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
 
 
-def few(accelerators: int) -> int:
-    """Return the number again, or refuse it."""
-    if accelerators > MOST_ACCELERATORS:
-        raise rule(f"should have at most {MOST_ACCELERATORS} accelerators, got {accelerators}")
+def check_size(accelerators: int) -> int:
+    """Return the number of accelerators, or refuse one that is too large."""
+    if accelerators > MAX_ACCELERATORS:
+        raise rule(f"should have at most {MAX_ACCELERATORS} accelerators, got {accelerators}")
     return accelerators
 
 
-Accelerators = Annotated[PowerOfTwo, AfterValidator(few)]
-"""How many there are."""
+Accelerators = Annotated[PowerOfTwo, AfterValidator(check_size)]
+"""A number of accelerators."""
 
 
 def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:
-    """Return the bits of each dimension, the first dimension's being the most significant."""
+    """Return the bits of each dimension of row-major numbers, the most significant first."""
     dimensions = []
+    # Row-major: the first dimension has the highest bits, as H1 splits it first.
     above = sum(size.bit_length() - 1 for size in sizes)
     for size in sizes:
         below = above - (size.bit_length() - 1)

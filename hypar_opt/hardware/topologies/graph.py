@@ -1,4 +1,4 @@
-"""Any graph at all, as networkx writes it."""
+"""Any graph, as networkx writes it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_valid
 
 from hypar_opt.documents import Document, parse_json, read_text, rule
 from hypar_opt.errors import InputError
-from hypar_opt.hardware.topologies.base import LinkSpec, Topology, few
+from hypar_opt.hardware.topologies.base import LinkSpec, Topology, check_size
 
-MOST_NODES, MOST_EDGES = 4096, 2**16
-"""Routes are searched over all of them."""
+MAX_NODES, MAX_EDGES = 4096, 2**16
+"""Routes are searched for over all of them."""
 
 
-def _shows(value: object) -> object:
+def _is_printable(value: object) -> object:
     for part in value if isinstance(value, list | tuple) else [value]:
         if isinstance(part, str) and not part.isprintable():
             raise rule(f"should be in printable characters, got {part!r}")
@@ -25,7 +25,7 @@ def _shows(value: object) -> object:
 
 Id = Annotated[
     Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...],
-    BeforeValidator(_shows),
+    BeforeValidator(_is_printable),
 ]
 
 
@@ -36,7 +36,8 @@ class Node(Document):
     accelerator: Annotated[int, Strict(), Field(ge=0)] | None = None
 
     @property
-    def in_wires(self) -> int | str:
+    def graph_node(self) -> int | str:
+        """What the interconnect's graph calls it: an accelerator's number, or a switch's name."""
         if self.accelerator is not None:
             return self.accelerator
         return self.id if isinstance(self.id, str) else f"switch {self.id}"
@@ -49,7 +50,7 @@ class Edge(LinkSpec):
     target: Id
 
 
-def _nothing(_: dict[str, Any]) -> dict[str, Any]:
+def _dropped(_: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
@@ -58,7 +59,7 @@ class NodeLink(Document):
 
     directed: Annotated[bool, Strict()] = False
     multigraph: Annotated[bool, Strict()] = False
-    graph: Annotated[dict[str, Any], AfterValidator(_nothing)] = Field(default={}, exclude=True)
+    graph: Annotated[dict[str, Any], AfterValidator(_dropped)] = Field(default={}, exclude=True)
     """The graph's own attributes, which are not used."""
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
     edges: tuple[Edge, ...]
@@ -66,6 +67,7 @@ class NodeLink(Document):
     @model_validator(mode="before")
     @classmethod
     def _older_networkx(cls, data: Any) -> Any:
+        """Accept ``links``, as older versions of networkx name the edges."""
         if isinstance(data, dict) and "links" in data and "edges" not in data:
             return {"edges" if key == "links" else key: value for key, value in data.items()}
         return data
@@ -75,36 +77,44 @@ class NodeLink(Document):
         if self.directed or self.multigraph:
             key = "directed" if self.directed else "multigraph"
             raise rule(f"{key}: should be false, got true")
-        if len(self.nodes) > MOST_NODES or len(self.edges) > MOST_EDGES:
-            key, most = (
-                ("nodes", MOST_NODES) if len(self.nodes) > MOST_NODES else ("edges", MOST_EDGES)
-            )
-            raise rule(f"{key}: should be at most {most:,}, got {len(getattr(self, key)):,}")
+        for key, limit in (("nodes", MAX_NODES), ("edges", MAX_EDGES)):
+            count = len(getattr(self, key))
+            if count > limit:
+                raise rule(f"{key}: should be at most {limit:,}, got {count:,}")
+        # The checks above are cheap; these look at every node and edge, which are few enough now.
+        self._check_edges(self._checked_ids())
+        check_size(sum(node.accelerator is not None for node in self.nodes))
+        return self
+
+    def _checked_ids(self) -> set[Id]:
+        """Return the nodes' ids, all different, and so in the graph of the interconnect."""
         ids: set[Id] = set()
-        names: set[int | str] = set()
+        graph_nodes: set[int | str] = set()
         for node in self.nodes:
             if node.id in ids:
                 raise rule(f"nodes: should have one id each, {node.id!r} stands twice")
-            if node.in_wires in names:
+            if node.graph_node in graph_nodes:
                 what = "switch" if node.accelerator is None else "accelerator"
-                raise rule(f"nodes: {what} {node.in_wires!r} stands twice")
+                raise rule(f"nodes: {what} {node.graph_node!r} stands twice")
             ids.add(node.id)
-            names.add(node.in_wires)
-        ends: set[frozenset[Id]] = set()
-        for place, edge in enumerate(self.edges):
+            graph_nodes.add(node.graph_node)
+        return ids
+
+    def _check_edges(self, ids: set[Id]) -> None:
+        """Refuse edges that are not between two nodes, or not the only one between these."""
+        pairs: set[frozenset[Id]] = set()
+        for number, edge in enumerate(self.edges):
             for key in ("source", "target"):
                 if getattr(edge, key) not in ids:
                     problem = f"no node has the id {getattr(edge, key)!r}"
-                    raise rule(f"edges[{place}], {key}: {problem}")
+                    raise rule(f"edges[{number}], {key}: {problem}")
             pair = frozenset((edge.source, edge.target))
             if len(pair) == 1:
-                raise rule(f"edges[{place}]: should join two nodes, got {edge.source!r} twice")
-            if pair in ends:
-                what = f"{edge.source!r} and {edge.target!r}"
-                raise rule(f"edges[{place}]: should be the only one between {what}")
-            ends.add(pair)
-        few(sum(node.accelerator is not None for node in self.nodes))
-        return self
+                raise rule(f"edges[{number}]: should join two nodes, got {edge.source!r} twice")
+            if pair in pairs:
+                ends = f"{edge.source!r} and {edge.target!r}"
+                raise rule(f"edges[{number}]: should be the only one between {ends}")
+            pairs.add(pair)
 
 
 class Graph(Topology):
@@ -118,8 +128,8 @@ class Graph(Topology):
     @classmethod
     def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
         if ("file" in table) == ("graph" in table):
-            found = "both" if "file" in table else "neither"
-            raise InputError(f"should have one of file and graph, got {found}", where="topology")
+            given = "both" if "file" in table else "neither"
+            raise InputError(f"should have one of file and graph, got {given}", where="topology")
         if "file" not in table:
             return table
         file = table["file"]
@@ -130,7 +140,7 @@ class Graph(Topology):
 
     def graph(self) -> nx.Graph[Any]:
         graph: nx.Graph[Any] = nx.Graph()
-        names = {node.id: node.in_wires for node in self.document.nodes}
+        names = {node.id: node.graph_node for node in self.document.nodes}
         graph.add_nodes_from(names.values())
         for edge in self.document.edges:
             graph.add_edge(names[edge.source], names[edge.target], **edge.edge())

@@ -1,25 +1,25 @@
-"""Grids of any number of dimensions, with and without links around their ends."""
+"""Grids of any number of dimensions, with or without wrap-around links."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents import rule
-from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, few
+from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, check_size
 
-MOST_DIMENSIONS = 10
+MAX_DIMENSIONS = 10
 
 
 def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if not 1 <= len(shape) <= MOST_DIMENSIONS:
-        raise rule(f"should have 1 to {MOST_DIMENSIONS} dimensions, got {len(shape)}")
-    few(math.prod(shape))
+    if not 1 <= len(shape) <= MAX_DIMENSIONS:
+        raise rule(f"should have 1 to {MAX_DIMENSIONS} dimensions, got {len(shape)}")
+    check_size(math.prod(shape))
     return shape
 
 
@@ -30,14 +30,30 @@ Shape = Annotated[tuple[PowerOfTwo, ...], AfterValidator(_shape)]
 def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any]:
     """Link the neighbours along each dimension; numbers are row-major."""
     graph: nx.Graph[Any] = nx.Graph()
-    numbers = {place: number for number, place in enumerate(product(*map(range, shape)))}
+    numbers = {position: number for number, position in enumerate(product(*map(range, shape)))}
     graph.add_nodes_from(numbers.values())
-    for place, number in numbers.items():
+    for position, number in numbers.items():
         for dimension, size in enumerate(shape):
-            following = list(place)
-            following[dimension] = (place[dimension] + 1) % size
+            following = list(position)
+            following[dimension] = (position[dimension] + 1) % size
             neighbour = numbers[tuple(following)]
-            # Of two in a dimension each is the other's neighbour on both sides: one link.
+            # Two in a dimension are neighbours on both sides, and joined by one link.
             if neighbour > number or (wrapped and size > 2):
                 graph.add_edge(number, neighbour, **link.edge())
     return graph
+
+
+class Grid(Topology):
+    """A grid of any number of dimensions, its accelerators numbered row by row."""
+
+    wrapped: ClassVar[bool]
+    """Whether the two ends of a dimension are linked."""
+
+    shape: Shape
+    link: LinkSpec
+
+    def graph(self) -> nx.Graph[Any]:
+        return grid(self.shape, self.link, wrapped=self.wrapped)
+
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        return bits_of(*self.shape)

@@ -12,7 +12,7 @@ from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology,
 
 
 class HTree(Topology):
-    """A switch over every two accelerators, one over every two of these, up to the root.
+    """A binary tree: a switch over every two accelerators, then over every two switches.
 
     Source: the HyPar paper, sections 5 and 6.5.1, whose bandwidths double each level up.
     """
@@ -30,14 +30,14 @@ class HTree(Topology):
         graph: nx.Graph[Any] = nx.Graph()
         below: list[int | str] = list(range(self.accelerators))
         graph.add_nodes_from(below)
-        times = Fraction(1)
+        width = Fraction(1)
         while len(below) > 1:
             size = 2 * self.accelerators // len(below)
-            switches = [f"switch{size}.{place}" for place in range(len(below) // 2)]
-            for place, node in enumerate(below):
-                graph.add_edge(node, switches[place // 2], **self.link.edge(times))
+            switches = [f"switch{size}.{index}" for index in range(len(below) // 2)]
+            for index, node in enumerate(below):
+                graph.add_edge(node, switches[index // 2], **self.link.edge(width))
             below = [*switches]
-            times *= Fraction(str(self.growth))
+            width *= Fraction(str(self.growth))  # 0.1 in the file is 1/10
         return graph
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:

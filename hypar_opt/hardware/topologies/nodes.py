@@ -1,4 +1,4 @@
-"""Nodes of a few accelerators around a switch, on a fabric."""
+"""Nodes of accelerators around a switch, joined by a fabric."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal, Self
 import networkx as nx
 from pydantic import model_validator
 
-from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, few
+from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, check_size
 
 
 class Nodes(Topology):
-    """Each node's accelerators on one switch, and the switches on that of the fabric.
+    """The accelerators of a node on its switch, and the nodes' switches on the fabric's.
 
     Accelerator ``i`` of node ``n`` is number ``n * per_node + i``.
     """
@@ -27,8 +27,8 @@ class Nodes(Topology):
     """Between a node's switch and the fabric's: all that leaves the node."""
 
     @model_validator(mode="after")
-    def _few(self) -> Self:
-        few(self.nodes * self.per_node)
+    def _has_a_valid_size(self) -> Self:
+        check_size(self.nodes * self.per_node)
         return self
 
     def graph(self) -> nx.Graph[Any]:
@@ -36,7 +36,7 @@ class Nodes(Topology):
         for node in range(self.nodes):
             for number in range(node * self.per_node, (node + 1) * self.per_node):
                 graph.add_edge(number, f"node{node}", **self.link.edge())
-            if self.nodes > 1:
+            if self.nodes > 1:  # one node needs no fabric
                 graph.add_edge(f"node{node}", "fabric", **self.fabric.edge())
         return graph
 

@@ -85,7 +85,7 @@ def gather(
     parameters
         As in `hypar_opt.pipeline.options_of`, to solve for what each choice costs.
     **run
-        As `hypar_opt.simulator.simulate`.
+        As `hypar_opt.simulator.RunOptions`.
 
     Raises
     ------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,32 +13,52 @@ from hypar_opt.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.report.page.topology import Drawing
-    from hypar_opt.simulator.result import StepResult
+    from hypar_opt.report.page.topology import Drawing, Point
+    from hypar_opt.simulator.result import LinkTraffic, StepResult
 
 LOADS = [[0.0, "#8fa3b5"], [0.5, "#e0a12f"], [1.0, "#cf2436"]]
 _SHADES = 16
-_ROWS = 24
+_MAX_ROWS = 24
+_MAX_LABELLED = 16
+"""Accelerators up to which their numbers are drawn."""
+
+
+@dataclass(frozen=True)
+class _Loads:
+    """The fraction of the step that every link is at capacity, and the highest of them."""
+
+    shares: list[float]
+    highest: float
+
+    @classmethod
+    def of(cls, step: StepResult) -> _Loads:
+        shares = [
+            link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
+        ]
+        return cls(shares, max(shares, default=0.0) or 1.0)  # the scale of colours is never empty
+
+    def shade(self, share: float) -> int:
+        """Return the number of a share's colour."""
+        return min(int(share / self.highest * _SHADES), _SHADES - 1)
 
 
 def links(array: Array, step: StepResult) -> Chart:
-    """How much of the step each link is full, drawn where the link is."""
-    drawing = draw(array)
-    share = [each.full / step.seconds if step.seconds else 0.0 for each in step.links]
-    most = max(share, default=0.0) or 1.0
-    traces = _lines(array, drawing, share, most)
-    traces.append(_middles(step, drawing, share, most))
-    traces += _nodes(drawing.nodes)
-    height = 400 if not drawing.even else 520
-    figure = figure_of(traces, height, hovermode="closest")
+    """Draw every link with the time that it is at capacity."""
+    drawing, loads = draw(array), _Loads.of(step)
+    traces = [
+        *_lines(array, drawing, loads),
+        _middles(step, drawing, loads),
+        *_nodes(drawing.nodes),
+    ]
+    figure = figure_of(traces, 520 if drawing.even else 400, hovermode="closest")
     figure.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 70})
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     if drawing.even:
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
-    rows = _fullest(step, share)
-    left = len(share) - len(rows)
-    others = "are full no longer" if rows else "carry nothing"
+    rows = _fullest(step, loads)
+    others = len(step.links) - len(rows)
+    carry = "more are full no longer" if rows else "carry nothing"
     return chart_of(
         figure,
         "links",
@@ -45,52 +67,56 @@ def links(array: Array, step: StepResult) -> Chart:
         " whole rate, in its busier direction; it is busy while any byte crosses it.",
         ("link", "bytes", "busy", "full", "of the step"),
         rows,
-        more=f"{left:,} links {'more ' if rows else ''}{others}" if left else "",
+        more=f"{others:,} links {carry}" if others else "",
     )
 
 
-def _lines(array: Array, drawing: Drawing, share: list[float], most: float) -> list[Any]:
+def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
     """Draw the links, as wide as their bandwidth, those of a shade together."""
     import plotly.graph_objects as go
-    from plotly.colors import sample_colorscale
 
+    # A Plotly trace has one colour and width: one trace for all links that share both.
     interconnect = array.interconnect
     slowest = min((link.bytes_per_second for link in interconnect.links), default=1)
-    strokes: dict[tuple[int, float], list[Any]] = {}
-    for link, each, load in zip(interconnect.links, drawing.strokes, share, strict=True):
-        times = link.bytes_per_second / slowest
-        width = 2.0 + 1.2 * min(int(times).bit_length() - 1, 5)
-        shade = min(int(load / most * _SHADES), _SHADES - 1)
-        strokes.setdefault((shade, width), []).extend(each)
+    strokes: dict[tuple[int, float], list[tuple[Point, Point]]] = {}
+    for link, of_link, share in zip(interconnect.links, drawing.strokes, loads.shares, strict=True):
+        # Bandwidths differ by orders of magnitude, so the width grows with their logarithm.
+        doublings = int(link.bytes_per_second / slowest).bit_length() - 1
+        width = 2.0 + 1.2 * min(doublings, 5)
+        strokes.setdefault((loads.shade(share), width), []).extend(of_link)
     return [
         go.Scatter(
             mode="lines",
-            x=[x for start, end in found for x in (start[0], end[0], None)],
-            y=[y for start, end in found for y in (start[1], end[1], None)],
-            line={"color": _shade(sample_colorscale, shade), "width": width},
+            x=[x for start, end in of_shade for x in (start[0], end[0], None)],
+            y=[y for start, end in of_shade for y in (start[1], end[1], None)],
+            line={"color": _colour(shade), "width": width},
             hoverinfo="skip",
             showlegend=False,
         )
-        for (shade, width), found in sorted(strokes.items())
+        for (shade, width), of_shade in sorted(strokes.items())
     ]
 
 
-def _middles(step: StepResult, drawing: Drawing, share: list[float], most: float) -> Any:
-    """Draw a point on each link that tells what it carries, and the scale of colours."""
+def _colour(shade: int) -> str:
+    from plotly.colors import sample_colorscale
+
+    stops = [list(stop) for stop in LOADS]
+    (colour,) = sample_colorscale(stops, [(shade + 0.5) / _SHADES])
+    return str(colour)
+
+
+def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
+    """Draw a point on every link whose text says what it carries, and the scale of colours."""
     import plotly.graph_objects as go
 
-    middles, texts, loads = [], [], []
-    for traffic, each, load in zip(step.links, drawing.strokes, share, strict=True):
-        text = (
-            f"{escape(traffic.link)}<br>{format_bytes(traffic.bytes)}"
-            f"<br>busy {format_seconds(traffic.busy)}"
-            f"<br>full {format_seconds(traffic.full)}, {load:.1%}"
-        )
-        for start, end in each:
-            part = 0.5 if len(each) == 1 else 0.8
+    middles, texts, shares = [], [], []
+    for traffic, strokes, share in zip(step.links, drawing.strokes, loads.shares, strict=True):
+        for start, end in strokes:
+            # Of a link around a grid's ends, drawn as two stubs, the point is near their tips.
+            part = 0.5 if len(strokes) == 1 else 0.8
             middles.append(tuple(a + part * (b - a) for a, b in zip(start, end, strict=True)))
-            texts.append(text)
-            loads.append(load)
+            texts.append(_hover_text(traffic, share))
+            shares.append(share)
     return go.Scatter(
         mode="markers",
         x=[short(x) for x, _ in middles],
@@ -100,17 +126,17 @@ def _middles(step: StepResult, drawing: Drawing, share: list[float], most: float
         showlegend=False,
         marker={
             "size": 9 if len(middles) <= 200 else 5,
-            "color": loads,
+            "color": shares,
             "colorscale": LOADS,
             "cmin": 0.0,
-            "cmax": most,
+            "cmax": loads.highest,
             "colorbar": {
                 "orientation": "h",
                 "thickness": 9,
                 "len": 0.6,
                 "y": -0.04,
                 "yanchor": "top",
-                "tickformat": ".0%" if most > 0.04 else ".2%",
+                "tickformat": ".0%" if loads.highest > 0.04 else ".2%",
                 "nticks": 5,
                 "outlinewidth": 0,
                 "title": {"text": "share of the step that a link is full", "side": "bottom"},
@@ -119,54 +145,70 @@ def _middles(step: StepResult, drawing: Drawing, share: list[float], most: float
     )
 
 
-def _fullest(step: StepResult, share: list[float]) -> list[tuple[str, ...]]:
-    """Return the links that are full longest, and what they carry."""
-    order = sorted(range(len(share)), key=lambda place: (-share[place], place))
+def _hover_text(traffic: LinkTraffic, share: float) -> str:
+    return (
+        f"{escape(traffic.link)}<br>{format_bytes(traffic.bytes)}"
+        f"<br>busy {format_seconds(traffic.busy)}"
+        f"<br>full {format_seconds(traffic.seconds_at_capacity)}, {share:.1%}"
+    )
+
+
+def _fullest(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
+    """Return the rows of the links that are at capacity longest, and carry anything."""
+    by_share = sorted(
+        zip(step.links, loads.shares, strict=True), key=lambda link_share: -link_share[1]
+    )
     return [
         (
-            each.link,
-            format_bytes(each.bytes),
-            format_seconds(each.busy),
-            format_seconds(each.full),
-            f"{share[place]:.1%}",
+            link.link,
+            format_bytes(link.bytes),
+            format_seconds(link.busy),
+            format_seconds(link.seconds_at_capacity),
+            f"{share:.1%}",
         )
-        for place in order[:_ROWS]
-        for each in (step.links[place],)
-        if each.bytes
+        for link, share in by_share[:_MAX_ROWS]
+        if link.bytes
     ]
 
 
-def _nodes(nodes: dict[Any, tuple[float, float]]) -> list[Any]:
+def _nodes(points: Mapping[Hashable, Point]) -> list[Any]:
+    """Draw the accelerators, numbered where there is room, and the switches."""
+    accelerators = [node for node in points if isinstance(node, int)]
+    switches = [node for node in points if not isinstance(node, int)]
+    numbered = len(accelerators) <= _MAX_LABELLED
+    return [
+        _markers(
+            [points[node] for node in accelerators],
+            [f"accelerator {node}" for node in accelerators],
+            labels=[str(node) for node in accelerators] if numbered else None,
+            marker={"symbol": "square", "size": 20 if numbered else 8},
+        ),
+        _markers(
+            [points[node] for node in switches],
+            [escape(str(node)) for node in switches],
+            labels=None,
+            marker={"symbol": "circle", "size": 9 if numbered else 6},
+        ),
+    ]
+
+
+def _markers(
+    points: Sequence[Point],
+    hover_texts: list[str],
+    *,
+    labels: list[str] | None,
+    marker: dict[str, Any],
+) -> Any:
     import plotly.graph_objects as go
 
-    accelerators = [node for node in nodes if isinstance(node, int)]
-    switches = [node for node in nodes if not isinstance(node, int)]
-    large = len(accelerators) <= 16
-    found = []
-    for kind, symbol, size, some in (
-        ("accelerator", "square", 20 if large else 8, accelerators),
-        ("switch", "circle", 9 if large else 6, switches),
-    ):
-        labels = large and kind == "accelerator"
-        found.append(
-            go.Scatter(
-                mode="markers+text" if labels else "markers",
-                x=[nodes[node][0] for node in some],
-                y=[nodes[node][1] for node in some],
-                text=[str(node) for node in some] if labels else None,
-                textfont={"color": "#ffffff", "size": 11},
-                hovertext=[
-                    f"{kind} {node}" if labels or kind == "accelerator" else escape(str(node))
-                    for node in some
-                ],
-                hoverinfo="text",
-                showlegend=False,
-                marker={"symbol": symbol, "size": size, "color": "#56616d", "line": {"width": 0}},
-            )
-        )
-    return found
-
-
-def _shade(sample: Any, shade: int) -> str:
-    (colour,) = sample([list(stop) for stop in LOADS], [(shade + 0.5) / _SHADES])
-    return str(colour)
+    return go.Scatter(
+        mode="markers" if labels is None else "markers+text",
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        text=labels,
+        textfont={"color": "#ffffff", "size": 11},
+        hovertext=hover_texts,
+        hoverinfo="text",
+        showlegend=False,
+        marker={**marker, "color": "#56616d", "line": {"width": 0}},
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape, unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.page.figure import (
     PALE,
@@ -15,96 +15,60 @@ from hypar_opt.report.page.figure import (
     figure_of,
     short,
 )
-from hypar_opt.simulator.trace import ACCELERATORS, LINKS
 from hypar_opt.units import axis_unit, format_seconds
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import LinkTraffic, StepResult
+    from hypar_opt.simulator.spans import Span, Trace
 
-_TRACKS = 4
-_MOST_BARS = 4000
+_MAX_ACCELERATORS = 4
+_MAX_BARS = 4000
 _PIXELS = 2000
 """Of a step on a wide screen."""
 
 
 @dataclass(frozen=True)
-class _Span:
+class _Bar:
+    """A span, or several that no screen tells apart; in seconds."""
+
     name: str
     phase: str
     exchange: bool
     start: float
     seconds: float
 
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The bars on one line of the chart, and its label as HTML."""
+
+    label: str
+    bars: list[_Bar]
+
+    def share(self, seconds: float, *, exchange: bool) -> str:
+        """Return the percentage of the step in computing, or in exchanges."""
+        busy = sum(bar.seconds for bar in self.bars if bar.exchange is exchange)
+        return f"{busy / seconds:.0%}"
+
 
 def timeline(step: StepResult) -> Chart:
-    """What a few accelerators and the busiest links do when."""
-    import plotly.graph_objects as go
-
+    """Draw what a few accelerators and the busiest links do when."""
     assert step.trace is not None
-    spans: dict[tuple[int, int], list[_Span]] = {}
-    names: dict[tuple[int, int], str] = {}
-    for event in step.trace["traceEvents"]:
-        track = event["pid"], event["tid"]
-        if event["ph"] == "M":
-            if event["name"] == "thread_name":
-                names[track] = event["args"]["name"]
-                spans.setdefault(track, [])
-            continue
-        phase = event["args"]["phase"].split(" + ")[0]
-        exchange = "level" in event["args"]
-        start, seconds = event["ts"] * 1e-6, event["dur"] * 1e-6
-        spans[track].append(_Span(event["name"], phase, exchange, start, seconds))
-    # A ring's rounds are as one where no screen shows what is between them.
-    spans = {track: _joined(found, step.seconds / _PIXELS) for track, found in spans.items()}
-    tracks = _tracks(names, spans, _busiest(step.links, step.seconds), step.seconds / _PIXELS)
+    rows = _rows(step.trace, _busiest(step.links, step.seconds), step.seconds / _PIXELS)
     size, unit = axis_unit(step.seconds)
-    bars: dict[tuple[str, bool], list[tuple[int, _Span]]] = {
-        (phase, exchange): [] for phase in PHASES for exchange in (False, True)
-    }
-    for place, (track, _) in enumerate(tracks):
-        for span in spans[track]:
-            bars[span.phase, span.exchange].append((place, span))
-    traces = [
-        go.Bar(
-            name=phase,
-            legendgroup=phase,
-            showlegend=not exchange,
-            orientation="h",
-            y=[place for place, _ in found],
-            base=[short(span.start / size) for _, span in found],
-            x=[short(span.seconds / size) for _, span in found],
-            marker={
-                "color": PHASES[phase],
-                "opacity": PALE if exchange else 1.0,
-                "line": {"width": 0},
-            },
-            hovertext=[
-                f"{escape(span.name)}<br>{format_seconds(span.seconds)}"
-                f" from {format_seconds(span.start)}"
-                for _, span in found
-            ],
-            hoverinfo="text",
-        )
-        for (phase, exchange), found in bars.items()
-        if found
-    ]
-    figure = figure_of(traces, 90 + 44 * len(tracks), barmode="overlay", bargap=0.3)
+    figure = figure_of(_bar_traces(rows, size), 90 + 44 * len(rows), barmode="overlay", bargap=0.3)
     figure.update_yaxes(
-        tickvals=list(range(len(tracks))),
-        ticktext=[label for _, label in tracks],
-        range=[len(tracks) - 0.5, -0.5],
+        tickvals=list(range(len(rows))),
+        ticktext=[row.label for row in rows],
+        range=[len(rows) - 0.5, -0.5],
         showgrid=False,
         fixedrange=True,
     )
     figure.update_xaxes(title=unit, range=[0, step.seconds / size], fixedrange=False)
-    rows = [
-        (
-            unescape(label.replace("<br>", ", ")),
-            f"{sum(s.seconds for s in spans[track] if not s.exchange) / step.seconds:.0%}",
-            f"{sum(s.seconds for s in spans[track] if s.exchange) / step.seconds:.0%}",
-        )
-        for track, label in tracks
-    ]
     return chart_of(
         figure,
         "timeline",
@@ -112,75 +76,131 @@ def timeline(step: StepResult) -> Chart:
         "Full colour computes, pale colour communicates. Drag to look closer, double-click to"
         " see all.",
         ("who", "computing", "communicating"),
-        rows,
+        [
+            (
+                unescape(row.label.replace("<br>", ", ")),
+                row.share(step.seconds, exchange=False),
+                row.share(step.seconds, exchange=True),
+            )
+            for row in rows
+        ],
     )
 
 
-def _joined(spans: Sequence[_Span], pixel: float) -> list[_Span]:
-    """Draw as one what no screen tells apart."""
-    found: list[_Span] = []
+def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
+    """Return Plotly's traces, one for the computing and one for the exchanges of each pass."""
+    import plotly.graph_objects as go
+
+    traces = []
+    for phase, colour in PHASES.items():
+        for exchange in (False, True):
+            bars = [
+                (number, bar)
+                for number, row in enumerate(rows)
+                for bar in row.bars
+                if (bar.phase, bar.exchange) == (phase, exchange)
+            ]
+            if not bars:
+                continue
+            # One legend entry for both: the pale colour is explained in the caption.
+            opacity = PALE if exchange else 1.0
+            trace = go.Bar(
+                name=phase,
+                legendgroup=phase,
+                showlegend=not exchange,
+                orientation="h",
+                y=[number for number, _ in bars],
+                base=[short(bar.start / size) for _, bar in bars],
+                x=[short(bar.seconds / size) for _, bar in bars],
+                marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
+                hovertext=[
+                    f"{escape(bar.name)}<br>{format_seconds(bar.seconds)}"
+                    f" from {format_seconds(bar.start)}"
+                    for _, bar in bars
+                ],
+                hoverinfo="text",
+            )
+            traces.append(trace)
+    return traces
+
+
+def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
+    """Return a row's bars, joining those that no screen tells apart, such as a ring's rounds."""
+    bars: list[_Bar] = []
     for span in spans:
-        before = found[-1] if found else span
-        end = span.start + span.seconds
-        alike = (before.phase, before.exchange) == (span.phase, span.exchange)
-        near = span.start - before.start - before.seconds <= pixel
-        thin = max(before.seconds, span.seconds) <= pixel
-        if found and alike and near and (thin or before.name == span.name):
-            name = (
-                before.name
-                if before.name == span.name
-                else f"{before.name.removesuffix(' and more')} and more"
-            )
-            found[-1] = replace(before, name=name, seconds=end - before.start)
+        bar = _Bar(
+            name=span.name,
+            phase=span.phases[0],
+            exchange=bool(span.exchanges),
+            start=span.start_us * 1e-6,
+            seconds=span.duration_us * 1e-6,
+        )
+        if bars and _looks_joined(bars[-1], bar, pixel):
+            before = bars[-1]
+            name = before.name
+            if name != bar.name:
+                name = f"{name.removesuffix(' and more')} and more"
+            bars[-1] = replace(before, name=name, seconds=bar.end - before.start)
         else:
-            found.append(span)
-    return found
+            bars.append(bar)
+    return bars
 
 
-def _busiest(found: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTraffic, int]]:
-    """Return links that are full longest, one of those alike, and how many these are."""
-    groups: dict[tuple[float, float], list[LinkTraffic]] = {}
-    for each in found:
-        if each.bytes:
-            key = round(each.full / seconds, 3), round(each.busy / seconds, 3)
-            groups.setdefault(key, []).append(each)
-    order = sorted(groups.values(), key=lambda group: -group[0].full)
-    return [(group[0], len(group)) for group in order]
+def _looks_joined(before: _Bar, bar: _Bar, pixel: float) -> bool:
+    """Return whether two bars have one colour, and a pixel at most between them."""
+    same_colour = (before.phase, before.exchange) == (bar.phase, bar.exchange)
+    near = bar.start - before.start - before.seconds <= pixel
+    thin = max(before.seconds, bar.seconds) <= pixel
+    return same_colour and near and (thin or before.name == bar.name)
 
 
-def _tracks(
-    names: dict[tuple[int, int], str],
-    spans: dict[tuple[int, int], list[_Span]],
-    busiest: list[tuple[LinkTraffic, int]],
-    pixel: float,
-) -> list[tuple[tuple[int, int], str]]:
+def _busiest(links: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTraffic, int]]:
+    """Return the links by their time at capacity: of alike ones the first, and their number."""
+    alike: dict[tuple[float, float], list[LinkTraffic]] = {}
+    for link in links:
+        if link.bytes:
+            # To a thousandth of the step: rounding makes alike links differ in the last digits.
+            key = round(link.seconds_at_capacity / seconds, 3), round(link.busy / seconds, 3)
+            alike.setdefault(key, []).append(link)
+    groups = sorted(alike.values(), key=lambda group: -group[0].seconds_at_capacity)
+    return [(group[0], len(group)) for group in groups]
+
+
+def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) -> list[_Row]:
     """Choose accelerators across the array and the busiest links, as many as stay legible."""
-    accelerators = [track for track in names if track[0] == ACCELERATORS]
-    alike: dict[tuple[tuple[str, int, int], ...], list[tuple[int, int]]] = {}
-    for track in accelerators:
-        if track[1] % 2 == 0:  # the odd ones are its gradients
-            seen = tuple(
-                (span.name, round(span.start / pixel), round(span.seconds / pixel))
-                for span in spans[track]
-            )
-            alike.setdefault(seen, []).append(track)
-    own = [group[0] for group in alike.values()]
-    times = {group[0]: len(group) for group in alike.values()}
-    by_link = {name: track for track, name in names.items() if track[0] == LINKS}
-    for number in range(_TRACKS, 0, -1):
-        some = [own[place * len(own) // number] for place in range(min(number, len(own)))]
-        chosen = []
-        for track in dict.fromkeys(some):
-            chosen.append((track, names[track] + _of(times[track])))
-            aside = track[0], track[1] + 1
-            if aside in names:
-                chosen.append((aside, "its<br>gradients"))
-        for link, number_alike in busiest[:number]:
-            chosen.append((by_link[link.link], f"link {escape(link.link)}{_of(number_alike)}"))
-        if sum(len(spans[track]) for track, _ in chosen) <= _MOST_BARS:
+    accelerators = _unlike_accelerators(trace, pixel)
+    link_spans = {track.name: track.spans for track in trace.links}
+    # A browser is slow with many bars: fewer tracks are drawn of a step with many tasks.
+    for number in range(_MAX_ACCELERATORS, 0, -1):
+        count = min(number, len(accelerators))
+        spread = dict.fromkeys(index * len(accelerators) // number for index in range(count))
+        rows = [row for index in spread for row in accelerators[index]]
+        for link, alike in busiest[:number]:
+            label = f"link {escape(link.link)}{_one_of(alike)}"
+            rows.append(_Row(label, _bars(link_spans[link.link], pixel)))
+        if sum(len(row.bars) for row in rows) <= _MAX_BARS:
             break
-    return chosen
+    return rows
 
 
-def _of(alike: int) -> str:
+def _unlike_accelerators(trace: Trace, pixel: float) -> list[list[_Row]]:
+    """Return the rows of one accelerator of each group that no screen tells apart."""
+    groups: dict[tuple[tuple[str, int, int], ...], list[list[_Row]]] = {}
+    for track in trace.accelerators:
+        own, *background = [
+            _Row(stream.name, _bars(stream.spans, pixel)) for stream in track.streams()
+        ]
+        looks = tuple(
+            (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
+        )
+        rows = [own, *(replace(row, label="its<br>gradients") for row in background)]
+        groups.setdefault(looks, []).append(rows)
+    return [
+        [replace(own, label=own.label + _one_of(len(group))), *background]
+        for group in groups.values()
+        for own, *background in group[:1]
+    ]
+
+
+def _one_of(alike: int) -> str:
     return f"<br>1 of {alike:,} alike" if alike > 1 else ""

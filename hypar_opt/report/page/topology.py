@@ -17,16 +17,23 @@ Point = tuple[float, float]
 _SLANT = (0.3, 0.26)
 """How far the planes of a grid of three dimensions are apart."""
 _STUB = 0.4
-"""How much is drawn of each end of a link around a grid's ends."""
-_MOST_SPRUNG = 500
-"""Nodes from which networkx asks for SciPy."""
+"""Length of the two stubs that are drawn of a wrap-around link."""
+_SPRING_LIMIT = 500
+"""Nodes from which networkx needs SciPy for a spring layout."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Positions of nodes, and the strokes of each link in the order of the array's wires.
+    """Where nodes and links are drawn.
 
-    ``even`` is whether both axes have one scale.
+    Parameters
+    ----------
+    nodes
+        The position of every node.
+    strokes
+        The lines of every link, in the order of the interconnect's links.
+    even
+        Whether both axes have one scale.
     """
 
     nodes: dict[Hashable, Point]
@@ -35,17 +42,19 @@ class Drawing:
 
 
 def draw(array: Array) -> Drawing:
-    """Place a tree as a tree, a grid of up to three dimensions as a grid, a ring as a circle."""
+    """Draw a tree as a tree, a grid of up to three dimensions as a grid, a ring as a circle."""
     topology, interconnect = array.topology, array.interconnect
     graph = interconnect.graph
     shape = getattr(topology, "shape", ())
+    # In more than three dimensions a grid cannot be read off a plane.
     if topology.kind in {"torus", "mesh"} and 2 <= len(shape) <= 3:
         return _grid(array, shape)
     even = True
     nodes: dict[Hashable, Point]
     if nx.is_tree(graph) and all(graph.degree[n] <= 1 for n in range(interconnect.accelerators)):
         nodes, even = _tree(graph), False
-    elif len(graph) < _MOST_SPRUNG and any(not isinstance(node, int) for node in graph):
+    # Without switches, as in a ring, a circle is clearer than springs.
+    elif len(graph) < _SPRING_LIMIT and any(not isinstance(node, int) for node in graph):
         nodes = _points(nx.spring_layout(graph, seed=1, iterations=300))
     else:
         nodes = _points(nx.circular_layout(graph))
@@ -53,55 +62,65 @@ def draw(array: Array) -> Drawing:
     return Drawing(nodes, strokes, even)
 
 
-def _points(found: dict[Hashable, Any]) -> dict[Hashable, Point]:
+def _points(positions: dict[Hashable, Any]) -> dict[Hashable, Point]:
     # Rounded, so that the page is the same on all machines.
-    return {node: (round(float(x), 4), round(float(y), 4)) for node, (x, y) in found.items()}
+    return {node: (round(float(x), 4), round(float(y), 4)) for node, (x, y) in positions.items()}
 
 
 def _tree(graph: nx.Graph[Any]) -> dict[Hashable, Point]:
-    """Put the leaves in a row, and each switch over the middle of what it holds."""
-    left = graph.copy()
-    while len(left) > 2:
-        left.remove_nodes_from([node for node, degree in left.degree if degree <= 1])
-    root = min(left, key=lambda node: isinstance(node, int))
+    """Put the leaves in a row, and every switch over the middle of its children."""
+    # Removing the leaves again and again leaves the tree's centre, the root of an H tree.
+    core = graph.copy()
+    while len(core) > 2:
+        core.remove_nodes_from([node for node, degree in core.degree if degree <= 1])
+    root = min(core, key=lambda node: isinstance(node, int))
     depth = nx.single_source_shortest_path_length(graph, root)
-    places: dict[Hashable, float] = {}
+    column: dict[Hashable, float] = {}
     leaves = 0
     for node in nx.dfs_postorder_nodes(graph, root):
-        below = [places[other] for other in graph[node] if depth[other] > depth[node]]
-        if below:
-            places[node] = (min(below) + max(below)) / 2
+        children = [column[other] for other in graph[node] if depth[other] > depth[node]]
+        if children:
+            column[node] = (min(children) + max(children)) / 2
         else:
-            places[node] = float(leaves)
+            column[node] = float(leaves)
             leaves += 1
-    return {node: (place, -float(depth[node])) for node, place in places.items()}
+    return {node: (x, -float(depth[node])) for node, x in column.items()}
 
 
 def _grid(array: Array, shape: tuple[int, ...]) -> Drawing:
-    """Draw rows and columns, planes behind one another; a link around as two stubs."""
-    places = dict(enumerate(product(*map(range, shape))))
+    """Draw rows and columns, planes behind one another; a wrap-around link as two stubs."""
+    positions = dict(enumerate(product(*map(range, shape))))
+    strokes = [
+        _grid_strokes(positions[_number(link.source)], positions[_number(link.target)])
+        for link in array.interconnect.links
+    ]
+    nodes: dict[Hashable, Point] = {
+        number: _projected(position) for number, position in positions.items()
+    }
+    return Drawing(nodes, tuple(strokes), even=True)
 
-    def point(place: tuple[float, ...]) -> Point:
-        *planes, row, column = place
-        behind = planes[0] if planes else 0.0
-        x, y = column + _SLANT[0] * behind, -row + _SLANT[1] * behind
-        return round(x, 4), round(y, 4)
 
-    strokes: list[tuple[tuple[Point, Point], ...]] = []
-    for link in array.interconnect.links:
-        start, end = places[_number(link.source)], places[_number(link.target)]
-        step = tuple(b - a for a, b in zip(start, end, strict=True))
-        if max(map(abs, step)) == 1:
-            strokes.append(((point(start), point(end)),))
-            continue
-        stub = tuple(-math.copysign(_STUB, each) if each else 0.0 for each in step)
-        strokes.append(
-            tuple(
-                (point(place), point(tuple(p + sign * s for p, s in zip(place, stub, strict=True))))
-                for place, sign in ((start, 1), (end, -1))
-            )
-        )
-    return Drawing({n: point(place) for n, place in places.items()}, tuple(strokes), even=True)
+def _projected(position: tuple[float, ...]) -> Point:
+    """Return the point of a position of two or three dimensions."""
+    *planes, row, column = position
+    behind = planes[0] if planes else 0.0
+    x, y = column + _SLANT[0] * behind, -row + _SLANT[1] * behind
+    return round(x, 4), round(y, 4)
+
+
+def _grid_strokes(start: tuple[int, ...], end: tuple[int, ...]) -> tuple[tuple[Point, Point], ...]:
+    """Return the one line between neighbours, or the two stubs of a wrap-around link."""
+    step = tuple(b - a for a, b in zip(start, end, strict=True))
+    if max(map(abs, step)) == 1:
+        return ((_projected(start), _projected(end)),)
+    # A wrap-around link leaves the grid away from its other end.
+    stub = tuple(-math.copysign(_STUB, size) if size else 0.0 for size in step)
+    outer = tuple(a + b for a, b in zip(start, stub, strict=True))
+    opposite = tuple(a - b for a, b in zip(end, stub, strict=True))
+    return (
+        (_projected(start), _projected(outer)),
+        (_projected(end), _projected(opposite)),
+    )
 
 
 def _number(node: Hashable) -> int:

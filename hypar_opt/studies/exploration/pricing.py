@@ -14,7 +14,7 @@ from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
-from hypar_opt.simulator.closed_form import MOST_PLANS, ClosedForm
+from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm
 from hypar_opt.studies.exploration.result import Exploration, PricedPlan, Values
 from hypar_opt.studies.exploration.subspace import (
     Cell,
@@ -98,11 +98,11 @@ def _checked_cells(free: str, plan: Plan) -> tuple[Cell, ...]:
     cells = tuple(cells_of(free, plan))
     base = len(plan.choices)
     number = base ** len(cells)
-    if number > MOST_PLANS:
+    if number > MAX_PLANS:
         exactly = f" = {number:,}" if number < 10**15 else ""
         raise RefusedError(
             f"{argument('free', free)}: there are {base}^{len(cells)}{exactly} plans, more than"
-            f" {MOST_PLANS:,}; leave fewer choices free"
+            f" {MAX_PLANS:,}; leave fewer choices free"
         )
     return cells
 

@@ -30,7 +30,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.simulator.step import OVERLAPS
+from hypar_opt.simulator.options import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.sweep.case import Case
 from hypar_opt.workload.network import Network
@@ -39,7 +39,7 @@ SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Networks = Annotated[Names, BeforeValidator(lambda value: (value,) if value == "all" else value)]
-Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MOST_LEVELS)]
+Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
 Value = TypeVar("Value")
 
 

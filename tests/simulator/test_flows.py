@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,8 +13,9 @@ from hypothesis import strategies as st
 from simpy import Environment
 
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.network import Network, Segment, max_min_rates
-from tests.simulator import random_wires, wired
+from hypar_opt.simulator.fairness import max_min_rates
+from hypar_opt.simulator.flows import FlowNetwork, Segment
+from tests.simulator import random_interconnects, wired
 
 Message = tuple[float, int, int, float]
 """When it starts, from and to which accelerator, and its bytes."""
@@ -39,7 +38,7 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
         for message in those:
             arrivals[message] = env.now
 
-    network = Network(env, interconnect, delivered, record=True)
+    network = FlowNetwork(env, interconnect, delivered, record=True)
 
     def send(message: int) -> Any:
         start, source, target, size = messages[message]
@@ -116,21 +115,7 @@ def test_a_later_message_slows_an_earlier_one_down() -> None:
 
 def unequal_mesh() -> Interconnect:
     """Two by two, 0 and 1 above 2 and 3."""
-    graph: nx.Graph[Any] = nx.Graph()
-    for source, target, bandwidth, latency in (
-        (0, 1, 8, 1),
-        (1, 3, 4, 2),
-        (0, 2, 4, 1),
-        (2, 3, 2, 1),
-    ):
-        graph.add_edge(
-            source,
-            target,
-            bytes_per_second=Fraction(bandwidth),
-            latency=Fraction(latency),
-            full_duplex=True,
-        )
-    return Interconnect(graph)
+    return wired([(0, 1, 8, 1), (1, 3, 4, 2), (0, 2, 4, 1), (2, 3, 2, 1)])
 
 
 def test_an_unequal_mesh() -> None:
@@ -141,8 +126,8 @@ def test_an_unequal_mesh() -> None:
     interconnect = unequal_mesh()
     done = sent(interconnect, [(0, 0, 3, 4), (0, 1, 3, 20), (0, 2, 3, 8)])
     assert done.arrivals == pytest.approx([6, 7.5, 6], rel=1e-12)
-    place = {frozenset((link.source, link.target)): n for n, link in enumerate(interconnect.links)}
-    links = [place[frozenset(pair)] for pair in ((0, 1), (0, 2), (1, 3), (2, 3))]
+    number = {frozenset((link.source, link.target)): n for n, link in enumerate(interconnect.links)}
+    links = [number[frozenset(pair)] for pair in ((0, 1), (0, 2), (1, 3), (2, 3))]
     assert [done.busy[link] for link in links] == pytest.approx([3, 3, 5.5, 5], rel=1e-12)
     assert [done.bytes[link] for link in links] == pytest.approx([2, 2, 22, 10], rel=1e-12)
     # C's end changes nothing on link 1-3, so it is one segment from A's end on.
@@ -159,7 +144,7 @@ def test_a_message_that_starts_as_another_ends_has_the_link_to_itself() -> None:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> tuple[Interconnect, list[Message]]:
-    interconnect = draw(random_wires(latencies=(0, 0.25)))
+    interconnect = draw(random_interconnects(latencies=(0, 0.25)))
     numbers = st.integers(0, interconnect.accelerators - 1)
     messages = [
         (draw(st.integers(0, 4)) / 2, source, target, float(draw(st.integers(1, 60))))

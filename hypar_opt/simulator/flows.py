@@ -1,0 +1,196 @@
+"""Messages as flows that share an array's links max-min fairly, as SimPy events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from simpy import Environment, Event
+from simpy.events import EventPriority
+
+from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
+from hypar_opt.simulator.routes import NO_FLOWS, RouteTable
+
+AFTER_OTHER_EVENTS = EventPriority(2)
+"""Later than everything else of the same instant: SimPy's NORMAL is 1."""
+
+FLOW = np.dtype(
+    [("route", np.intp), ("left", np.float64), ("message", np.intp), ("label", np.intp)]
+)
+"""One flow: its route's number, its bytes still to be sent, its message and its label."""
+
+
+class Segment(NamedTuple):
+    """A time, in seconds, in which the bytes of the same labels crossed a link."""
+
+    start: float
+    end: float
+    labels: tuple[int, ...]
+
+
+class FlowNetwork:
+    """The links of an array, and the messages that cross them at this moment.
+
+    A message from one accelerator to another is a flow: at a rate of r bytes a second it takes
+    ``r * share`` of every channel of its route. Rates are max-min fair, and solved again
+    whenever flows start or end, once an instant. A message is delivered the route's latency
+    after its last byte has been sent.
+
+    Source: D. Bertsekas and R. Gallager, Data Networks, 2nd edition (1992), section 6.5.2.
+
+    Parameters
+    ----------
+    delivered
+        Called with the messages that arrive together, in the order of their routes' numbers.
+    record
+        Whether to keep ``segments``.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        interconnect: Interconnect,
+        delivered: Callable[[list[int]], None],
+        *,
+        record: bool = False,
+    ) -> None:
+        self._env = env
+        self._delivered = delivered
+        self._record = record
+        self._routes = RouteTable(interconnect)
+        self._sent: defaultdict[int, float] = defaultdict(float)
+        self._busy = np.zeros(len(interconnect.links))
+        self._segments: list[list[Segment]] = [[] for _ in interconnect.links]
+        self._starting: list[tuple[int, float, int, int]] = []
+        self._flows = np.empty(0, FLOW)
+        self._rates = NO_FLOWS
+        self._ending = np.empty(0, bool)
+        self._since = 0.0
+        self._change_due = False
+        self._next_end: Event | None = None
+
+    def route(self, source: int, target: int) -> int:
+        """Return the number by which `send` knows the route between two accelerators."""
+        return self._routes.number(source, target)
+
+    def send(self, route: int, bytes: float, message: int, label: int) -> None:  # noqa: A002
+        """Start a message at this instant.
+
+        Parameters
+        ----------
+        message
+            What ``delivered`` will be called with.
+        label
+            What ``segments`` call it.
+        """
+        self._starting.append((route, bytes, message, label))
+        self._sent[route] += bytes
+        if not self._change_due:
+            self._schedule_change()
+
+    @property
+    def link_bytes(self) -> tuple[float, ...]:
+        """Bytes that were sent over each link, both directions added."""
+        return tuple(self._routes.bytes_by_link(self._sent).tolist())
+
+    @property
+    def link_seconds_at_capacity(self) -> tuple[float, ...]:
+        """Seconds that each link's bytes take at its full bandwidth, in its busier direction."""
+        return tuple(self._routes.seconds_at_capacity(self._sent).tolist())
+
+    @property
+    def link_busy(self) -> tuple[float, ...]:
+        """Seconds in which any byte crossed each link."""
+        return tuple(self._busy.tolist())
+
+    @property
+    def segments(self) -> tuple[tuple[Segment, ...], ...]:
+        """Of each link, what crossed it when; neighbours differ in their labels."""
+        return tuple(tuple(segments) for segments in self._segments)
+
+    def _schedule_change(self) -> None:
+        """Solve the rates once, after all messages of this instant have started or ended."""
+        self._change_due = True
+        # Event.succeed() takes no priority, so the event is scheduled as SimPy does it.
+        change = Event(self._env)
+        change._ok, change._value = True, None
+        change.callbacks.append(self._change)
+        self._env.schedule(change, AFTER_OTHER_EVENTS)
+
+    def _change(self, _: Event) -> None:
+        """Add the messages that start now, solve the rates, and wait for the next end."""
+        self._change_due = False
+        now = self._env.now
+        if len(self._flows) and now > self._since:
+            # Until now the flows went at the rates of the last change.
+            self._advance(now - self._since)
+        self._since = now
+        if self._starting:
+            flows = np.array(self._starting, FLOW)
+            if len(self._flows):
+                flows = np.concatenate([self._flows, flows])
+            # In the order of routes, so that the same routes give the same key of the cache.
+            self._flows = flows[flows["route"].argsort(kind="stable")]
+            self._starting = []
+        if not len(self._flows):
+            return
+        self._rates = self._routes.rates(self._flows["route"].tobytes())
+        ends = self._flows["left"] / self._rates.rates
+        seconds = float(ends.min())
+        # Rounding is of the size of the clock's, not of the wait's.
+        self._ending = ends <= seconds + RELATIVE_TOLERANCE * (now + seconds)
+        # The wait is the event's value: the clock's difference would be rounded.
+        self._next_end = self._env.timeout(seconds, seconds)
+        self._next_end.callbacks.append(self._end)
+
+    def _end(self, timer: Event) -> None:
+        """Remove the flows whose last byte was sent, unless starts have changed the rates."""
+        if timer is not self._next_end:
+            return  # SimPy cannot cancel a timeout, so those that are outdated are ignored
+        wait: Any = timer.value
+        self._advance(wait)
+        self._since = self._env.now
+        ended = self._flows[self._ending]
+        self._flows = self._flows[~self._ending]
+        self._next_end = None
+        if len(self._flows) and not self._change_due:
+            self._schedule_change()
+        latencies = self._rates.latencies[self._ending]
+        # Messages of one latency arrive together: one event for all of them.
+        for latency in np.unique(latencies).tolist():
+            messages: list[int] = ended["message"][latencies == latency].tolist()
+            if latency:
+                self._env.timeout(latency, messages).callbacks.append(self._arrive)
+            else:
+                self._delivered(messages)
+
+    def _arrive(self, timer: Event) -> None:
+        arrived: Any = timer.value
+        self._delivered(arrived)
+
+    def _advance(self, seconds: float) -> None:
+        """Move bytes for a time in which the rates have not changed."""
+        self._busy[self._rates.links] += seconds
+        if self._record:
+            self._record_segments(self._since, self._env.now)
+        left = self._flows["left"]
+        # Rounding may not leave a flow less than nothing to send.
+        np.maximum(left - self._rates.rates * seconds, 0.0, out=left)
+
+    def _record_segments(self, start: float, end: float) -> None:
+        # Labels in ascending order, so that the same exchanges make the same segment.
+        crossing: dict[int, tuple[int, ...]] = {}
+        for label in np.unique(self._flows["label"]).tolist():
+            routes = self._flows["route"][self._flows["label"] == label]
+            for link in self._routes.links_crossed(routes.tobytes()).tolist():
+                crossing[link] = (*crossing.get(link, ()), label)
+        for link, labels in crossing.items():
+            segments = self._segments[link]
+            # A change of rates elsewhere does not divide a link's segment.
+            if segments and segments[-1].end == start and segments[-1].labels == labels:
+                segments.append(segments.pop()._replace(end=end))
+            elif end > start:
+                segments.append(Segment(start, end, labels))

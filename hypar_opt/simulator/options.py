@@ -1,0 +1,52 @@
+"""How a step is run on an array, and whether it is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.compute import NO_SIZES, Sizes
+from hypar_opt.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.profile import Profile
+
+COLLECTIVES = ("pairwise", "ring")
+OVERLAPS = ("none", "gradient")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a step is run.
+
+    Parameters
+    ----------
+    collective
+        The algorithm of all-reduces, reduce-scatters and all-gathers: ``pairwise``, the
+        paper's, or ``ring``; None for the array's own.
+    overlap
+        ``none``, or ``gradient``: gradients are all-reduced while later tasks run.
+    profile
+        Measured seconds, which replace those computed from the accelerator.
+    input_sizes
+        Input sizes by which multiply-accumulates are counted, instead of the network's own.
+    trace
+        Record what every accelerator and link does when.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such collective or overlap.
+    """
+
+    collective: str | None = None
+    overlap: str = "none"
+    profile: Profile | None = None
+    input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        if self.collective and self.collective not in COLLECTIVES:
+            raise UnknownNameError("collective", self.collective, list(COLLECTIVES))
+        if self.overlap not in OVERLAPS:
+            raise UnknownNameError("overlap", self.overlap, list(OVERLAPS))

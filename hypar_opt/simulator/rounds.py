@@ -1,0 +1,92 @@
+"""Exchanges as rounds of messages: who sends to whom, over which route, across which level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.simulator.tasks import Exchange
+
+
+@dataclass(frozen=True)
+class TrafficPattern:
+    """The messages of a round, by the stream that sends them (`Machine`).
+
+    Parameters
+    ----------
+    receivers
+        The stream that receives the message.
+    routes
+        The number of its route.
+    levels
+        The hierarchy level that it crosses; of several the topmost.
+    """
+
+    receivers: list[int]
+    routes: list[int]
+    levels: list[int]
+
+
+@dataclass(frozen=True)
+class MessageRounds:
+    """An exchange as rounds, in each of which every accelerator sends one message.
+
+    Parameters
+    ----------
+    task
+        Its number among the step's tasks.
+    rounds
+        Rounds, one after the other.
+    bytes
+        Of one message.
+    """
+
+    task: int
+    rounds: int
+    bytes: float
+    pattern: TrafficPattern
+    background: bool
+
+
+class Patterns:
+    """The traffic patterns of a step's exchanges, made once for all that share one.
+
+    Parameters
+    ----------
+    route
+        Returns the number of the route between two accelerators.
+    """
+
+    def __init__(self, interconnect: Interconnect, route: Callable[[int, int], int]) -> None:
+        self._interconnect = interconnect
+        self._route = route
+        self._patterns: dict[tuple[bool, tuple[int, ...], tuple[int, ...]], TrafficPattern] = {}
+
+    def rounds(self, number: int, exchange: Exchange) -> MessageRounds:
+        """Return an exchange, task ``number`` of the step, as rounds."""
+        key = exchange.ring, exchange.levels, exchange.bits
+        if key not in self._patterns:
+            self._patterns[key] = self._pattern(exchange)
+        # `bytes` are those of all accelerators and rounds.
+        message = exchange.bytes / (self._interconnect.accelerators * exchange.messages)
+        return MessageRounds(
+            number, exchange.messages, message, self._patterns[key], exchange.background
+        )
+
+    def _pattern(self, exchange: Exchange) -> TrafficPattern:
+        receivers = self._interconnect.receivers(exchange.bits, ring=exchange.ring)
+        # A ring's neighbours are separated at the topmost level whose bit differs, and an
+        # exchange has its topmost level first.
+        levels = [
+            next(
+                level
+                for level, bit in zip(exchange.levels, exchange.bits, strict=True)
+                if (sender ^ receiver) >> bit & 1
+            )
+            for sender, receiver in enumerate(receivers)
+        ]
+        routes = [self._route(sender, receiver) for sender, receiver in enumerate(receivers)]
+        # In the background a stream sends to the background stream of the same accelerator.
+        background = [self._interconnect.accelerators + receiver for receiver in receivers]
+        return TrafficPattern(receivers + background, routes * 2, levels * 2)

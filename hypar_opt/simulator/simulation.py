@@ -1,0 +1,134 @@
+"""Simulate a plan's training step, and account for its time, traffic, energy and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.compute import layer_macs, local_words, memory_load
+from hypar_opt.costs.energy import WORD_BYTES
+from hypar_opt.simulator.bounds import lockstep_bounds
+from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.result import (
+    LayerTime,
+    LevelTraffic,
+    LinkTraffic,
+    StepEnergy,
+    StepResult,
+)
+from hypar_opt.simulator.run import Run, run
+from hypar_opt.simulator.spans import trace_of
+from hypar_opt.simulator.step import final_counts, phases_of, program
+from hypar_opt.simulator.tasks import Exchange, Task
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.tensors import Workload
+
+_AS_THE_ARRAY = RunOptions()
+_ALIKE = 1e-9
+"""Relative difference of links' seconds that is rounding."""
+
+
+def simulate_step(
+    plan: Plan, workload: Workload, array: Array, options: RunOptions = _AS_THE_ARRAY
+) -> StepResult:
+    """Simulate one training step of a plan.
+
+    Parameters
+    ----------
+    array
+        With as many accelerators as the plan has. The plan's own placement applies if it was
+        made for this array.
+
+    Raises
+    ------
+    HyparError
+        If the profile is not of this network and batch.
+    """
+    tasks = program(plan, workload, array, options)
+    lower_bound, closed_form = lockstep_bounds(tasks, array.interconnect)
+    measured = run(tasks, array.interconnect, record=options.trace)
+    counts, passes = final_counts(plan, workload), len(phases_of(plan))
+    weights, inputs, outputs = local_words(workload, counts)
+    # The words of all accelerators, once for every pass; smaller elements are parts of a word.
+    local_bytes = int((weights + inputs + outputs).sum()) * passes * plan.element_bytes
+    # Divided by image, input channel or output channel, a layer leaves two of its tensors in the
+    # vaults that use them; the smallest, the third, goes to or comes from all other vaults.
+    between_vaults = int(np.minimum(np.minimum(weights, inputs), outputs).sum())
+    return StepResult(
+        seconds=measured.seconds,
+        closed_form=closed_form,
+        lower_bound=lower_bound,
+        layers=_layers(tasks, measured),
+        levels=_levels(tasks, measured),
+        links=_links(measured, array.interconnect),
+        bottleneck=_bottleneck(measured, array.interconnect),
+        energy=_energy(
+            array,
+            macs=sum(layer_macs(workload, array.accelerator, options.input_sizes)) * passes,
+            dram_words=Fraction(local_bytes, WORD_BYTES),
+            measured=measured,
+        ),
+        # The load is in bytes times 2^levels; shards of odd sizes are rounded up.
+        memory=-(-int(memory_load(workload, counts, plan).sum()) >> plan.levels),
+        capacity=int(array.accelerator.dram_capacity),
+        vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
+        events=measured.events,
+        trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
+    )
+
+
+def _layers(tasks: Sequence[Task], measured: Run) -> tuple[LayerTime, ...]:
+    times: dict[tuple[str, str], list[float]] = {}
+    for task, seconds in zip(tasks, measured.task_seconds, strict=True):
+        compute_communication = times.setdefault((task.layer, task.phase), [0.0, 0.0])
+        compute_communication[isinstance(task, Exchange)] += seconds
+    return tuple(LayerTime(*key, *seconds) for key, seconds in times.items())
+
+
+def _levels(tasks: Sequence[Task], measured: Run) -> tuple[LevelTraffic, ...]:
+    """Return each level's traffic; a ring's seconds count for the topmost level it crosses."""
+    seconds = [0.0] * len(measured.level_bytes)
+    for task, task_seconds in zip(tasks, measured.task_seconds, strict=True):
+        if isinstance(task, Exchange):
+            seconds[task.levels[0]] += task_seconds
+    traffic = zip(measured.level_bytes, seconds, strict=True)
+    return tuple(LevelTraffic(level, *both) for level, both in enumerate(traffic, 1))
+
+
+def _links(measured: Run, interconnect: Interconnect) -> tuple[LinkTraffic, ...]:
+    columns = zip(
+        interconnect.links,
+        measured.link_bytes,
+        measured.link_busy,
+        measured.link_seconds_at_capacity,
+        strict=True,
+    )
+    return tuple(LinkTraffic(link.name, *traffic) for link, *traffic in columns)
+
+
+def _bottleneck(measured: Run, interconnect: Interconnect) -> tuple[str, int] | None:
+    longest = max(measured.link_seconds_at_capacity, default=0.0)
+    if not longest:
+        return None
+    links = zip(interconnect.links, measured.link_seconds_at_capacity, strict=True)
+    alike = [link.name for link, seconds in links if seconds >= longest * (1 - _ALIKE)]
+    return alike[0], len(alike) - 1
+
+
+def _energy(array: Array, *, macs: int, dram_words: Fraction, measured: Run) -> StepEnergy:
+    constants = array.energy
+    return StepEnergy(
+        macs=float(macs * constants.mac),
+        sram=float(macs * constants.sram),
+        dram=float(dram_words * constants.dram),
+        # A word between accelerators costs its memory accesses once, and its links by the hop.
+        remote=sum(measured.level_bytes) / WORD_BYTES * float(constants.remote),
+        hops=sum(measured.link_bytes) / WORD_BYTES * float(constants.hop),
+    )
