@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RunArguments(TypedDict, total=False):
-    """How a step is run, as keyword arguments of `simulate`."""
+    """How a step is run, as keyword arguments of `hypar_opt.simulate`."""
 
     collective: str | None
     """The all-reduce algorithm; None for the array's own."""

@@ -149,7 +149,9 @@ def gather(
                 parameters=parameters,
             )
         except HyparError as error:
-            skipped = f"What each other choice costs over all levels is not known: {error}."
+            skipped = (
+                f"What each other choice costs over all levels is not known: {error.for_shell}."
+            )
     progress(of, of)
     said, proved = _proof(plan, proof)
     return Contents(
@@ -249,7 +251,7 @@ def _proof(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
         try:
             proof = certificate.certify(plan)
         except HyparError as error:
-            said = str(error)
+            said = error.for_shell
             return said if said.startswith("no certificate") else f"no certificate: {said}", False
     tables = len(proof.tables)
     each = "one table" if tables == 1 else f"{tables} tables, one a level"

@@ -84,7 +84,7 @@ def read_spec(path: str | Path) -> list[Case]:
                 try:
                     one = find(text)
                 except HyparError as error:
-                    raise InputError(str(error), where=where, file=file) from None
+                    raise InputError(error.message, where=where, file=file) from None
                 if one in found:
                     raise InputError(f"{text!r} is there twice", where=where, file=file)
                 found.append(one)
