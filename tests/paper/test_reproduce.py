@@ -21,7 +21,7 @@ from hypar_opt.paper.communication import plan
 from hypar_opt.paper.rows import Measure, is_lost, judge, printed, rule_of, rules
 from hypar_opt.paper.surfaces import lenet_surface, vgg_a_surface
 from hypar_opt.pipeline import solve
-from tests.test_cli import hypar
+from tests.cli.test_cli import hypar
 
 Capture = pytest.CaptureFixture[str]
 Rows = dict[str, list[Row]]
