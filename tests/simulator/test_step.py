@@ -389,7 +389,7 @@ def test_communication_costs_of_passes_add_up_to_the_whole() -> None:
 
 def test_the_presets_levels_hold_for_a_plan_found_without_an_array() -> None:
     plan = ho.solve("lenet-c")
-    with pytest.raises(ho.HyparError, match="--array"):
+    with pytest.raises(ho.HyparError, match="array=NAME"):
         ho.simulate(plan)
     assert ho.simulate(plan, "hmc-htree-16").seconds == pytest.approx(
         ho.simulate(ho.solve("lenet-c", array=load("hmc-htree-16"))).seconds
