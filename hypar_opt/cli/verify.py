@@ -82,18 +82,18 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
     try:
         plan = read_plan(file)
     except InputError as error:
-        raise CheckFailedError(str(error)) from None
+        raise CheckFailedError(error.message) from None
     try:
         proofs.check_price(plan)
     except CheckFailedError as error:
-        raise CheckFailedError(f"{file}: {error}") from None
+        raise CheckFailedError(f"{file}: {error.message}") from None
     row: dict[str, Any] = {"plan": file, "total": plan.cost.total, "priced": "agrees"}
     if certificate is not None:
         proof = proofs.read_certificate(certificate)
         try:
             proofs.check_certificate(plan, proof)
         except CheckFailedError as error:
-            raise CheckFailedError(f"{certificate}: {error}") from None
+            raise CheckFailedError(f"{certificate}: {error.message}") from None
         row["optimal"] = f"proved ({plan.solver.scope}{plan.constraints.within})"
     output.print_rows([row], as_json=as_json)
 

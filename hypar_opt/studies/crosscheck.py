@@ -69,13 +69,13 @@ def compare(
                     network, problem, solver=solver, search=search, options=options
                 )
             except RefusedError as error:
-                silent[solver] = f"refused: {error}"
+                silent[solver] = f"refused: {error.for_shell}"
             except NoAnswerError:
                 silent[solver] = "no answer"
             except InfeasibleError as error:
                 if SOLVERS[solver].searches:
                     raise
-                silent[solver] = f"refused: {error}"  # its one plan is none
+                silent[solver] = f"refused: {error.for_shell}"  # its one plan is none
             else:
                 if plan.solver.found_by is None:
                     plans[solver] = plan

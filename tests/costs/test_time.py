@@ -216,7 +216,7 @@ def test_level_by_level_solvers_agree_or_are_refused_where_the_dram_binds(
             expected = "a ring joins all the levels at which a layer reduces"
         else:
             expected = "the DRAM-bound compute of .* depends on the final shards"
-        assert re.fullmatch(f"{expected}: it needs --search joint", answer)
+        assert re.fullmatch(f"{expected}: it needs search='joint'", answer)
         return
     best = ho.solve(network, cost="time", **asked)
     assert best.cost.total <= answer[1]
@@ -242,7 +242,7 @@ def test_a_slow_dram_is_refused_level_by_level_and_its_layers_are_named() -> Non
         ho.solve("sfc", search="levelwise", **asked)
     assert str(raised.value) == (
         "solver 'dp' on SFC: the DRAM-bound compute of fc1, fc2, fc3, fc4 depends on the"
-        " final shards: it needs --search joint"
+        " final shards: it needs search='joint'"
     )
     assert ho.solve("sfc", **asked).solver.status == "optimal"
     for fixed in ("data", "model", "trick"):  # they choose nothing by it
@@ -252,7 +252,7 @@ def test_a_slow_dram_is_refused_level_by_level_and_its_layers_are_named() -> Non
 @pytest.mark.parametrize("cost", ["time", "energy"])
 def test_memory_level_by_level_is_refused_by_name(cost: str) -> None:
     asked: Any = {"cost": cost, "array": "hmc-htree-4", "constraints": {"memory": "40MB"}}
-    with pytest.raises(RefusedError, match="--memory depends on the final shards: it needs --se"):
+    with pytest.raises(RefusedError, match=r"constraints\.memory depends on the final shards: it"):
         ho.solve("cifar-c", search="levelwise", **asked)
     assert ho.solve("cifar-c", **asked).constraints.memory == 40_000_000
 
@@ -392,14 +392,17 @@ def test_a_plan_of_an_array_with_another_order_of_levels_costs_what_that_does(
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ({}, "--cost {} needs an array: --array NAME|FILE (list arrays)"),
-        ({"levels": 3}, "--cost {} needs an array: --array NAME|FILE (list arrays)"),
+        ({}, "cost={!r} needs an array: array=NAME or a path (hypar_opt.hardware.arrays.names())"),
+        (
+            {"levels": 3},
+            "cost={!r} needs an array: array=NAME or a path (hypar_opt.hardware.arrays.names())",
+        ),
         (
             {"array": "hmc-htree-4", "level_weights": (2, 1)},
-            "--level-weights goes with --cost bytes; with --cost {} the array says what a level"
-            " costs",
+            "level_weights goes with cost='bytes'; with cost={!r} the array says what a"
+            " level costs",
         ),
-        ({"array": "one"}, "--cost {} needs an array of two accelerators or more"),
+        ({"array": "one"}, "cost={!r} needs an array of two accelerators or more"),
         (
             {"array": "hmc-htree-4", "levels": 3},
             "levels: should be 2, since the array hmc-htree-4 has 4 accelerators, got 3",
@@ -521,5 +524,5 @@ def test_orders_are_compared_in_one_unit() -> None:
 
 def test_placing_is_refused_where_bytes_are_all_there_is() -> None:
     for asked in ({}, {"array": "hmc-torus-16"}, {"cost": "time"}):
-        with pytest.raises(ho.HyparError, match="--place goes with --array and --cost time or en"):
+        with pytest.raises(ho.HyparError, match="place=True goes with array and cost='time' or"):
             ho.solve("sfc", place=True, **asked)  # type: ignore[arg-type]

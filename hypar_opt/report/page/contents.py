@@ -131,7 +131,7 @@ def _regrets(
     try:
         known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
     except HyparError as error:  # the page has enough to show without
-        return [], f"What each other choice costs over all levels is not known: {error}."
+        return [], f"What each other choice costs over all levels is not known: {error.for_shell}."
     return known, ""
 
 
@@ -161,7 +161,7 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
         try:
             proof = certificate.certify(plan)
         except HyparError as error:
-            reason = str(error)
+            reason = error.for_shell
             named = reason.startswith("no certificate")
             return reason if named else f"no certificate: {reason}", False
     number = len(proof.tables)

@@ -119,7 +119,7 @@ def run_case(case: Case) -> SweepRow:
         step = simulate(plan, overlap=case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.
-        return validate(SweepRow, {**columns, "status": "refused", "reason": str(error)})
+        return validate(SweepRow, {**columns, "status": "refused", "reason": error.for_shell})
     results = {
         "search": plan.solver.search,
         "status": plan.solver.status,

@@ -118,7 +118,7 @@ def _axis(
             try:
                 value = resolve(name)
             except HyparError as error:
-                raise InputError(str(error), where=where, file=file) from None
+                raise InputError(error.message, where=where, file=file) from None
             # Two names may stand for one thing, as a preset and a copy of its file do.
             if value in values:
                 raise InputError(f"{name!r} is there twice", where=where, file=file)

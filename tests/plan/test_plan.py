@@ -153,7 +153,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("array", {}), "array: missing key 'name'"),
     (at("placement", []), "placement: should be there with an array, and null without"),
     (at("cost.kind", "mass"), "unknown cost 'mass': known: bytes, time, energy"),
-    (at("cost.kind", "time"), "--cost time needs an array"),
+    (at("cost.kind", "time"), "cost='time' needs an array"),
     (at("cost.unit", "bits"), "cost, unit: should be bytes, as the parallelism is priced, got"),
     (at("constraints", ["fc1=data"]), "constraints: should be a table"),
     (at("constraints.memory", "lots"), "constraints, memory: should be bytes, as in 8GB"),
@@ -304,7 +304,7 @@ def test_no_reading_is_recommended_where_pins_leave_none_that_does_better() -> N
         ("fix", ["fc1@H2=data"], "constraints: fc1 may not take model at H2"),
         ("even", True, "constraints: conv3 may not take model at H4"),
         ("memory", 8_380_160, "constraints: the plan takes 8,"),
-        ("fix", ["fc9=data"], "--fix fc9=data: no layer is called 'fc9'"),
+        ("fix", ["fc9=data"], "constraints.fix='fc9=data': no layer is called 'fc9'"),
     ],
 )
 def test_a_plan_that_does_not_keep_to_its_constraints_is_refused(

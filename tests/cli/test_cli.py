@@ -386,12 +386,10 @@ def test_nothing_is_imported_that_a_call_does_not_use() -> None:
 def test_a_third_partys_solver_takes_part_and_is_checked(tmp_path: Path) -> None:
     """A solver from another package, found by its entry point as an installed one is."""
     (tmp_path / "theirs.py").write_text(
-        "from hypar_opt.solvers.base import SolveResult, Status\n"
-        "class Zeros:\n"
+        "from hypar_opt.solvers.base import Solver, SolveResult, Status\n"
+        "class Zeros(Solver):\n"
         "    summary = 'all zeros'\n"
-        "    def accepts(self, table): return None\n"
         "    searches = False\n"
-        "    heeds = frozenset()\n"
         "    def solve(self, table, options):\n"
         "        return SolveResult((0,) * table.layers, None, Status.FEASIBLE)\n"
         "class Liar(Zeros):\n"

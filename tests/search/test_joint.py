@@ -92,7 +92,7 @@ def test_joint_is_brute_force_over_every_plan(data: st.DataObject) -> None:
     workload = workload_of(network, problem.batch)
     expected = brute_force(workload, problem)
     if expected is None:
-        with pytest.raises(ho.HyparError, match=r"--(fix|even|memory)"):
+        with pytest.raises(ho.HyparError, match=r"constraints\.(fix|even|memory)"):
             ho.solve(network, search="joint", **dict(problem))
         return
     plan = ho.solve(network, search="joint", **dict(problem))

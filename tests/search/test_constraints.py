@@ -41,22 +41,34 @@ def test_a_pin_reads_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ({"fix": ("fc1",)}, "--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data"),
-        ({"fix": ("fc1=both",)}, "--fix should be LAYER[@LEVEL]=CHOICE"),
-        ({"fix": ("fc1@top=data",)}, "--fix should be LAYER[@LEVEL]=CHOICE"),
-        ({"fix": ("fc9=data",)}, "--fix fc9=data: no layer is called 'fc9'"),
-        ({"fix": ("fc1@H5=data",)}, "--fix fc1@H5=data: the level should be from 1 to 4"),
-        ({"fix": ("fc1=output",)}, "--fix fc1=output: output is not among --choices data,model"),
+        ({"fix": ("fc1",)}, "constraints.fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data"),
+        ({"fix": ("fc1=both",)}, "constraints.fix should be LAYER[@LEVEL]=CHOICE"),
+        ({"fix": ("fc1@top=data",)}, "constraints.fix should be LAYER[@LEVEL]=CHOICE"),
+        ({"fix": ("fc9=data",)}, "constraints.fix='fc9=data': no layer is called 'fc9'"),
+        (
+            {"fix": ("fc1@H5=data",)},
+            "constraints.fix='fc1@H5=data': the level should be from 1 to 4",
+        ),
+        (
+            {"fix": ("fc1=output",)},
+            "constraints.fix='fc1=output': output is not among choices='data,model'",
+        ),
         (
             {"fix": ("fc1=data", "fc*@H2=model")},
-            "--fix fc1=data and --fix fc*@H2=model conflict at fc1, H2",
+            "constraints.fix='fc1=data' and constraints.fix='fc*@H2=model' conflict at fc1, H2",
         ),
-        ({"even": True, "levels": 10}, "--even: no choice fits layer 'conv1' at H9; its batch is"),
+        (
+            {"even": True, "levels": 10},
+            "constraints.even: no choice fits layer 'conv1' at H9; its batch is",
+        ),
         (
             {"even": True, "fix": ("conv1@H1=model",)},
-            "--even, --fix: no choice fits layer 'conv1' at H1",
+            "constraints.even, constraints.fix: no choice fits layer 'conv1' at H1",
         ),
-        ({"memory": 10}, "--memory: no plan fits 10 bytes an accelerator; the smallest memory"),
+        (
+            {"memory": 10},
+            "constraints.memory: no plan fits 10 bytes an accelerator; the smallest memory",
+        ),
         ({"memory": 0}, "constraints, memory: should be greater than or equal to 1, got 0"),
         ({"memory": "8 parsecs"}, "constraints, memory: should be bytes, as in 8GB or 512MiB"),
         ({"optimizer": -1}, "constraints, optimizer: should be sgd, momentum, adam or the bytes"),

@@ -11,9 +11,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware import arrays
+from tests.cli.test_cli import completed, hypar
 from tests.hardware.cubes import CUBES
 from tests.hardware.test_profile import LENET
-from tests.test_cli import completed, hypar
 
 Capture = pytest.CaptureFixture[str]
 

@@ -31,7 +31,7 @@ from matplotlib.text import Text
 from hypar_opt.report import pictures
 from hypar_opt.units import format_cost
 
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -148,13 +148,10 @@ def test_solvers_agree_on_random_chains(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) -> None:
     """One arrives by its entry point and claims optima that it does not have."""
     (tmp_path / "theirs.py").write_text(
-        "from hypar_opt.solvers.base import SolveResult, Status\n"
+        "from hypar_opt.solvers.base import Solver, SolveResult, Status\n"
         "from hypar_opt.search.pricing import price_table\n"
-        "class Boaster:\n"
+        "class Boaster(Solver):\n"
         "    summary = 'all data, and says it is the best'\n"
-        "    searches = True\n"
-        "    heeds = frozenset()\n"
-        "    def accepts(self, table): return None\n"
         "    def solve(self, table, options):\n"
         "        zeros = (0,) * table.layers\n"
         "        cost = price_table(table, zeros)\n"
