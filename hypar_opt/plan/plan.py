@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -165,6 +166,12 @@ class Plan(ProblemFields):
                 if choice not in known:
                     raise rule(f"parallelism[{level}]: should be among {json.dumps(known)}")
         return self
+
+    @property
+    def vocabulary(self) -> tuple[Parallelism, ...]:
+        """The words of all layers' choices, once each, those of the first column first."""
+        columns = zip_longest(*self.words)
+        return tuple(dict.fromkeys(word for column in columns for word in column if word))
 
     @property
     def problem(self) -> Problem:

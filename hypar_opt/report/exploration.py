@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.plan.plan import columns_of
 from hypar_opt.report.terminal import ascii_only, rows_view
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
-from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hypar_opt.studies.exploration import Exploration
 
 _BAR_WIDTH = 40
-_DIGITS = {choice: str(digit) for digit, choice in enumerate(Parallelism)}
 
 
 def exploration_view(
@@ -39,9 +39,10 @@ def exploration_view(
     if exploration.first != exploration.own:
         notes.append(as_executed(exploration.first.cost, "the first of the best"))
     listed = f"the first {max_plans} of {ties:,}" if ties > max_plans else "all"
-    digits = ", ".join(f"{_DIGITS[choice]} {choice}" for choice in plan.choices)
+    words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
+    digits = ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
     best = [
-        ["".join(_DIGITS[choice] for choice in level) for level in parallelism]
+        ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
         for parallelism in exploration.best_plans(max_plans)
     ]
     return Group(

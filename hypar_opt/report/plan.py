@@ -41,7 +41,8 @@ def plan_view(
         The answers to what-if questions, where any were put.
     """
     legend = "   ".join(
-        f"{glyph(choice, ascii_only=ascii_only())} {choice} parallelism" for choice in plan.choices
+        f"{glyph(choice, ascii_only=ascii_only())} {choice} parallelism"
+        for choice in plan.vocabulary
     )
     parts: list[RenderableType] = [Text(_title(plan)), _grid(plan)]
     parts += [Text(legend, style="dim"), Text(), _baselines(plan)]

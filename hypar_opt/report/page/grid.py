@@ -37,7 +37,7 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         "heading": _HEADINGS.get(cost.kind, cost.kind),
         "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
         "total": format_page_cost(cost.total, cost.unit),
-        "legend": [(str(choice), glyph(choice)) for choice in plan.choices],
+        "legend": [(str(choice), glyph(choice)) for choice in plan.vocabulary],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.labels import level_costs
-from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, add_legend, new_figure, style
+from hypar_opt.report.pictures.canvas import DATA, HYPAR, INK, MODEL, add_legend, new_figure, style
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -31,6 +31,11 @@ _MARKS: dict[Parallelism, dict[str, Any]] = {
     Parallelism.MODEL: {"marker": "o", "facecolor": HYPAR, "edgecolor": HYPAR},
     Parallelism.OUTPUT: {"marker": "D", "facecolor": MODEL, "edgecolor": MODEL},
 }
+
+
+def _mark(choice: Parallelism) -> dict[str, Any]:
+    """Return how a choice is drawn; that of a kind that is not ours as a square."""
+    return _MARKS.get(choice, {"marker": "s", "facecolor": DATA, "edgecolor": DATA})
 
 
 @style()
@@ -58,7 +63,7 @@ def plan_dots(plan: Plan) -> Figure:
     add_legend(
         figure,
         f"{plan.network.name}, batch {plan.batch}, {2**levels:,} accelerators: {total} a step",
-        choice_handles(plan.choices),
+        choice_handles(plan.vocabulary),
         loc="upper left",
         handletextpad=0.2,
     )
@@ -94,9 +99,9 @@ def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
             [],
             [],
             linestyle="",
-            marker=_MARKS[choice]["marker"],
-            markerfacecolor=_MARKS[choice]["facecolor"],
-            markeredgecolor=_MARKS[choice]["edgecolor"],
+            marker=_mark(choice)["marker"],
+            markerfacecolor=_mark(choice)["facecolor"],
+            markeredgecolor=_mark(choice)["edgecolor"],
             markersize=7.5,
             label=f"{choice} parallelism",
         )
@@ -121,7 +126,8 @@ def draw_choices(
         Another plan: a square stands around each mark that is not as in this one.
     """
     size = (72 * cell * 0.55) ** 2  # square points
-    for choice, mark in _MARKS.items():
+    used = (choice for row in rows for choice in row if choice not in _MARKS)
+    for choice in dict.fromkeys((*_MARKS, *used)):
         smaller = 0.7 if choice is Parallelism.OUTPUT else 1.0  # a diamond looks larger
         points = [
             (layer, level)
@@ -129,7 +135,7 @@ def draw_choices(
             for layer, own in enumerate(row)
             if own is choice
         ]
-        _scatter(axes, points, str(choice), s=size * smaller, linewidth=0.9, **mark)
+        _scatter(axes, points, str(choice), s=size * smaller, linewidth=0.9, **_mark(choice))
     differing = [
         (layer, level)
         for level, (row, printed_row) in enumerate(zip(rows, printed or rows, strict=True))

@@ -1,0 +1,256 @@
+"""Kinds of layers as data: what is derived from axes is what the tables say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.costs.base import SplitCounts
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.compute import local_words, memory_load
+from hypar_opt.costs.readings import READINGS, TRAINING, Phase
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.axes import Contraction
+from hypar_opt.workload.tensors import Workload, workload_of
+from tests.strategies import networks
+
+FACTORS: dict[str, dict[str, Any]] = {
+    "text": {"dW": 8, "F": 8, "E": 8, "dp-mp": 1, "mp-mp": 2, "mp-dp": 2, "first": False},
+    "tables": {"dW": 4, "F": 4, "E": 4, "dp-mp": 1, "mp-mp": 2, "mp-dp": 2, "first": True},
+    "figures": {"dW": 8, "F": 8, "E": None, "dp-mp": 2, "mp-mp": 0, "mp-dp": 0},
+    "executed": {"dW": 8, "F": 4, "E": None, "dp-mp": 2, "mp-mp": 0, "mp-dp": 0, "gathered": 4},
+}
+"""Tables 1 and 2 and AccPar's Type III as they were written before the axes: quarters of an
+element, both directions where the reading counts both."""
+
+
+def written_out(
+    workload: Workload, reading: str, choices: int, counts: np.ndarray[Any, Any], phase: Phase
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return a level's charges in bytes, as W * 2^d, F * 2^m and A * 2^o say them."""
+    row = FACTORS[reading]
+    forward, backward, gradient = (phase is each for each in Phase)
+    d, m, o = (*counts.astype(object), 0 * counts[0].astype(object))[:3]
+    outputs = workload.outputs if reading == "executed" else workload.pooled
+    weights, reduced, inputs = (
+        np.array(sizes, object) for sizes in (workload.weights, outputs, workload.inputs)
+    )
+    node = np.zeros((len(workload.layers), choices), object)
+    node[:, 0] = row["dW"] * gradient * weights << d
+    node[:, 1] = (row["F"] * forward + row.get("gathered", 0) * backward) * reduced << m
+    edge = np.zeros((len(workload.ends), choices, choices), object)
+    boundary = np.array(workload.boundary_sizes, object)
+    if choices == 3:
+        node[:, 2] = row["E"] * backward * inputs << o
+        if not row["first"]:
+            node[0, 2] = 0
+        boundary = boundary << o[workload.ends[:, 1]]
+        edge[:, 0, 2] = edge[:, 2, 2] = 2 * forward * boundary
+        edge[:, 2, 0] = (forward + backward) * boundary
+    edge[:, 0, 1] = row["dp-mp"] * (forward + backward) * boundary
+    edge[:, 1, 1] = row["mp-mp"] * backward * boundary
+    edge[:, 1, 0] = row["mp-dp"] * backward * boundary
+    return node, edge
+
+
+@given(networks(longest=5), st.integers(1, 9), st.sampled_from(sorted(READINGS)), st.data())
+def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
+    network: ho.Network, batch: int, reading: str, data: st.DataObject
+) -> None:
+    choices = data.draw(st.sampled_from([2, 3] if FACTORS[reading]["E"] else [2]))
+    workload = workload_of(network, batch)
+    counts = st.lists(st.integers(0, 9), min_size=choices, max_size=choices)
+    above = np.array([data.draw(counts) for _ in workload.layers]).T
+    splits = SplitCounts(0, above)
+    for phase in TRAINING:
+        cost = CommunicationCost(reading, phases=(phase,), choices=choices)
+        node, edge = written_out(workload, reading, choices, above, phase)
+        assert cost.node(workload, splits).tolist() == node.tolist()
+        assert cost.edge(workload, splits, splits).tolist() == edge.tolist()
+
+
+@given(networks(longest=4), st.integers(1, 9), st.integers(0, 9), st.data())
+def test_shards_memory_and_words_are_those_of_the_powers_of_two(
+    network: ho.Network, batch: int, levels: int, data: st.DataObject
+) -> None:
+    """W / 2^(m+o), A / 2^(d+m), F / 2^(d+o), times 2^levels."""
+    workload = workload_of(network, batch)
+    rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
+    *_, last = SplitCounts.down(len(workload.layers), 3, rows)
+    weights, inputs, outputs = local_words(workload, last.counts)
+    problem = problem_of(batch=batch, levels=levels, inference=True, element_bytes=1)
+    load = memory_load(workload, last.counts, problem)
+    for layer, (d, m, o) in enumerate(last.counts.T.tolist()):
+        assert weights[layer] * 2 ** (m + o) == workload.weights[layer] << levels
+        assert inputs[layer] * 2 ** (d + m) == workload.inputs[layer] << levels
+        assert outputs[layer] * 2 ** (d + o) == workload.pooled[layer] << levels
+        maps = inputs[layer] + (workload.outputs[layer] << m)
+        assert load[layer] == weights[layer] + maps
+
+
+def test_layouts_follow_from_the_axes() -> None:
+    """Data reads and writes by batch; model by channel and partial; output whole and by channel."""
+    read, written = layouts(workload_of(ho.load("lenet-c"), 4), 3)
+    assert read.tolist() == [[Layout.BATCH, Layout.CHANNEL, Layout.WHOLE]] * 4
+    assert written.tolist() == [[Layout.BATCH, Layout.PARTIAL, Layout.CHANNEL]] * 4
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_a_kind_halves_axes_that_it_has_data_first(kind: str) -> None:
+    operator = OPERATORS[kind]
+    axes = {axis for tensor in operator.contraction for axis in tensor}
+    assert operator.choices[0].word == "data"
+    assert {choice.axis for choice in operator.choices} <= axes
+    assert operator.trick in {choice.word for choice in operator.choices}
+
+
+@pytest.mark.parametrize("text", ["x[b,i] w[i,o] -> y[b,o]", "x[b,i] * w[i,o]", ""])
+def test_what_is_no_contraction_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="should be as"):
+        Contraction.parse(text)
+
+
+DEPTHWISE = '''
+"""A depthwise convolution: every channel has a kernel of its own."""
+from typing import ClassVar, Literal
+
+from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.base import LayerMaps, Operator
+from hypar_opt.workload.operators.windows import BorderPair, Pair, slide
+
+CHANNEL = Choice("channel", "c", "channel", "◐", "C")
+
+
+class Depthwise(Operator):
+    kind: Literal["depthwise"]
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: BorderPair = (0, 0)
+
+    contraction: ClassVar = Contraction.parse("x[b,c,h,w] * w[k,l,c] -> y[b,c,p,q]")
+    choices: ClassVar = (DATA_CHOICE, CHANNEL)
+    trick: ClassVar = "data"
+    reads_images: ClassVar = True
+
+    def maps(self, read):
+        channels = read.channels
+        output = slide(self.name, "kernel", read, self.kernel, self.stride, self.padding, channels)
+        return LayerMaps(read, output, output)
+
+    def sizes(self, maps):
+        (k, l), (read, output, _) = self.kernel, maps
+        return {"c": read.channels, "h": read.height, "w": read.width, "k": k, "l": l,
+                "p": output.height, "q": output.width}
+'''
+SEPARABLE = """
+name = "separable"
+input = { channels = 8, height = 8, width = 8 }
+[[layer]]
+name = "dw"
+kind = "depthwise"
+kernel = 3
+padding = 1
+[[layer]]
+name = "pw"
+kind = "conv"
+filters = 16
+kernel = 1
+[[layer]]
+name = "dw2"
+kind = "depthwise"
+kernel = 3
+[[layer]]
+name = "fc"
+kind = "fc"
+units = 10
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A package that adds a kind of layer by entry point, in one file; and a network of it."""
+    (tmp_path / "mobile.py").write_text(DEPTHWISE)
+    info = tmp_path / "mobile-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mobile\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[hypar_opt.operators]\ndepthwise = mobile:Depthwise\n")
+    (tmp_path / "net.toml").write_text(SEPARABLE)
+    return tmp_path
+
+
+def hypar(folder: Path, *command: str, status: int = 0) -> str:
+    program = [sys.executable, "-m", "hypar_opt", *command]
+    env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path.cwd()}"}
+    done = subprocess.run(program, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.mark.parametrize(
+    ("search", "reading"), [("levelwise", "text"), ("joint", "figures"), ("joint", "executed")]
+)
+def test_a_kind_from_outside_is_solved_by_all_solvers_alike(
+    elsewhere: Path, search: str, reading: str
+) -> None:
+    plans = []
+    for solver in ("dp", "ilp", "cpsat", "brute"):
+        asked = ["net.toml", "--batch", "4", "--levels", "2", "--reading", reading]
+        plan = hypar(elsewhere, "solve", *asked, "--search", search, "--solver", solver, "--json")
+        plans.append(json.loads(plan))
+    assert len({json.dumps([plan["parallelism"], plan["cost"]]) for plan in plans}) == 1
+    (elsewhere / "plan.json").write_text(json.dumps(plans[0]))
+    words = {word for row in plans[0]["parallelism"] for word in (row[0], row[2])}
+    assert words <= {"data", "channel"}
+
+
+def test_a_kind_from_outside_is_proved_simulated_pinned_and_reported(elsewhere: Path) -> None:
+    asked = ["net.toml", "--batch", "4", "--array", "hmc-htree-4", "--reading", "figures"]
+    plan = ["--output", "plan.json", "--certificate", "proof.json"]
+    shown = hypar(elsewhere, "solve", *asked, "--search", "joint", "--fix", "dw*=channel", *plan)
+    assert "◐" in shown or "C" in shown
+    assert "proved" in hypar(elsewhere, "verify", "plan.json", "--certificate", "proof.json")
+    step = json.loads(hypar(elsewhere, "simulate", "plan.json", "--json"))
+    moved = json.loads((elsewhere / "plan.json").read_text())["cost"]["total"]
+    assert sum(level["bytes"] for level in step["levels"]) == pytest.approx(moved)
+    hypar(elsewhere, "explore", "plan.json", "--free", "dw")
+    hypar(elsewhere, "report", "plan.json", "-o", "page.html")
+    page = (elsewhere / "page.html").read_text()
+    assert "◐" in page
+    assert "channel" in page
+
+
+def test_three_choices_leave_a_kind_of_two_its_own(elsewhere: Path) -> None:
+    asked = ["net.toml", "--batch", "4", "--levels", "2", "--choices", "data,model,output"]
+    for search in ("levelwise", "joint"):
+        plans = [
+            json.loads(hypar(elsewhere, "solve", *asked, "--search", search, "--json", *solver))
+            for solver in ((), ("--solver", "brute"), ("--solver", "cpsat"))
+        ]
+        assert plans[0]["parallelism"] == plans[1]["parallelism"] == plans[2]["parallelism"]
+        assert all(row[0] in {"data", "channel"} for row in plans[0]["parallelism"])
+    wrong = hypar(elsewhere, "solve", *asked, "--fix", "dw=output", status=2)
+    assert "output is not among the choices of dw (depthwise): data, channel" in wrong
+    assert wrong.count("\n") == 1
+
+
+def test_a_depthwise_layer_by_channel_moves_nothing_of_its_own(elsewhere: Path) -> None:
+    asked = ["net.toml", "--batch", "4", "--levels", "1", "--reading", "figures", "--json"]
+    whole = json.loads(hypar(elsewhere, "solve", *asked, "--fix", "*w*=data", "--fix", "fc=data"))
+    pinned = ["--fix", "dw=channel", "--fix", "pw=data", "--fix", "dw2=data", "--fix", "fc=data"]
+    split = json.loads(hypar(elsewhere, "solve", *asked, *pinned))
+    # The gradient of 3 x 3 x 8 weights in data parallelism, both ways; an all-to-all of the map
+    # of 4 x 8 x 8 x 8 elements behind it, both ways in both passes.
+    saved, converted = 2 * 4 * 3 * 3 * 8, 4 * 4 * 8 * 8 * 8
+    assert split["cost"]["total"] - whole["cost"]["total"] == converted - saved
