@@ -72,22 +72,17 @@ def solve(
         ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together. None
         for the paper's with bytes, and joint with what an array decides.
     options
-        Limits and settings of the solver, or a mapping of them: ``{"time_limit": 10}``. A time
-        limit counts from this call; the answer is then the best plan known, if only Data
-        Parallelism, Model Parallelism or the Trick.
+        Limits and settings of the solver, as ``{"time_limit": 10}``. A time limit counts from
+        this call; the answer is then the best plan known, if only a baseline's.
     start
         A plan of the same problem for the solver to start from.
     place
-        Choose as well which of the array's bisections is which level: the best of all
-        placements that its topology allows.
+        Choose the best placement of the levels that the array's topology allows, too.
     progress
         Called with the number of tables solved, and of tables.
     **problem
-        The fields of `Problem`: ``batch=256``, ``levels=4`` (0 to 64; 0 is one
-        accelerator), ``reading``, ``element_bytes=4``, ``inference=False``, ``choices``,
-        ``level_weights``, ``constraints``, ``cost="bytes"``; ``array``, a preset's name, a
-        path or an `Array`, which decides the levels, and ``placement``. The reading is that
-        of `hypar_opt.plan.arguments.default_reading` unless given.
+        `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
+        ``reading``, ``array``, ``constraints``, ...
 
     Returns
     -------

@@ -62,18 +62,21 @@ def exchanged_bytes(
 def _of_pass(
     workload: Workload, cost: CommunicationCost, rows: Sequence[Sequence[int]]
 ) -> ExchangedBytes:
-    splits = SplitCounts.none(len(workload.layers), cost.choices)
     sources, targets = workload.ends.T
     layers, boundaries = [], []
-    for row in rows:
+    above = SplitCounts.down(len(workload.layers), cost.choices, rows)
+    for splits, row in zip(above, rows, strict=False):
         choice = np.asarray(row, np.intp)
         node = cost.node(workload, splits)[np.arange(len(choice)), choice]
         edge = cost.edge(workload, splits, splits)
         pairs = edge[np.arange(len(edge)), choice[sources], choice[targets]]
-        layers.append(tuple(Fraction(int(each), cost.resolution) for each in node))
-        boundaries.append(tuple(Fraction(int(each), cost.resolution) for each in pairs))
-        splits = splits.after(row)
+        layers.append(_in_bytes(node, cost))
+        boundaries.append(_in_bytes(pairs, cost))
     return ExchangedBytes(tuple(layers), tuple(boundaries))
+
+
+def _in_bytes(charges: Integers, cost: CommunicationCost) -> tuple[Fraction, ...]:
+    return tuple(Fraction(charge, cost.resolution) for charge in charges.tolist())
 
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:
@@ -83,10 +86,8 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
 
 def final_counts(plan: Plan, workload: Workload) -> Integers:
     """Return how often each layer takes each choice, over all levels: ``(choices, layers)``."""
-    splits = SplitCounts.none(len(workload.layers), len(plan.choices))
-    for row in plan.assignments():
-        splits = splits.after(row)
-    return splits.counts
+    *_, below = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
+    return below.counts
 
 
 def _placement(plan: Plan, array: Array) -> tuple[int, ...]:

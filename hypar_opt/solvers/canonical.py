@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.solvers.feasibility import allowed_choices
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -34,7 +33,7 @@ def canonical(
     """
     assert found.assignment is not None
     assignment = list(found.assignment)
-    may = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed.copy()
+    may = allowed_choices(table).copy()
     for layer in range(table.layers - 1, -1, -1):
         earlier = may[layer].copy()
         earlier[assignment[layer] :] = False

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.feasibility import allowed_choices
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -65,8 +66,7 @@ class _Capacitated:
         node, edge, load = (
             part.astype(dtype) for part in (table.node, table.chain_edges(), table.load)
         )
-        allowed = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
-        return cls(node, edge, load, allowed, table.capacity)
+        return cls(node, edge, load, allowed_choices(table), table.capacity)
 
     def least_load_behind(self) -> list[int]:
         """Return, for each layer, what the layers behind it load at the least."""

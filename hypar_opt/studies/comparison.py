@@ -141,13 +141,8 @@ def compare(
     failures: list[HyparError] = []
     for done, (described, stated) in enumerate(cases):
         progress(done, len(cases))
-        measured: dict[str, _Measured | HyparError] = {}
-        for name in PLANS:
-            try:
-                measured[name] = _measured(name, described, stated, run or {})
-            except HyparError as error:
-                measured[name] = error
-                failures.append(error)
+        measured = {name: _measured(name, described, stated, run or {}) for name in PLANS}
+        failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
         rows += [_row(name, described, stated, measured) for name in PLANS]
     progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
@@ -159,12 +154,18 @@ def _case(problem: ProblemArguments, batch: int, array: Array) -> ProblemArgumen
     return {**problem, "batch": batch, "array": array}
 
 
-def _measured(name: str, network: Network, problem: Problem, run: RunArguments) -> _Measured:
+def _measured(
+    name: str, network: Network, problem: Problem, run: RunArguments
+) -> _Measured | HyparError:
+    """Solve and simulate one of the plans; return why, where it has no answer."""
     solver, search, cost = PLANS[name]
     if cost is not None:
         problem = problem.model_copy(update={"cost": cost})
-    plan = solve_problem(network, problem, solver=solver, search=search)
-    step = simulate(plan, **run)
+    try:
+        plan = solve_problem(network, problem, solver=solver, search=search)
+        step = simulate(plan, **run)
+    except HyparError as error:
+        return error
     try:
         executed = repriced(plan, reading="executed")
     except HyparError:  # output parallelism, of which no run is known
