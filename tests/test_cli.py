@@ -391,7 +391,7 @@ def test_a_third_partys_solver_takes_part_and_is_checked(tmp_path: Path) -> None
         "    summary = 'all zeros'\n"
         "    def accepts(self, table): return None\n"
         "    searches = False\n"
-        "    heeds = frozenset()\n"
+        "    supported_options = frozenset()\n"
         "    def solve(self, table, options):\n"
         "        return SolveResult((0,) * table.layers, None, Status.FEASIBLE)\n"
         "class Liar(Zeros):\n"

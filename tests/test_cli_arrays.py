@@ -209,7 +209,7 @@ def test_solve_simulates_the_best_and_says_how_far_off_the_cost_was(capsys: Capt
     assert "; it is the search's own; the first by bytes takes " in err
     assert run([*args, "--cost", "time"]) == 0
     assert capsys.readouterr().err.endswith(
-        "; it is the first by time; the cost foretold as much\n"
+        "; it is the first by time; the cost predicted as much\n"
     )
     assert run(["solve", "lenet-c", "--simulate", "3"]) == 2
     assert capsys.readouterr().err == (

@@ -33,7 +33,7 @@ NETWORKS = options.network_argument(
     metavar="NETWORK...|all", help="Networks, as for solve; all for the zoo."
 )
 BATCHES = several(options.BATCH, "B")
-LEVELS = several(options.LEVELS, "H", ", of the paper's arrays alone")
+LEVELS = several(options.LEVELS, "H", ", of the paper's arrays: another array has its own")
 ARRAYS = several(options.ARRAY, "NAME|FILE", "; the paper's H tree unless given")
 CSV = options.file_option("--csv", help="Write the rows to this file.")
 

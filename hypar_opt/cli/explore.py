@@ -31,8 +31,8 @@ FREE = exploring_option(
     " conv*; both, as fc1@H2; or all. The rest is as in the plan.",
 )
 OBJECTIVE = exploring_option(
-    help="What is evaluated of each plan: bytes; time (seconds, in closed form) or energy"
-    " (joules), on an array.",
+    help="The objective that each plan is priced by: bytes; time (seconds, in closed form) or"
+    " energy (joules), on an array.",
     autocompletion=completion.one_of("bytes", "time", "energy"),
 )
 RELATIVE = exploring_option(

@@ -47,7 +47,7 @@ class CostOptions:
     choices: Annotated[
         str,
         problem_option(
-            help="The parallelisms of a layer to choose from: data,model or data,model,output"
+            help="The parallelisms that a layer may have: data,model or data,model,output"
             " (AccPar's Type III; readings text and tables).",
         ),
     ] = "data,model"
@@ -84,7 +84,7 @@ class CostOptions:
         str,
         problem_option(
             help="The optimizer, whose state takes memory: sgd (none), momentum, adam, or the"
-            " bytes of state a weight.",
+            " bytes of state per weight.",
         ),
     ] = "sgd"
 
@@ -122,13 +122,13 @@ class SolvingOptions:
     ] = None
     backend: Annotated[
         str | None,
-        solving_option(help="The program that ilp calls: cbc, highs, or another that PuLP finds."),
+        solving_option(help="The backend of ilp: cbc, highs, or another that PuLP finds."),
     ] = None
     solver_option: Annotated[
         list[str] | None,
         solving_option(
             metavar="K=V",
-            help="A parameter that tunes the search of the solver's program. Repeatable.",
+            help="A search parameter of the solver's backend. Repeatable.",
         ),
     ] = None
     time_limit: options.TIME_LIMIT = None
@@ -140,9 +140,9 @@ class SolvingOptions:
         ),
     ] = 0.0
     threads: Annotated[
-        int | None, solving_option(help="Threads of the solver's program; one unless given.")
+        int | None, solving_option(help="Threads of the solver's backend; one unless given.")
     ] = None
-    seed: Annotated[int | None, solving_option(help="Random seed of the solver's program.")] = None
+    seed: Annotated[int | None, solving_option(help="Random seed of the solver's backend.")] = None
     hint: Annotated[
         bool,
         solving_option("--hint", help="Start the solver from dp's solution of the same table."),
@@ -156,8 +156,7 @@ class RunOptions:
     collective: Annotated[
         str | None,
         running_option(
-            help="All-reduce algorithm: pairwise (the paper's) or ring; the array's own unless"
-            " given.",
+            help="All-reduce algorithm: pairwise (the paper's) or ring; default the array's own.",
             autocompletion=completion.one_of("pairwise", "ring"),
         ),
     ] = None

@@ -73,7 +73,7 @@ OTHER_ARRAY = Annotated[
     running_option("--other-array", help="Simulate a plan on an array that it was not solved for."),
 ]
 CERTIFICATE = Annotated[
-    Path | None, file_option(help="A proof that the plan is optimal, which solve wrote.")
+    Path | None, file_option(help="A proof that the plan is optimal, of solve --certificate.")
 ]
 PICTURE = Annotated[
     Path | None, file_option(help="Draw it: .png, .svg or .pdf (needs matplotlib).")

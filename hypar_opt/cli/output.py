@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hypar_opt.errors import shell_words
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -60,12 +62,12 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def warn(sentence: str) -> None:
     """Say what the answer's reader should know, beside it."""
-    note(f"warning: {sentence}")
+    note(f"warning: {shell_words(sentence)}")
 
 
 def note(sentence: str) -> None:
     """Print one line of printable characters on standard error."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shell_words(sentence))
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " ... " + line[-LONGEST_LINE // 2 :]
     with suppress(OSError):  # where standard error is closed, the exit status has to do

@@ -20,7 +20,7 @@ EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --outpu
 WARM_START = solving_option(
     metavar="PLAN", help="Start the search from a plan of the same network, levels and choices."
 )
-SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's program there.")
+SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's backend.")
 EXPORT_MODEL = solving_option(
     metavar="FILE",
     help="Write the model that the solver was given: .lp or .mps (ilp), .pb (cpsat); levelwise"
@@ -29,7 +29,7 @@ EXPORT_MODEL = solving_option(
 REGRET = what_if_option(
     "--regret", help="What each other choice would add to the cost, all else re-optimised."
 )
-BEST = what_if_option(metavar="K", help="The K best plans over all levels together.")
+BEST = what_if_option(metavar="K", help="List the K best plans over all levels together.")
 SIMULATE = what_if_option(
     metavar="K",
     help="Simulate the K best plans over all levels together, and take the fastest.",
@@ -127,4 +127,4 @@ def _prediction(contender: Contender) -> str:
     error = predicted / contender.seconds - 1
     amount = f"{abs(error):.2%} {'less' if error < 0 else 'more'}"
     # Below half of the last digit shown, the two are the same to a reader.
-    return "; the cost foretold " + (amount if abs(error) >= 5e-5 else "as much")
+    return "; the cost predicted " + (amount if abs(error) >= 5e-5 else "as much")

@@ -11,7 +11,7 @@ from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import solving_option
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError
+from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError, shell_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,8 @@ def verify(
     stated = problem_of(**request.problem_arguments(problem))
     networks, count = _networks(source, random, seed)
     rows = _compared(networks, count, solvers.split(","), stated, time_limit)
-    output.print_rows([vars(row) for row in rows], as_json=as_json)
+    shown = [vars(row) | {"status": shell_words(row.status)} for row in rows]
+    output.print_rows(shown, as_json=as_json)
     _check_verdicts(rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.network import Network, Segment
 from hypar_opt.simulator.tasks import Compute, Exchange, Task
@@ -86,7 +86,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         raise RefusedError(
             f"the step is {events:,} computations and messages, and at most"
             f" {MOST_WORK // len(everyone):,} of {len(everyone):,} accelerators are simulated;"
-            " take --collective pairwise, or fewer accelerators"
+            f" take {argument('collective', 'pairwise')}, or fewer accelerators"
         )
     machine = _Machine(tasks, interconnect, record=record)
     machine.run()

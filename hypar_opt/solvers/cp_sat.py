@@ -15,7 +15,7 @@ import numpy as np
 
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents import check_writable, write_whole
-from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError
+from hypar_opt.errors import HyparError, InputError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
@@ -49,9 +49,9 @@ _RESERVED = {
     "presolve_inclusion_work_limit": "0: with more, it proves wrong optima (or-tools issue 5293)",
     "fix_variables_to_their_hinted_value": "false: a hint is no constraint",
     "catch_sigint_signal": "false: Python has the signal",
-    "log_search_progress": "the option solver-log",
-    "log_to_stdout": "false: --solver-log FILE has the log",
-    "log_to_response": "false: --solver-log FILE has the log",
+    "log_search_progress": f"the option {worded('log', 'solver-log')}",
+    "log_to_stdout": f"false: {argument('log', example='FILE')} has the log",
+    "log_to_response": f"false: {argument('log', example='FILE')} has the log",
 }
 """CP-SAT's parameters that are not to be set by name."""
 

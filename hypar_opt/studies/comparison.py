@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from hypar_opt.costs import COSTS
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, Sentence
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
@@ -20,7 +20,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.advice import readable_bytes, turns
+from hypar_opt.studies.advice import EXECUTED, readable_bytes, turns
 from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
 from hypar_opt.workload.network import Network
 
@@ -267,11 +267,11 @@ def warnings_of_rows(rows: Sequence[Row]) -> list[str]:
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
             turned = [row.plan for row in case if _turns(row, key)]
             if turned:
-                found.append(
+                sentence = (
                     f"by the reading {case[0].reading} Data Parallelism takes more {quantity} than"
-                    f" {_listed(turned)} {where}, but less when run; --reading executed plans for"
-                    " that"
+                    f" {_listed(turned)} {where}, but less when run; {EXECUTED} plans for that"
                 )
+                found.append(Sentence(sentence))
     return found
 
 

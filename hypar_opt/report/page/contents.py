@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs import COSTS
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, shell_words
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report import terminal
 from hypar_opt.search import certificate
@@ -149,7 +149,9 @@ def gather(
                 parameters=parameters,
             )
         except HyparError as error:
-            skipped = f"What each other choice costs over all levels is not known: {error}."
+            skipped = (
+                f"What each other choice costs over all levels is not known: {error.for_shell}."
+            )
     progress(of, of)
     said, proved = _proof(plan, proof)
     return Contents(
@@ -162,7 +164,7 @@ def gather(
         note=skipped,
         proof=said,
         proved=proved,
-        warnings=(*advice.warnings(plan), *turned, *_memory(steps["plan"])),
+        warnings=(*map(shell_words, (*advice.warnings(plan), *turned)), *_memory(steps["plan"])),
         command=command,
     )
 
@@ -249,7 +251,7 @@ def _proof(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
         try:
             proof = certificate.certify(plan)
         except HyparError as error:
-            said = str(error)
+            said = error.for_shell
             return said if said.startswith("no certificate") else f"no certificate: {said}", False
     tables = len(proof.tables)
     each = "one table" if tables == 1 else f"{tables} tables, one a level"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.errors import HyparError, RefusedError, argument, worded
 from hypar_opt.studies.advice import moves_more, turns
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class Exploration:
         """
         if self.values.size > MOST_ROWS:
             raise RefusedError(
-                f"--csv lists at most {MOST_ROWS:,} plans, and there are {self.values.size:,};"
-                " leave fewer choices free"
+                f"{worded('csv()', '--csv')} lists at most {MOST_ROWS:,} plans, and there are"
+                f" {self.values.size:,}; leave fewer choices free"
             )
         digits = self._digits(np.arange(self.values.size))
         # A level's digits side by side are one text.
@@ -324,13 +324,15 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
         of_level = re.fullmatch(r"(?:(.+)@)?[Hh](\d{1,9})|(.+)@(\d{1,9})", term)
         pattern, at = (term, None) if of_level is None else _named(of_level)
         if at is not None and not 1 <= at <= plan.levels:
-            raise HyparError(f"--free {term}: should be a level from H1 to H{plan.levels}")
+            raise HyparError(
+                f"{argument('free', term)}: should be a level from H1 to H{plan.levels}"
+            )
         named = [layer for layer in layers if fnmatchcase(plan.layers[layer], pattern)]
         if not named:
             known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
             raise HyparError(
-                f"--free should name levels, as H1,H4, layers, as fc1 or conv*, conv1@H2, or all;"
-                f" {term!r} is none of them (layers {known})"
+                f"{argument('free')} should name levels, as H1,H4, layers, as fc1 or conv*,"
+                f" conv1@H2, or all; {term!r} is none of them (layers {known})"
             )
         at_levels = levels if at is None else [at - 1]
         found |= dict.fromkeys((level, layer) for layer in named for level in at_levels)

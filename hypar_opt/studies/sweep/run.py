@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.studies.sweep.case import Case, Row, run
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def here(
     except BrokenProcessPool:
         raise HyparError(
             "a worker process was killed, perhaps for want of memory; run it again for the rest,"
-            " with fewer --workers"
+            f" with fewer {argument('workers')}"
         ) from None
     finally:
         # After Ctrl-C nobody waits for what is under way; the journal has what is done.
@@ -92,29 +92,32 @@ def on_cluster(cases: dict[str, Case], scheduler: str) -> Generator[tuple[str, R
     """
     found = re.fullmatch(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})", scheduler)
     if found is None or not 0 < int(found[1]) < 2**16:
-        raise HyparError(f"--scheduler should be an address, as tcp://HOST:8786, got {scheduler!r}")
+        raise HyparError(
+            f"{argument('scheduler')} should be an address, as tcp://HOST:8786, got {scheduler!r}"
+        )
     try:
         from distributed import Client, KilledWorker, as_completed
     except ModuleNotFoundError:
         raise HyparError(
-            "--scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'"
+            f"{argument('scheduler')} needs Dask's distributed: pip install 'hypar-opt[dask]'"
         ) from None
     from concurrent.futures import CancelledError
 
     if not cases:
         return
+    cluster = argument("scheduler", scheduler)
     with _silenced("distributed.client"):  # what it would say of a lost cluster, we say in a line
         try:
             client = Client(scheduler, timeout=PATIENCE, set_as_default=False)
         except OSError as error:
-            raise HyparError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
+            raise HyparError(f"{cluster}: cannot be reached: {error}") from None
         try:
             with closing(client):
                 try:
                     client.wait_for_workers(1, timeout=PATIENCE)
                 except TimeoutError:
                     problem = f"no worker has joined within {PATIENCE} s"
-                    raise HyparError(f"--scheduler {scheduler}: {problem}") from None
+                    raise HyparError(f"{cluster}: {problem}") from None
                 # Nothing here holds on to a future that has ended: what a worker that dies later
                 # had of finished rows is not run again.
                 futures = client.map(_keyed, list(cases.items()), pure=False)
@@ -124,7 +127,7 @@ def on_cluster(cases: dict[str, Case], scheduler: str) -> Generator[tuple[str, R
                     yield future.result()
         except (OSError, CancelledError, KilledWorker) as error:
             problem = f"was lost ({type(error).__name__}); run it again for the rest"
-            raise HyparError(f"--scheduler {scheduler}: {problem}") from None
+            raise HyparError(f"{cluster}: {problem}") from None
 
 
 @contextmanager
