@@ -87,7 +87,7 @@ def test_a_mean_over_nothing_moved_is_none() -> None:
     one = {"kind": "ring", "accelerators": 1, "link": {"bandwidth": "1 GB/s"}}
     rows = ho.compare(["sfc"], [validate(Array, cubes(**one))])
     assert [row.bytes for row in rows] == [0] * 5 + [None]
-    assert rows[-1].reason == "--cost time needs an array of two accelerators or more"
+    assert rows[-1].reason == "cost='time' needs an array of two accelerators or more"
     for plan, mean in ho.geometric_means(rows).items():
         assert mean["bytes"] is None
         assert mean["speedup"] == (None if plan == "time" else 1)

@@ -153,7 +153,7 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
         "class Boaster:\n"
         "    summary = 'all data, and says it is the best'\n"
         "    searches = True\n"
-        "    heeds = frozenset()\n"
+        "    supported_options = frozenset()\n"
         "    def accepts(self, table): return None\n"
         "    def solve(self, table, options):\n"
         "        zeros = (0,) * table.layers\n"

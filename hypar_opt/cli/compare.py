@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,7 @@ from hypar_opt.cli import inputs, options, output, request, targets
 from hypar_opt.cli.groups import CostOptions, RunOptions
 from hypar_opt.cli.options import several
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, shell_words
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -73,6 +73,7 @@ def compare(
             run={"collective": running.collective, "overlap": running.overlap},
             **arguments,
         )
+    rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in rows]
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
     _write(rows, csv_file, picture)

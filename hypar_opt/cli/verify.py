@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,8 +61,8 @@ def verify(
     stated = problem_of(**request.problem_arguments(problem))
     networks, count = _networks(source, random, seed)
     rows = _compared(networks, count, solvers.split(","), stated, time_limit)
-    shown = [vars(row) | {"status": shell_words(row.status)} for row in rows]
-    output.print_rows(shown, as_json=as_json)
+    rows = [replace(row, status=shell_words(row.status)) for row in rows]
+    output.print_rows([vars(row) for row in rows], as_json=as_json)
     _check_verdicts(rows)
 
 

@@ -116,7 +116,7 @@ def run(case: Case) -> Row:
         )
         step = simulate(plan, overlap=case.overlap)
     except HyparError as error:
-        return validate(Row, {**asked, "status": "refused", "reason": str(error)})
+        return validate(Row, {**asked, "status": "refused", "reason": error.for_shell})
     found = {
         "search": plan.solver.search,
         "status": plan.solver.status,
