@@ -8,6 +8,7 @@ the one, `HyparError.for_shell` the other.
 from __future__ import annotations
 
 import re
+from typing import Self
 
 # Private-use characters, which no file, name or option may hold: they are not printable.
 _ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
@@ -41,6 +42,26 @@ def argument(name: str, value: object = None, *, example: str = "") -> str:
 def worded(python: str, shell: str) -> str:
     """Return a part of a message in the words of a Python caller, and in those of a shell."""
     return f"\ue000{python}\ue001{shell}\ue002"
+
+
+class Sentence(str):
+    """A sentence for a person, as a warning; of its marked text it is what a Python caller reads.
+
+    ``for_shell`` is the same in the words of a shell; a text made from a sentence, as by
+    formatting, has lost it.
+    """
+
+    for_shell: str
+
+    def __new__(cls, marked: str) -> Self:
+        sentence = super().__new__(cls, _ARGUMENT.sub(r"\1", marked))
+        sentence.for_shell = _ARGUMENT.sub(r"\2", marked)
+        return sentence
+
+
+def shell_words(text: str) -> str:
+    """Return a text as a shell's user reads it."""
+    return text.for_shell if isinstance(text, Sentence) else text
 
 
 ARRAY = worded(

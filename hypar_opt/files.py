@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-from hypar_opt.errors import InputError
+from hypar_opt.errors import InputError, worded
 
 MOST_BYTES = 64 * 2**20
 """Of a file that is read; /dev/zero and its like never end."""
@@ -170,7 +170,7 @@ def check_writable(path: str | Path) -> None:
     target = Path(path)
     try:
         if str(target).startswith(("/dev/std", "/dev/fd", "/proc/")) or str(path) == "-":
-            problem = "should be a file; --json prints to standard output"
+            problem = "should be a file" + worded("", "; --json prints to standard output")
             raise InputError(problem, file=str(path))
         with suppress(FileNotFoundError):
             target.stat()  # a loop of links, a name too long: the system says which

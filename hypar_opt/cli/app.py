@@ -28,9 +28,6 @@ from hypar_opt.version import __version__
 if TYPE_CHECKING:
     from types import FrameType
 
-INTERRUPTED = 130
-"""The exit status of a shell's command that Ctrl-C ended."""
-
 # Whatever a command needs is imported inside it, so that `--help` answers in a blink.
 app = typer.Typer(
     name="hypar-opt",
@@ -120,5 +117,5 @@ def _until_interrupted(args: list[str]) -> int:
     except BaseException:  # an extension that is being imported makes an ImportError of it
         if not interrupted:
             raise
-        status = INTERRUPTED
-    return INTERRUPTED if interrupted else status
+        status = output.INTERRUPTED
+    return output.INTERRUPTED if interrupted else status

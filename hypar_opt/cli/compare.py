@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from hypar_opt.cli import options, output, request, shared
-from hypar_opt.cli.simulate import default_array
-from hypar_opt.errors import HyparError
+from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli.groups import CostOptions, RunOptions
+from hypar_opt.cli.options import several
+from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.errors import HyparError, shell_words
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
     from hypar_opt.studies.comparison import ComparisonRow
 
 PLANS = {
@@ -28,122 +29,126 @@ EPILOG = (
     " [bold]hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16[/bold]"
 )
 
+NETWORKS = options.network_argument(
+    metavar="NETWORK...|all", help="Networks, as for solve; all for the zoo."
+)
+BATCHES = several(options.BATCH, "B")
+LEVELS = several(options.LEVELS, "H", ", of the paper's arrays: another array has its own")
+ARRAYS = several(options.ARRAY, "NAME|FILE", "; the paper's H tree unless given")
+CSV = options.file_option("--csv", help="Write the rows to this file.")
 
-def _complete_arrays(incomplete: str) -> list[str]:
-    *before, last = incomplete.split(",")
-    return [",".join([*before, name]) for name in options.complete_arrays(last)]
 
-
-@shared.takes(shared.problem)
+@takes_groups
 def compare(
-    context: typer.Context,
-    networks: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NETWORK...|all",
-            help="Networks, as for solve; all for the zoo.",
-            autocompletion=options.complete_networks,
-            show_default=False,
-        ),
-    ],
-    array: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE,...",
-            help="Accelerator arrays (list arrays); the paper's H tree unless given.",
-            autocompletion=_complete_arrays,
-            rich_help_panel=options.PROBLEM,
-            show_default=False,
-        ),
-    ] = None,
-    batch: Annotated[
-        str, typer.Option(metavar="B,...", help="Batches.", rich_help_panel=options.PROBLEM)
-    ] = "256",
-    levels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="H,...",
-            help="Levels of the hierarchy: of the paper's arrays; another array has its own.",
-            rich_help_panel=options.PROBLEM,
-            show_default=False,
-        ),
-    ] = None,
-    collective: options.COLLECTIVE = None,
-    overlap: options.OVERLAP = "none",
-    csv_file: Annotated[
-        Path | None,
-        typer.Option("--csv", metavar="FILE", help="Write the rows there.", show_default=False),
-    ] = None,
+    networks: Annotated[list[str], NETWORKS],
+    batch: Annotated[str, BATCHES] = "256",
+    levels: Annotated[str | None, LEVELS] = None,
+    array: Annotated[str | None, ARRAYS] = None,
+    *,  # the groups need no default
+    cost: CostOptions,
+    running: RunOptions,
+    csv_file: Annotated[Path | None, CSV] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar, the joint optimum and the fastest."""
-    from hypar_opt import models
-    from hypar_opt.files import csv_text, recorded_reads, write_whole
-    from hypar_opt.hardware.arrays import find_array
+    from hypar_opt.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import comparison
 
-    names = [name for each in networks for name in (models.names() if each == "all" else [each])]
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     with recorded_reads() as read:
-        named = [find_network(name) for name in names]
-        if array is None:
-            arrays = [find_array(default_array(size)) for size in sizes or [None]]
-        else:
-            arrays = [find_array(name) for name in array.split(",")]
-    request.check_outputs(read, csv_file, picture=picture)
-    if array is not None and sizes and set(sizes) != {found.levels for found in arrays}:
-        wrong = next((found for found in arrays if found.levels not in sizes), arrays[0])
-        raise HyparError(
-            f"--levels should be {wrong.levels}, since the array {wrong.name} has"
-            f" {2**wrong.levels} accelerators, got {levels}"
-        )
-    asked = request.problem(context)
-    del asked["batch"], asked["levels"], asked["array"]
+        described = [find_network(name) for name in _names(networks)]
+        arrays = _arrays(array, sizes)
+    targets.check_outputs(read, csv_file, picture=picture)
+    if array is not None and sizes:
+        _check_levels(arrays, sizes, typed=levels)
+    arguments = request.cost_arguments(cost)
     with output.progress_bar("networks") as progress:
         rows = comparison.compare(
-            named,
+            described,
             arrays,
             batches=request.whole_numbers("--batch", batch, "32,256"),
             progress=progress,
-            run={"collective": collective, "overlap": overlap},
-            **asked,
+            run={"collective": running.collective, "overlap": running.overlap},
+            **arguments,
         )
-    means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
+    rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in rows]
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
+    _write(rows, csv_file, picture)
+    _print(rows, as_json=as_json)
+
+
+def _names(networks: list[str]) -> list[str]:
+    """Return the networks named, with the zoo's in place of ``all``."""
+    from hypar_opt import models
+
+    return [name for typed in networks for name in (models.names() if typed == "all" else [typed])]
+
+
+def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
+    """Return the arrays named, or the paper's of each size."""
+    from hypar_opt.hardware.arrays import find_array
+
+    if names is None:
+        return [find_array(inputs.default_array(levels)) for levels in sizes or [None]]
+    return [find_array(name) for name in names.split(",")]
+
+
+def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | None) -> None:
+    """Refuse levels that are not those of the arrays named, which have their own."""
+    if set(sizes) == {array.levels for array in arrays}:
+        return
+    wrong = next((array for array in arrays if array.levels not in sizes), arrays[0])
+    raise HyparError(
+        f"--levels should be {wrong.levels}, since the array {wrong.name} has"
+        f" {2**wrong.levels} accelerators, got {typed}"
+    )
+
+
+def _write(rows: list[ComparisonRow], csv_file: Path | None, picture: Path | None) -> None:
+    """Write the rows as CSV, and draw the speed-ups."""
+    from hypar_opt.files import csv_text, write_whole
+    from hypar_opt.studies import comparison
+
     if csv_file is not None:
         head = [field.name for field in fields(comparison.ComparisonRow)]
         write_whole(csv_file, csv_text(head, (vars(row).values() for row in rows)))
     if picture is not None:
         _draw(rows, picture)
+
+
+def _print(rows: list[ComparisonRow], *, as_json: bool) -> None:
+    from hypar_opt.report.comparison import comparison_view
+    from hypar_opt.studies import comparison
+
+    means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
     if as_json:
         document = {"rows": [vars(row) for row in rows], "gmean": means, "notes": notes}
         output.print_json(document)
-        return
-    from hypar_opt.report.comparison import comparison_view
-
-    output.print_view(comparison_view(rows, means, notes))
+    else:
+        output.print_view(comparison_view(rows, means, notes))
 
 
 def _draw(rows: list[ComparisonRow], picture: Path) -> None:
     """Draw the speed-up of each plan over Data Parallelism, a group of bars a case."""
     from hypar_opt.report import pictures
 
-    several = {key: len({getattr(row, key) for row in rows}) > 1 for key in ("batch", "array")}
+    several_batches = len({row.batch for row in rows}) > 1
+    several_arrays = len({row.array for row in rows}) > 1
     series: dict[str, list[float | None]] = {}
-    groups: dict[str, None] = {}
+    cases: dict[str, None] = {}  # a set that keeps the order
     for row in rows:
         parts = [row.network]
-        parts += [f"batch {row.batch}"] if several["batch"] else []
-        parts += [row.array] if several["array"] else []
-        groups["\n".join(parts)] = None
+        parts += [f"batch {row.batch}"] if several_batches else []
+        parts += [row.array] if several_arrays else []
+        cases["\n".join(parts)] = None
         if row.plan != "data":
             series.setdefault(PLANS[row.plan], []).append(row.speedup)
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))
     drawn = pictures.bars(
-        list(groups),
+        list(cases),
         series,
         ylabel="times Data Parallelism",
         title=f"performance over Data Parallelism, reading {reading}",

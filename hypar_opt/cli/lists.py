@@ -61,16 +61,8 @@ def solvers(as_json: options.JSON = False) -> None:
     from hypar_opt.solvers.backends.catalogue import installed_backends
     from hypar_opt.solvers.base import flags
 
-    rows: list[dict[str, Any]] = []
-    for name in SOLVERS:
-        try:
-            solver = SOLVERS[name]
-            rows.append(
-                {"name": name, "summary": solver.summary, "takes": flags(solver.supported_options)}
-            )
-        except (HyparError, AttributeError) as error:  # somebody else's, and broken
-            rows.append({"name": name, "summary": str(error), "takes": []})
-    backends = [
+    rows = [_solver_row(name) for name in SOLVERS]
+    available = [
         {
             "backend": backend.name,
             "version": backend.version,
@@ -79,8 +71,21 @@ def solvers(as_json: options.JSON = False) -> None:
         for backend in installed_backends()
     ]
     if as_json:
-        output.print_json({"solvers": rows, "backends": backends})
+        output.print_json({"solvers": rows, "backends": available})
         return
-    for table in (rows, backends):
+    for table in (rows, available):
         lines = [{**row, "takes": " ".join(row["takes"]) or "-"} for row in table]
         output.print_rows(lines, as_json=False)
+
+
+def _solver_row(name: str) -> dict[str, Any]:
+    from hypar_opt.solvers import SOLVERS
+    from hypar_opt.solvers.base import flags
+
+    try:
+        solver = SOLVERS[name]
+        return {"name": name, "summary": solver.summary, "takes": flags(solver.supported_options)}
+    except HyparError as error:  # an entry point of another package that cannot be loaded
+        return {"name": name, "summary": error.for_shell, "takes": []}
+    except AttributeError as error:  # one that loads, and is no solver
+        return {"name": name, "summary": str(error), "takes": []}

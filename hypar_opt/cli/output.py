@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hypar_opt.errors import shell_words
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
     from hypar_opt.search.partition import Progress
 
+# The exit statuses that a shell gives what a signal ended: 128 and the signal's number.
+INTERRUPTED = 130
+BROKEN_PIPE = 141
 
 LONGEST_LINE = 2000
 """Letters of a line on standard error; what a file holds may be of any length."""
@@ -33,6 +38,7 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
 
     console = terminal.console()
     if not folds:
+        # Measured without the terminal's width: a table that is cut has lost its numbers.
         wide = console.options.update(width=10_000)
         console.width = max(console.width, console.measure(view, options=wide).minimum)
     with console.capture() as capture:
@@ -47,37 +53,39 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         return
     from hypar_opt.report import terminal
 
-    numbers = tuple(n for n, value in enumerate(rows[0].values()) if isinstance(value, int | float))
+    numbers = tuple(
+        column for column, value in enumerate(rows[0].values()) if isinstance(value, int | float)
+    )
     texts = [[_text(value) for value in row.values()] for row in rows]
     print_view(terminal.rows_view(rows[0], texts, right=numbers))
 
 
 def warn(sentence: str) -> None:
-    """Say something beside the answer."""
-    note(f"warning: {sentence}")
+    """Say what the answer's reader should know, beside it."""
+    note(f"warning: {shell_words(sentence)}")
 
 
 def note(sentence: str) -> None:
-    """Say something in one line of printable characters on standard error."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+    """Print one line of printable characters on standard error."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shell_words(sentence))
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " ... " + line[-LONGEST_LINE // 2 :]
-    with suppress(OSError):  # if nobody can be told, the status says it
+    with suppress(OSError):  # where standard error is closed, the exit status has to do
         print("hypar-opt:", line, file=sys.stderr)
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Progress]:
+def progress_bar(title: str) -> Iterator[Progress]:
     """Show a bar on standard error, on a terminal; it goes when the work is done."""
     if not sys.stderr.isatty():
-        yield lambda done, of: None
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
 
     with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _text(value: object) -> str:
@@ -92,6 +100,7 @@ def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has what it wanted
+    except BrokenPipeError:  # the reader, as head, has what it wanted
+        # Python flushes standard output once more at exit, where nothing could catch the error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(141) from None
+        raise typer.Exit(BROKEN_PIPE) from None

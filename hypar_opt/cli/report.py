@@ -8,46 +8,28 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import options, output, request, shared
-from hypar_opt.cli.simulate import default_array
+from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli.groups import ProblemOptions, RunOptions, SolvingOptions
+from hypar_opt.cli.signatures import takes_groups
 
 EPILOG = (
     "Examples: [bold]hypar-opt report vgg-a -o vgg-a.html[/bold];"
     " [bold]hypar-opt report plan.json --certificate proof.json -o plan.html[/bold]"
 )
 
+PAGE_FILE = options.file_option("--output", "-o", help="Write the page to this file.")
 
-@shared.takes(shared.problem, shared.solving)
+
+@takes_groups
 def report(
     context: typer.Context,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="NETWORK|PLAN",
-            help="A network, as for solve, or the path of a plan file.",
-            autocompletion=options.complete_networks,
-            show_default=False,
-        ),
-    ],
-    levels: options.LEVELS = None,
-    array: options.ARRAY = None,
-    collective: options.COLLECTIVE = None,
-    overlap: options.OVERLAP = "none",
-    other_array: Annotated[
-        bool,
-        typer.Option(
-            "--other-array",
-            help="Simulate a plan on an array that it was not found for.",
-            rich_help_panel=options.RUNNING,
-        ),
-    ] = False,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A proof that the plan is optimal.", show_default=False),
-    ] = None,
-    page_file: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file.")
-    ] = Path("report.html"),
+    source: options.NETWORK_OR_PLAN,
+    problem: ProblemOptions,
+    solving: SolvingOptions,
+    running: RunOptions,
+    other_array: options.OTHER_ARRAY = False,
+    certificate: options.CERTIFICATE = None,
+    page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
 ) -> None:
     """Write a page about a plan and its step: one HTML file that needs no network."""
     from hypar_opt.files import recorded_reads, write_whole
@@ -60,38 +42,40 @@ def report(
     check_installed()
     with recorded_reads() as read:
         proof = None if certificate is None else read_certificate(certificate)
-        plan, network = request.plan_or_network(context, what)
-        on = request.array_named(array)
-    request.check_outputs(read, page_file)
+        plan, network = inputs.plan_or_network(context, source, problem.reading)
+        array = inputs.array_named(problem.array)
+    targets.check_outputs(read, page_file)
     from_file = plan is not None
     if plan is None:
-        plan, on = request.solved(context, network, on or default_array(levels)), None
+        default = inputs.default_array(problem.levels) if array is None else array
+        plan, array = request.solved(network, problem, solving, array=default), None
     with output.progress_bar("simulations and choices") as progress:
         contents = gather(
             plan,
-            on or own_array(plan),
+            array or own_array(plan),
             proof=proof,
-            command=_command(context),
+            command=_command(context, source),
             other_array=other_array,
+            # A plan's file is not trusted with the solver's parameters; who typed them is.
             parameters=not from_file,
             progress=progress,
-            collective=collective,
-            overlap=overlap,
+            collective=running.collective,
+            overlap=running.overlap,
         )
     text = page(contents)
     write_whole(page_file, text)
     print(f"{page_file}: {format_bytes(len(text.encode()))}")
 
 
-def _command(context: typer.Context) -> str:
+def _command(context: typer.Context, source: str) -> str:
     """Return the command line again, as a shell takes it."""
-    words = ["hypar-opt", "report", context.params["what"]]
+    words = ["hypar-opt", "report", source]
     for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        if source is None or source.name != "COMMANDLINE" or option.name == "what":
+        origin = context.get_parameter_source(option.name or "")
+        if origin is None or origin.name != "COMMANDLINE" or option.name == "source":
             continue
-        value = context.params[option.name or ""]
-        for each in value if isinstance(value, list | tuple) else [value]:
-            words += [option.opts[0]] if each is True else [option.opts[0], str(each)]
+        typed = context.params[option.name or ""]
+        for value in typed if isinstance(typed, list | tuple) else [typed]:
+            words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
     # A file's name may be in no encoding at all; the page is in UTF-8.
     return shlex.join(words).encode(errors="replace").decode()

@@ -3,65 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from hypar_opt.cli import options, output, request, shared
-from hypar_opt.errors import HyparError
+from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
+from hypar_opt.cli.options import file_option, solving_option, what_if_option
+from hypar_opt.cli.plan_view import print_plan
+from hypar_opt.cli.signatures import takes_groups
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.evaluation import Contender
 
 EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --output plan.json[/bold]"
 
+WARM_START = solving_option(
+    metavar="PLAN", help="Start the search from a plan of the same network, levels and choices."
+)
+SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's backend.")
+EXPORT_MODEL = solving_option(
+    metavar="FILE",
+    help="Write the model that the solver was given: .lp or .mps (ilp), .pb (cpsat); levelwise"
+    " one a level, FILE-H1 and so on.",
+)
+REGRET = what_if_option(
+    "--regret", help="What each other choice would add to the cost, all else re-optimised."
+)
+BEST = what_if_option(metavar="K", help="List the K best plans over all levels together.")
+SIMULATE = what_if_option(
+    metavar="K",
+    help="Simulate the K best plans over all levels together, and take the fastest.",
+)
+CERTIFICATE = file_option(help="Write a proof that the plan is optimal, for verify.")
+PLAN_FILE = file_option("--output", help="Write the plan to this file.")
 
-@shared.takes(shared.problem, shared.solving)
+
+@takes_groups
 def solve(
-    context: typer.Context,
     network: options.NETWORK,
-    array: options.ARRAY = None,
-    warm_start: options.WARM_START = None,
-    solver_log: options.SOLVER_LOG = None,
-    export_model: options.EXPORT_MODEL = None,
-    regret: Annotated[
-        bool,
-        typer.Option(
-            "--regret",
-            help="What each other choice would cost, all else re-optimised.",
-            rich_help_panel=options.WHAT_IF,
-        ),
-    ] = False,
-    best: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            help="The K best plans over all levels together.",
-            rich_help_panel=options.WHAT_IF,
-            show_default=False,
-        ),
-    ] = None,
-    simulate: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            help="Simulate the K best plans over all levels together, and take the fastest.",
-            rich_help_panel=options.WHAT_IF,
-            show_default=False,
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a proof that the plan is optimal, for verify.",
-            show_default=False,
-        ),
-    ] = None,
-    plan_file: Annotated[
-        Path | None,
-        typer.Option("--output", help="Write the plan to this file.", show_default=False),
-    ] = None,
+    problem: ProblemOptions,
+    solving: SolvingOptions,
+    warm_start: Annotated[Path | None, WARM_START] = None,
+    solver_log: Annotated[Path | None, SOLVER_LOG] = None,
+    export_model: Annotated[Path | None, EXPORT_MODEL] = None,
+    regret: Annotated[bool, REGRET] = False,
+    best: Annotated[int | None, BEST] = None,
+    simulate: Annotated[int | None, SIMULATE] = None,
+    certificate: Annotated[Path | None, CERTIFICATE] = None,
+    plan_file: Annotated[Path | None, PLAN_FILE] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -69,22 +58,18 @@ def solve(
     from hypar_opt import pipeline
     from hypar_opt.files import recorded_reads
     from hypar_opt.models import find_network
-    from hypar_opt.plan.plan import write_plan
 
     with recorded_reads() as read:
         start = None if warm_start is None else pipeline.read_plan(warm_start)
-        found, on = find_network(network), request.array_named(array)
-    models = request.exported(export_model)
-    request.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
-    plan = request.solved(context, found, on, start=start)
+        described, array = find_network(network), inputs.array_named(problem.array)
+    models = targets.exported_models(export_model)
+    targets.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
+    plan = request.solved(
+        described, problem, solving, array=array, start=start, log=solver_log, export=export_model
+    )
     if simulate is not None:
         plan = _fastest(plan, simulate)
-    if plan_file is not None:
-        write_plan(plan, plan_file)
-    if picture is not None:
-        from hypar_opt.report import pictures
-
-        pictures.save(pictures.plan_dots(plan), picture)
+    _write(plan, plan_file, picture)
     print_plan(plan, regret=regret, best=best, as_json=as_json)
     if certificate is not None:  # last: it may be refused, and the plan stands all the same
         from hypar_opt.search.certificate import certify, write_certificate
@@ -92,61 +77,54 @@ def solve(
         write_certificate(certify(plan), certificate)
 
 
-def print_plan(
-    plan: Plan, *, regret: bool = False, best: int | None = None, as_json: bool = False
-) -> None:
-    """Print a plan, and what was asked about others, with warnings beside it."""
-    from hypar_opt.studies import advice, alternatives
+def _write(plan: Plan, plan_file: Path | None, picture: Path | None) -> None:
+    if plan_file is not None:
+        from hypar_opt.plan.plan import write_plan
 
-    if best is not None and best < 1:
-        raise HyparError(f"--best should be 1 or more, got {best}")
-    regrets: list[alternatives.Regret] = []
-    if regret:
-        with output.progress_bar("choices") as progress:
-            # Its parameters, if any, were typed with this very command.
-            regrets = alternatives.regrets(plan, progress, parameters=True)
-    plans = alternatives.best_plans(plan, best) if best is not None else []
-    for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
-        output.warn(sentence)
-    if as_json:
-        document: dict[str, Any] = plan.document()
-        if regret:
-            document["regret"] = [vars(each) for each in regrets]
-        if best is not None:
-            document["best"] = [vars(each) for each in plans]
-        output.print_json(document)
-        return
-    from hypar_opt.report.plan import plan_view
+        write_plan(plan, plan_file)
+    if picture is not None:
+        from hypar_opt.report import pictures
 
-    joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
-    output.print_view(plan_view(plan, joint, regrets, plans), folds=True)
+        pictures.save(pictures.plan_dots(plan), picture)
 
 
 def _fastest(plan: Plan, number: int) -> Plan:
     """Return the fastest of the best plans, and say how well their cost predicted that."""
     from hypar_opt.studies import evaluation
-    from hypar_opt.units import format_si
 
     with output.progress_bar("plans") as progress:
-        found = evaluation.contenders(plan, number, progress=progress)
-    fastest, preferred = evaluation.fastest(found), found[0]
-    takes = format_si(fastest.seconds, "s")
-    within = plan.constraints.within
-    plans = "1 plan" if len(found) == 1 else f"{len(found)} plans"
-    sentence = f"of {plans}{within} simulated, the fastest takes {takes}; "
-    place, kind = found.index(fastest) + 1, plan.cost.kind
+        contenders = evaluation.contenders(plan, number, progress=progress)
+    fastest = evaluation.fastest(contenders)
+    output.note(_comparison(plan, contenders, fastest))
+    return fastest.plan
+
+
+def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> str:
+    """Compare the fastest of the best plans with the one that their cost prefers."""
+    from hypar_opt.units import format_si
+
+    preferred, kind = contenders[0], plan.cost.kind
+    plans = "1 plan" if len(contenders) == 1 else f"{len(contenders)} plans"
+    seconds = format_si(fastest.seconds, "s")
+    sentence = f"of {plans}{plan.constraints.within} simulated, the fastest takes {seconds}; "
     if fastest is preferred:
         sentence += f"it is the first by {kind}"
     else:
-        own = fastest.plan.parallelism == plan.parallelism
-        which = "the search's own" if own else f"number {place} by {kind}"
-        others = format_si(preferred.seconds, "s")
-        more = preferred.seconds / fastest.seconds - 1
-        sentence += f"it is {which}; the first by {kind} takes {others}, {more:.2%} more"
-    if plan.cost.kind == "time":
-        charged = preferred.plan.cost.total / evaluation.per_second(preferred.plan)
-        off = charged / preferred.seconds - 1
-        amount = f"{abs(off):.2%} {'less' if off < 0 else 'more'}"
-        sentence += "; the cost predicted " + (amount if abs(off) >= 5e-5 else "as much")
-    output.note(sentence)
-    return fastest.plan
+        searched = fastest.plan.parallelism == plan.parallelism
+        rank = contenders.index(fastest) + 1
+        which = "the search's own" if searched else f"number {rank} by {kind}"
+        seconds = format_si(preferred.seconds, "s")
+        excess = preferred.seconds / fastest.seconds - 1
+        sentence += f"it is {which}; the first by {kind} takes {seconds}, {excess:.2%} more"
+    return sentence + (_prediction(preferred) if kind == "time" else "")
+
+
+def _prediction(contender: Contender) -> str:
+    """Say how far a plan's cost of time is from its simulated step."""
+    from hypar_opt.studies import evaluation
+
+    predicted = contender.plan.cost.total / evaluation.per_second(contender.plan)
+    error = predicted / contender.seconds - 1
+    amount = f"{abs(error):.2%} {'less' if error < 0 else 'more'}"
+    # Below half of the last digit shown, the two are the same to a reader.
+    return "; the cost predicted " + (amount if abs(error) >= 5e-5 else "as much")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import options, output, request, shared
-from hypar_opt.cli.show import is_plan
-from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError
+from hypar_opt.cli import inputs, options, output, request
+from hypar_opt.cli.groups import ProblemOptions
+from hypar_opt.cli.options import solving_option
+from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError, shell_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.studies.crosscheck import Row
     from hypar_opt.workload.network import Network
 
 EPILOG = (
@@ -22,32 +26,25 @@ EPILOG = (
     " [bold]hypar-opt verify plan.json --certificate proof.json[/bold]"
 )
 
+SOURCE = options.network_argument(
+    metavar="[NETWORK|PLAN]",
+    help="A network, to have solvers agree on it; or a plan file, to check it.",
+)
+SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")
+RANDOM = typer.Option(metavar="N", help="Compare them on N random chains instead.")
+SEED = solving_option(help="Random seed of the chains that --random draws.")
 
-@shared.takes(shared.problem)
+
+@takes_groups
 def verify(
-    context: typer.Context,
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NETWORK|PLAN]",
-            help="A network, to have solvers agree on it; or a plan file, to check it.",
-            autocompletion=options.complete_networks,
-            show_default=False,
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A proof that the plan is optimal.", show_default=False),
-    ] = None,
-    solvers: Annotated[
-        str, typer.Option(help="Who solves the tables, separated by commas.")
-    ] = "dp,ilp,cpsat,brute",
-    random: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Verify on N random chains instead.", show_default=False),
-    ] = None,
+    source: Annotated[str | None, SOURCE] = None,
+    *,  # the group needs no default
+    problem: ProblemOptions,
+    certificate: options.CERTIFICATE = None,
+    solvers: Annotated[str, SOLVERS] = "dp,ilp,cpsat,brute",
+    random: Annotated[int | None, RANDOM] = None,
     time_limit: options.TIME_LIMIT = None,
-    seed: options.SEED = None,
+    seed: Annotated[int | None, SEED] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
@@ -56,24 +53,21 @@ def verify(
     from hypar_opt.plan.plan import SolverSettings
 
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
-    if what is not None and is_plan(what):
-        _verify_plan(what, certificate, as_json=as_json)
+    if source is not None and inputs.is_plan(source):
+        output.print_rows([_checked_plan(source, certificate)], as_json=as_json)
         return
     if certificate is not None:
         raise HyparError("--certificate goes with a plan file")
-    problem = problem_of(**request.problem(context))
-    _verify_solvers(
-        what,
-        solvers.split(","),
-        problem,
-        time_limit=time_limit,
-        random=random,
-        seed=seed,
-        as_json=as_json,
-    )
+    stated = problem_of(**request.problem_arguments(problem))
+    networks, count = _networks(source, random, seed)
+    rows = _compared(networks, count, solvers.split(","), stated, time_limit)
+    rows = [replace(row, status=shell_words(row.status)) for row in rows]
+    output.print_rows([vars(row) for row in rows], as_json=as_json)
+    _check_verdicts(rows)
 
 
-def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
+def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
+    """Return what a plan and its certificate were found to be; a wrong one is a failed check."""
     from hypar_opt.documents import parse_json, read_text
     from hypar_opt.pipeline import read_plan
     from hypar_opt.search import certificate as proofs
@@ -95,36 +89,43 @@ def _verify_plan(file: str, certificate: Path | None, *, as_json: bool) -> None:
         except CheckFailedError as error:
             raise CheckFailedError(f"{certificate}: {error.message}") from None
         row["optimal"] = f"proved ({plan.solver.scope}{plan.constraints.within})"
-    output.print_rows([row], as_json=as_json)
+    return row
 
 
-def _verify_solvers(
-    what: str | None,
+def _networks(
+    name: str | None, random: int | None, seed: int | None
+) -> tuple[Iterable[Network], int]:
+    """Return the networks to compare solvers on, and how many they are."""
+    from hypar_opt.models import find_network
+    from hypar_opt.studies.crosscheck import random_networks
+
+    if (name is None) == (random is None):
+        raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
+    if name is not None:
+        return [find_network(name)], 1
+    count = random or 0
+    return random_networks(count, seed or 0), count
+
+
+def _compared(
+    networks: Iterable[Network],
+    count: int,
     solvers: list[str],
     problem: Problem,
-    *,
     time_limit: float | None,
-    random: int | None,
-    seed: int | None,
-    as_json: bool,
-) -> None:
-    from hypar_opt.models import find_network
+) -> list[Row]:
     from hypar_opt.studies import crosscheck
 
-    if (what is None) == (random is None):
-        raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
-    networks: Iterable[Network]
-    if what is not None:
-        networks, count = [find_network(what)], 1
-    else:
-        count = random or 0
-        networks = crosscheck.random_networks(count, seed or 0)
-    rows: list[crosscheck.Row] = []
+    rows: list[Row] = []
     with output.progress_bar("networks") as progress:
         for done, network in enumerate(networks):
             progress(done, count)
             rows += crosscheck.compare(network, solvers, problem, time_limit)
-    output.print_rows([vars(row) for row in rows], as_json=as_json)
+    return rows
+
+
+def _check_verdicts(rows: list[Row]) -> None:
+    """Raise where solvers disagree, or none has an answer."""
     wrong = [row for row in rows if row.verdict == "disagrees"]
     if wrong:
         first = wrong[0]

@@ -11,9 +11,10 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from hypar_opt.documents import Document, Printable, Size, parse_toml, read_text, rule, validate
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.quantities import Time
 
+PROFILE = argument("profile")
 SCHEMA: Literal["hypar-opt/profile/1"] = "hypar-opt/profile/1"
 
 
@@ -62,7 +63,7 @@ class Profile(Document):
         """
         # Time is not proportional to the batch, so other batches are not scaled.
         if batch != self.batch:
-            raise HyparError(f"--profile: measured with batch {self.batch}, the plan's is {batch}")
+            raise HyparError(f"{PROFILE}: measured with batch {self.batch}, the plan's is {batch}")
         measured = {layer.name: layer for layer in self.layer}
         unknown = [name for name in measured if name not in layers]
         missing = [name for name in layers if name not in measured]
@@ -70,12 +71,12 @@ class Profile(Document):
             problem = (
                 f"has no layer {missing[0]!r}" if missing else f"layer {unknown[0]!r} is unknown"
             )
-            raise HyparError(f"--profile: {problem}; the network's are {', '.join(layers)}")
+            raise HyparError(f"{PROFILE}: {problem}; the network's are {', '.join(layers)}")
         seconds: dict[str, list[Fraction]] = {}
         for phase in phases:
             times = [getattr(measured[name], phase) for name in layers]
             if None in times:
-                raise HyparError(f"--profile: layer {layers[times.index(None)]!r} has no {phase}")
+                raise HyparError(f"{PROFILE}: layer {layers[times.index(None)]!r} has no {phase}")
             seconds[phase] = times
         return seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.machine import Machine, TaskSpan
@@ -76,7 +76,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         raise RefusedError(
             f"the step is {events:,} computations and messages, and at most"
             f" {MAX_WORK // len(accelerators):,} of {len(accelerators):,} accelerators are"
-            " simulated; take --collective pairwise, or fewer accelerators"
+            f" simulated; take {argument('collective', 'pairwise')}, or fewer accelerators"
         )
     machine = Machine(tasks, interconnect, record=record)
     machine.run()

@@ -7,12 +7,15 @@ from typing import Any
 
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import TIME_LIMIT
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.search.pricing import too_fine
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import OUTPUT
+
+EXECUTED = argument("reading", "executed")
+"""The reading that plans for what a run moves, as a message names it."""
 
 MOST_STATES = 2**12
 """States a layer up to which a joint optimum is looked up unasked."""
@@ -65,9 +68,9 @@ def turns(
     """
     if ratio is None or executed is None or ratio < 1 or executed >= 1:
         return None
-    return (
+    return Sentence(
         f"by the reading {reading} Data Parallelism takes {ratio:.4g} times the {quantity} of"
-        f" {name}, but when run {executed:.4g} times; --reading executed plans for that"
+        f" {name}, but when run {executed:.4g} times; {EXECUTED} plans for that"
     )
 
 
@@ -110,7 +113,7 @@ def joint_optimum(plan: Plan) -> Plan | None:
 
 def warnings(plan: Plan) -> list[str]:
     """Say, a sentence each, what a plan's user should know before running it."""
-    found = []
+    sentences: list[str] = []
     more = moves_more(plan.cost)
     if more is not None:
         try:
@@ -119,14 +122,15 @@ def warnings(plan: Plan) -> list[str]:
             better = None
         if better is not None:
             reading, moved = better
-            more += f"; the plan of --solver dp --reading {reading} moves {format_bytes(moved)}"
+            dp = f"{argument('solver', 'dp')} {argument('reading', reading)}"
+            more += f"; the plan of {dp} moves {format_bytes(moved)}"
         elif plan.cost.kind != "bytes" and plan.cost.reading != "executed":
-            more += "; --reading executed plans for that"
-        found.append(more)
+            more += f"; {EXECUTED} plans for that"
+        sentences.append(Sentence(more))
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
-        found.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
-    return [*found, *too_fine(plan)]
+        sentences.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
+    return [*sentences, *too_fine(plan)]
 
 
 def warnings_of_cost(plan: Plan) -> list[str]:

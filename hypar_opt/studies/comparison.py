@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Unpack
 
 from hypar_opt.costs import COSTS
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, Sentence
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
@@ -20,7 +20,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.advice import turns
+from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.network import Network
@@ -189,7 +189,7 @@ def _row(
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
         who = f"solver {PLANS[name][0]!r} on {network.name}: "  # the row says it already
-        return replace(case, reason=own.for_shell.removeprefix(who))
+        return replace(case, reason=Sentence(own.message.removeprefix(who)))
     case = replace(
         case,
         bytes=repriced(own.plan, cost="bytes").cost.total,
@@ -270,9 +270,11 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
             turned = [row.plan for row in case if _turns(row, key)]
             if turned:
                 found.append(
-                    f"by the reading {case[0].reading} Data Parallelism takes more {quantity} than"
-                    f" {_listed(turned)} {where}, but less when run; --reading executed plans for"
-                    " that"
+                    Sentence(
+                        f"by the reading {case[0].reading} Data Parallelism takes more"
+                        f" {quantity} than {_listed(turned)} {where}, but less when run;"
+                        f" {EXECUTED} plans for that"
+                    )
                 )
     return found
 

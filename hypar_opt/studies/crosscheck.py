@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError, worded
+from hypar_opt.errors import (
+    HyparError,
+    InfeasibleError,
+    NoAnswerError,
+    RefusedError,
+    Sentence,
+    worded,
+)
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
@@ -69,13 +76,13 @@ def compare(
                     network, problem, solver=solver, search=search, options=options
                 )
             except RefusedError as error:
-                silent[solver] = f"refused: {error.for_shell}"
+                silent[solver] = f"refused: {error.message}"
             except NoAnswerError:
                 silent[solver] = "no answer"
             except InfeasibleError as error:
                 if SOLVERS[solver].searches:
                     raise
-                silent[solver] = f"refused: {error.for_shell}"  # its one plan is none
+                silent[solver] = f"refused: {error.message}"  # its one plan is none
             else:
                 if plan.solver.found_by is None:
                     plans[solver] = plan
@@ -86,7 +93,9 @@ def compare(
                 rows.append(_row(solver, search, plans))
             else:
                 verdict, _, why = silent[solver].partition(": ")
-                row = Row(network.name, search, solver, None, why or "-", None, None, verdict)
+                row = Row(
+                    network.name, search, solver, None, Sentence(why or "-"), None, None, verdict
+                )
                 rows.append(row)
     return rows
 

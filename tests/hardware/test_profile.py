@@ -69,14 +69,14 @@ def test_inference_needs_the_forward_pass_alone(tmp_path: Path) -> None:
     assert ho.simulate(forward, profile=profile).compute == pytest.approx(0.008)
     with pytest.raises(ho.HyparError) as raised:
         ho.simulate(ho.solve("lenet-c", array="hmc-htree-4"), profile=profile)
-    assert str(raised.value) == "--profile: layer 'conv1' has no backward"
+    assert str(raised.value) == "profile: layer 'conv1' has no backward"
 
 
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ({"batch": 128}, "--profile: measured with batch 256, the plan's is 128"),
-        ({"network": "sconv"}, "--profile: has no layer 'conv3'; the network's are conv1, conv2,"),
+        ({"batch": 128}, "profile: measured with batch 256, the plan's is 128"),
+        ({"network": "sconv"}, "profile: has no layer 'conv3'; the network's are conv1, conv2,"),
     ],
 )
 def test_a_profile_of_something_else_is_refused(
@@ -92,7 +92,7 @@ def test_a_profile_of_something_else_is_refused(
 
 def test_a_layer_that_the_network_lacks_is_refused(tmp_path: Path) -> None:
     profile = read_profile(written(tmp_path, LENET + f'[[layer]]\nname = "fc3"\n{TIMES}'))
-    with pytest.raises(ho.HyparError, match="--profile: layer 'fc3' is unknown; the network's ar"):
+    with pytest.raises(ho.HyparError, match="profile: layer 'fc3' is unknown; the network's ar"):
         ho.simulate(ho.solve("lenet-c", array="hmc-htree-4"), profile=profile)
 
 

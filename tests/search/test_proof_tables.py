@@ -328,7 +328,7 @@ def test_a_ring_of_n_moves_what_the_textbook_says() -> None:
 def test_a_ring_joins_levels_so_a_level_has_no_proof() -> None:
     array = with_collective(presets.load("hmc-htree-4"), "ring")
     plan = written(fully_connected(4, 4), "level", cost="time", array=array)(((0,), (0,)))
-    with pytest.raises(RefusedError, match="needs --search joint"):
+    with pytest.raises(RefusedError, match="needs search='joint'"):
         tables_of(plan)
 
 

@@ -58,7 +58,7 @@ def test_what_names_a_file_or_changes_what_is_asked_is_refused_by_name(
     backend: str, name: str
 ) -> None:
     for spelled in (name, name.upper(), name.lower(), name[:5]):
-        with pytest.raises(RefusedError, match=re.escape(f"--solver-option {spelled!r}")):
+        with pytest.raises(RefusedError, match=re.escape(f"parameters {spelled!r}")):
             check_parameters(backend, {spelled: "1"})
 
 

@@ -13,6 +13,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.documents import validate
+from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import repriced
 from hypar_opt.studies.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
@@ -86,7 +87,7 @@ def test_a_mean_over_nothing_moved_is_none() -> None:
     one = {"kind": "ring", "accelerators": 1, "link": {"bandwidth": "1 GB/s"}}
     rows = ho.compare(["sfc"], [validate(Array, cubes(**one))])
     assert [row.bytes for row in rows] == [0] * 5 + [None]
-    assert rows[-1].reason == "--cost time needs an array of two accelerators or more"
+    assert rows[-1].reason == "cost='time' needs an array of two accelerators or more"
     for plan, mean in ho.geometric_means(rows).items():
         assert mean["bytes"] is None
         assert mean["speedup"] == (None if plan == "time" else 1)
@@ -170,7 +171,8 @@ def test_a_plan_that_only_its_reading_likes_is_named() -> None:
     more, slower = warnings_of_rows([*rows.values()])
     assert more.startswith("run, Data Parallelism moves fewer bytes than 'hypar'")
     assert "takes more time than 'hypar'" in slower
-    assert "--reading executed" in slower
+    assert "; reading='executed' plans for that" in slower
+    assert "--reading executed" in shell_words(slower)
     run = ho.compare(["cifar-c"], ["hmc-htree-16"], reading="executed")
     assert warnings_of_rows(run) == []
     assert all(row.executed_speedup == row.speedup for row in run)

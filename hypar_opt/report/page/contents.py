@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, shell_words
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.search import certificate
 from hypar_opt.studies import advice, alternatives, evaluation
+from hypar_opt.studies.evaluation import RunArguments
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def gather(
     other_array: bool = False,
     parameters: bool = False,
     progress: Progress = lambda done, of: None,
-    **run: Any,
+    **run: Unpack[RunArguments],
 ) -> Contents:
     """Simulate a plan and the baselines on an array, and solve for what each choice costs.
 
@@ -99,9 +100,10 @@ def gather(
     note = why_no_regrets(plan)
     simulations = len(BASELINES) + 1
     total = simulations + (0 if note else _other_choices(plan))
-    run = {"other_array": other_array, **run}
-    steps = _simulated(plan, array, lambda done: progress(done, total), **run)
-    executed = evaluation.steps_when_run(plan, array, **run)
+    steps = _simulated(
+        plan, array, lambda done: progress(done, total), other_array=other_array, **run
+    )
+    executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     turned = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
     regrets: list[Regret] = []
@@ -119,7 +121,10 @@ def gather(
         note=note,
         proof=proof_note,
         proved=proved,
-        warnings=(*advice.warnings(plan), *turned, *_memory_warnings(steps["plan"])),
+        warnings=(
+            *map(shell_words, (*advice.warnings(plan), *turned)),
+            *_memory_warnings(steps["plan"]),
+        ),
         command=command,
     )
 
@@ -140,13 +145,19 @@ def _other_choices(plan: Plan) -> int:
 
 
 def _simulated(
-    plan: Plan, array: Array, progress: Callable[[int], None], **run: Any
+    plan: Plan,
+    array: Array,
+    progress: Callable[[int], None],
+    *,
+    other_array: bool,
+    **run: Unpack[RunArguments],
 ) -> dict[str, StepResult]:
     """Simulate the plan and the baselines; the plan's spans are recorded if they are few."""
     # Three passes; of each a layer computes and exchanges at every level, on 2^levels accelerators.
     spans = 3 * len(plan.layers) * (plan.levels + 1) << plan.levels
     progress(0)
-    steps = {"plan": evaluation.simulate(plan, array, trace=spans <= MAX_SPANS, **run)}
+    recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
+    steps = {"plan": evaluation.simulate(plan, array, other_array=other_array, **recorded)}
     for name in BASELINES:
         progress(len(steps))
         steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)

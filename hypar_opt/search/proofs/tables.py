@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.table import CostTable, Integers, chain_ends, exact_dtype
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import RefusedError, argument
 from hypar_opt.search.proofs.charges import Bytes, Charges, built_in
 from hypar_opt.search.proofs.exchanges import Counts, Matrix, layers_of
 from hypar_opt.search.proofs.own_cost import OwnCost
@@ -108,7 +108,8 @@ def _counts_above(plan: Plan) -> list[list[Counts]]:
 def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> list[CostTable]:
     if charges.joins_levels:
         raise RefusedError(
-            "a ring joins levels, so no table of one level charges it: a proof needs --search joint"
+            "a ring joins levels, so no table of one level charges it: a proof needs"
+            f" {argument('search', 'joint')}"
         )
     tables = []
     for level, counts in enumerate(_counts_above(plan)):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import RefusedError, argument, worded
 
 _CBC = """
 cliqueCuts combine2Solutions combineSolutions costStrategy crash crossover cutDepth cutLength
@@ -93,12 +93,13 @@ def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
             near = get_close_matches(name.lower(), known, n=1, cutoff=0.8)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
             raise RefusedError(
-                f"with the backend {backend} takes no --solver-option {name!r}: only what tunes"
-                f" the search, as {', '.join(list(known.values())[:3])}{hint}"
+                f"with the backend {backend} takes no {argument('parameters')} {name!r}: only what"
+                f" tunes the search, as {', '.join(list(known.values())[:3])}{hint}"
             )
         # Without slashes or spaces a value is no path, and no second argument.
         if not re.fullmatch(r"[-+]?\w[\w.+-]{0,39}", value, re.ASCII):
+            parameter = worded(f"parameters[{name!r}]", f"--solver-option {name}")
             raise RefusedError(
-                f"with the backend {backend}: --solver-option {name} should be a number or a"
-                f" word, got {value!r}"
+                f"with the backend {backend}: {parameter} should be a number or a word, got"
+                f" {value!r}"
             )

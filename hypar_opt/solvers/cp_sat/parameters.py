@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpSolver
@@ -22,8 +22,8 @@ RESERVED = {
     "fix_variables_to_their_hinted_value": "false: a hint is no constraint",
     "catch_sigint_signal": "false: Python has the signal",
     "log_search_progress": "the option solver-log",
-    "log_to_stdout": "false: --solver-log FILE has the log",
-    "log_to_response": "false: --solver-log FILE has the log",
+    "log_to_stdout": f"false: {argument('log', example='FILE')} has the log",
+    "log_to_response": f"false: {argument('log', example='FILE')} has the log",
 }
 """CP-SAT's parameters that are not to be set by name."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import RefusedError, worded
 
 if TYPE_CHECKING:
     from hypar_opt.studies.exploration.result import Exploration, PricedPlan
@@ -26,8 +26,8 @@ def plans_csv(exploration: Exploration) -> str:
     values = exploration.values.reshape(-1)
     if values.size > MAX_ROWS:
         raise RefusedError(
-            f"--csv lists at most {MAX_ROWS:,} plans, and there are {values.size:,};"
-            " leave fewer choices free"
+            f"{worded('plans_csv', '--csv')} lists at most {MAX_ROWS:,} plans, and there are"
+            f" {values.size:,}; leave fewer choices free"
         )
     digits = exploration.digits(np.arange(values.size))
     # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.

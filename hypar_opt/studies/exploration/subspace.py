@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,14 +41,16 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
             continue
         pattern, level_number = _parse_term(term)
         if level_number is not None and not 1 <= level_number <= plan.levels:
-            raise HyparError(f"--free {term}: should be a level from H1 to H{plan.levels}")
+            raise HyparError(
+                f"{argument('free', term)}: should be a level from H1 to H{plan.levels}"
+            )
         # Case matters, as in --fix: layers may differ by it alone.
         matching = [layer for layer in layers if fnmatchcase(plan.layers[layer], pattern)]
         if not matching:
             known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
             raise HyparError(
-                f"--free should name levels, as H1,H4, layers, as fc1 or conv*, conv1@H2, or all;"
-                f" {term!r} is none of them (layers {known})"
+                f"{argument('free')} should name levels, as H1,H4, layers, as fc1 or conv*,"
+                f" conv1@H2, or all; {term!r} is none of them (layers {known})"
             )
         named_levels = levels if level_number is None else [level_number - 1]
         cells |= dict.fromkeys((level, layer) for layer in matching for level in named_levels)

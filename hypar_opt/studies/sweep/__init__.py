@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypar_opt.documents import shown
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError, InputError, argument
 from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import run_local, run_on_cluster
@@ -72,9 +72,12 @@ def sweep(
         If the sweep or the call is wrong, or a cluster is lost; finished rows are kept.
     """
     if scheduler is not None and workers is not None:
-        raise HyparError("--workers is for this machine, and --scheduler has workers of its own")
+        raise HyparError(
+            f"{argument('workers')} is for this machine, and {argument('scheduler')} has workers"
+            " of its own"
+        )
     if workers is not None and workers < 1:
-        raise HyparError(f"--workers should be 1 or more, got {workers}")
+        raise HyparError(f"{argument('workers')} should be 1 or more, got {workers}")
     # An output over the sweep file, or over a network of it, is refused.
     with recorded_reads() as read:
         cases = {case.key(): case for case in read_spec(spec)}

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.studies.sweep.case import Case, SweepRow, run_case
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run_local(
     except BrokenProcessPool:
         raise HyparError(
             "a worker process was killed, perhaps for want of memory; run it again for the rest,"
-            " with fewer --workers"
+            f" with fewer {argument('workers')}"
         ) from None
     finally:
         # After Ctrl-C nobody waits for running cases; the journal has the finished ones.
@@ -100,29 +100,32 @@ def run_on_cluster(
     """
     address = _ADDRESS.fullmatch(scheduler)
     if address is None or not 0 < int(address["port"]) < 2**16:
-        raise HyparError(f"--scheduler should be an address, as tcp://HOST:8786, got {scheduler!r}")
+        raise HyparError(
+            f"{argument('scheduler')} should be an address, as tcp://HOST:8786, got {scheduler!r}"
+        )
     try:
         from distributed import Client, KilledWorker, as_completed
     except ModuleNotFoundError:
         raise HyparError(
-            "--scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'"
+            f"{argument('scheduler')} needs Dask's distributed: pip install 'hypar-opt[dask]'"
         ) from None
     from concurrent.futures import CancelledError
 
     if not cases:
         return
+    cluster = argument("scheduler", scheduler)
     with _silenced("distributed.client"):  # of a lost cluster our own message says it in a line
         try:
             client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
         except OSError as error:
-            raise HyparError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
+            raise HyparError(f"{cluster}: cannot be reached: {error}") from None
         try:
             with closing(client):
                 try:
                     client.wait_for_workers(1, timeout=TIMEOUT)
                 except TimeoutError:
                     problem = f"no worker has joined within {TIMEOUT} s"
-                    raise HyparError(f"--scheduler {scheduler}: {problem}") from None
+                    raise HyparError(f"{cluster}: {problem}") from None
                 # Nothing here keeps a finished future: Dask would run it again if the worker that
                 # holds its result died.
                 futures = client.map(_run_item, list(cases.items()), pure=False)
@@ -132,7 +135,7 @@ def run_on_cluster(
                     yield future.result()
         except (OSError, CancelledError, KilledWorker) as error:
             problem = f"was lost ({type(error).__name__}); run it again for the rest"
-            raise HyparError(f"--scheduler {scheduler}: {problem}") from None
+            raise HyparError(f"{cluster}: {problem}") from None
 
 
 @contextmanager

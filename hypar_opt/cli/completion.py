@@ -1,0 +1,72 @@
+"""What a shell completes: the names that an option or an argument may be.
+
+A table is imported when Tab asks for it, so that `--help` and a command's start are quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hypar_opt import models
+
+Completion = Callable[[str], list[str]]
+"""From what is typed so far to what it may become."""
+
+
+def matching(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Return the names that start with what is typed, in any case; what is typed stays."""
+    typed = len(incomplete)
+    return [incomplete + n[typed:] for n in names if n.startswith(incomplete.lower())]
+
+
+def one_of(*names: str) -> Completion:
+    """Return a completion from a few fixed names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return matching(incomplete, names)
+
+    return complete
+
+
+def several_of(complete_one: Completion) -> Completion:
+    """Return a completion of the last of several names that commas separate."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [before + comma + name for name in complete_one(last)]
+
+    return complete
+
+
+def networks(incomplete: str) -> list[str]:
+    return matching(incomplete, models.names())
+
+
+def arrays(incomplete: str) -> list[str]:
+    from hypar_opt.hardware import arrays
+
+    return matching(incomplete, arrays.names())
+
+
+def costs(incomplete: str) -> list[str]:
+    from hypar_opt.costs import COSTS
+
+    return matching(incomplete, COSTS)
+
+
+def readings(incomplete: str) -> list[str]:
+    from hypar_opt.costs.readings import READINGS
+
+    return matching(incomplete, READINGS)
+
+
+def solvers(incomplete: str) -> list[str]:
+    from hypar_opt.solvers import SOLVERS
+
+    return matching(incomplete, SOLVERS)
+
+
+def figures(incomplete: str) -> list[str]:
+    from hypar_opt.paper import FIGURES
+
+    return matching(incomplete, (*FIGURES, "all"))

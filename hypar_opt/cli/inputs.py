@@ -1,0 +1,79 @@
+"""What a command reads: plan files, networks and arrays, by the names typed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    import typer
+
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.network import Network
+
+DEFAULT_LEVELS = 4
+
+
+def is_plan(name: str) -> bool:
+    """Whether a name is a plan file's, not a network's: JSON opens with a brace, TOML cannot."""
+    from hypar_opt import models
+    from hypar_opt.documents import exists, read_text
+
+    path = Path(name)
+    if name.lower() in models.names() or not exists(path) or path.is_dir():
+        return False
+    if path.suffix == ".json":
+        return True
+    return path.is_file() and read_text(path).lstrip().startswith("{")
+
+
+def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:
+    """Read a plan file, priced by ``--reading`` if that is given.
+
+    Options that the plan has an answer to are refused, but for ``--array``.
+    """
+    from hypar_opt import pipeline
+
+    names = [field.name for group in (ProblemOptions, SolvingOptions) for field in fields(group)]
+    fixed = [name for name in names if name not in {"array", "reading"}]
+    refuse_what_a_plan_fixes(context, *fixed)
+    return pipeline.repriced(pipeline.read_plan(file), reading=reading)
+
+
+def plan_or_network(
+    context: typer.Context, name: str, reading: str | None
+) -> tuple[Plan | None, Network]:
+    """Read a plan file, whose network it also gives, or a network as `solve` takes one."""
+    from hypar_opt.models import find_network
+
+    if is_plan(name):
+        plan = read_plan(context, name, reading)
+        return plan, plan.network.description
+    return None, find_network(name)
+
+
+def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
+    """Refuse an option that was typed, of those that a plan has an answer to."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise HyparError(f"--{name.replace('_', '-')} is fixed by the plan; leave it out")
+
+
+def array_named(array: str | None) -> Array | None:
+    """Return the array that ``--array`` names, if it does."""
+    from hypar_opt.hardware.arrays import find_array
+
+    return None if array is None else find_array(array)
+
+
+def default_array(levels: int | None) -> str:
+    """Return the paper's array of 2^levels accelerators."""
+    from hypar_opt.hardware import arrays
+
+    return arrays.papers(DEFAULT_LEVELS if levels is None else levels)

@@ -1,0 +1,46 @@
+"""A plan on standard output, and what was asked about others of its problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.cli import output
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.alternatives import Regret
+
+
+def print_plan(
+    plan: Plan, *, regret: bool = False, best: int | None = None, as_json: bool = False
+) -> None:
+    """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it."""
+    from hypar_opt.studies import advice, alternatives
+
+    if best is not None and best < 1:
+        raise HyparError(f"--best should be 1 or more, got {best}")
+    regrets = _regrets(plan) if regret else []
+    plans = alternatives.best_plans(plan, best) if best is not None else []
+    for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
+        output.warn(sentence)
+    if as_json:
+        document: dict[str, Any] = plan.document()
+        if regret:
+            document["regret"] = [vars(row) for row in regrets]
+        if best is not None:
+            document["best"] = [vars(row) for row in plans]
+        output.print_json(document)
+        return
+    from hypar_opt.report.plan import plan_view
+
+    joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
+    output.print_view(plan_view(plan, joint, regrets, plans), folds=True)
+
+
+def _regrets(plan: Plan) -> list[Regret]:
+    from hypar_opt.studies import alternatives
+
+    with output.progress_bar("choices") as progress:
+        # The solver's parameters, if any, were typed with this very command, so they are trusted.
+        return alternatives.regrets(plan, progress, parameters=True)

@@ -1,0 +1,45 @@
+"""The signature of a command whose options come in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+
+def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of the groups among its parameters, in order."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if name in groups:
+            parameters += _options_of(groups[name])
+        else:
+            # Keyword-only, so that one without a default may follow a group.
+            own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
+            parameters.append(own)
+
+    @wraps(command)
+    def called(**values: object) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    # Typer reads both.
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+def _options_of(group: Any) -> Iterator[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
