@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, argument, worded
 from hypar_opt.studies.sweep.case import Case, Row, run
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def on_cluster(cases: dict[str, Case], scheduler: str) -> Generator[tuple[str, R
 
     if not cases:
         return
-    cluster = argument("scheduler", scheduler)
+    cluster = worded(f"scheduler {scheduler}", f"--scheduler {scheduler}")
     with _silenced("distributed.client"):  # what it would say of a lost cluster, we say in a line
         try:
             client = Client(scheduler, timeout=PATIENCE, set_as_default=False)
