@@ -73,6 +73,7 @@ def compare(
             run={"collective": running.collective, "overlap": running.overlap},
             **arguments,
         )
+    # Rows are for programs too; here they are read beside the options that were typed.
     rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in rows]
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)

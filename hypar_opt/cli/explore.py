@@ -71,6 +71,7 @@ def explore(
         array: Array | str | None = inputs.array_named(problem.array)
     targets.check_outputs(read, csv_file, picture=picture)
     if plan is None:
+        # Bytes need no array, and without one any number of levels will do.
         if array is None and objective != "bytes":
             array = inputs.default_array(problem.levels)
         plan, array = request.solved(network, problem, solving, array=array), None

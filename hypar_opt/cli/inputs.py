@@ -28,7 +28,7 @@ def is_plan(name: str) -> bool:
     if name.lower() in models.names() or not exists(path) or path.is_dir():
         return False
     if path.suffix == ".json":
-        return True
+        return True  # also if it is damaged: a plan's errors are then what helps
     return path.is_file() and read_text(path).lstrip().startswith("{")
 
 
@@ -40,6 +40,7 @@ def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:
     from hypar_opt import pipeline
 
     names = [field.name for group in (ProblemOptions, SolvingOptions) for field in fields(group)]
+    # A plan may be simulated on another array, and priced by another reading.
     fixed = [name for name in names if name not in {"array", "reading"}]
     refuse_what_a_plan_fixes(context, *fixed)
     return pipeline.repriced(pipeline.read_plan(file), reading=reading)

@@ -68,7 +68,7 @@ def _plan(
     """Read a plan, and price it by a reading or solve its problem again."""
     from hypar_opt import pipeline
 
-    plan = pipeline.read_plan(file)
+    plan = pipeline.read_plan(file)  # first: a file that is no plan is the larger mistake
     if batch is not None:
         raise HyparError("--batch is fixed by the plan; leave it out")
     if not rerun:

@@ -30,7 +30,7 @@ def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     # Typer reads both.
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called
 
 

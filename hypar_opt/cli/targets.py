@@ -26,5 +26,6 @@ def exported_models(model: Path | None) -> list[Path]:
 
     if model is None or not model.name:
         return [] if model is None else [model]
+    # How many levels there are is known only once the array is; none of them is overwritten.
     names = [f"{model.stem}-H{level}" for level in range(1, MOST_LEVELS + 1)]
     return [model, *map(model.with_stem, names)]

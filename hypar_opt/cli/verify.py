@@ -52,6 +52,7 @@ def verify(
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import SolverSettings
 
+    # Before anything is read, since a plan is checked without either and would hide a slip.
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
     if source is not None and inputs.is_plan(source):
         output.print_rows([_checked_plan(source, certificate)], as_json=as_json)
