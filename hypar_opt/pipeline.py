@@ -78,16 +78,9 @@ def solve(
         A plan of the same problem for the solver to start from.
     place
         Choose the best placement of the levels that the array's topology allows, too.
-    progress
-        Called with the number of tables solved, and of tables.
     **problem
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
-        ``reading``, ``array``, ``constraints``, ...
-
-    Returns
-    -------
-    Plan
-        Priced from its choices alone, not from the solver's claims.
+        ``reading``, ``array``, ``constraints``, ...; the plan is priced from its choices alone.
 
     Raises
     ------

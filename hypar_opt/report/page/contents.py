@@ -111,6 +111,7 @@ def gather(
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
+    sentences = map(shell_words, (*advice.warnings(plan), *turned))
     return Contents(
         plan=plan,
         array=array,
@@ -121,10 +122,7 @@ def gather(
         note=note,
         proof=proof_note,
         proved=proved,
-        warnings=(
-            *map(shell_words, (*advice.warnings(plan), *turned)),
-            *_memory_warnings(steps["plan"]),
-        ),
+        warnings=(*sentences, *_memory_warnings(steps["plan"])),
         command=command,
     )
 
