@@ -236,8 +236,9 @@ def test_what_cannot_be_written_is_refused_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError) as raised:
         ho.write_plan(ho.solve("sconv"), name)
+    assert complaint in raised.value.for_shell
 
 
 def test_a_new_file_has_the_mode_that_the_mask_leaves(tmp_path: Path) -> None:
@@ -288,14 +289,14 @@ def test_warnings_name_the_reading_that_does_better() -> None:
     (warning,) = warnings(ho.solve("cifar-c"))
     assert warning == (
         "run, this plan moves 20.31 MB, Data Parallelism 17.45 MB;"
-        " the plan of --solver dp --reading executed moves 13.62 MB"
+        " the plan of solver='dp' reading='executed' moves 13.62 MB"
     )
 
 
 def test_no_reading_is_recommended_where_pins_leave_none_that_does_better() -> None:
     plan = ho.solve("cifar-c", constraints={"fix": ("*=model",)})
     assert ho.better_reading(plan) is None
-    assert "--reading" not in warnings(plan)[0]
+    assert "reading" not in warnings(plan)[0]
 
 
 @pytest.mark.parametrize(

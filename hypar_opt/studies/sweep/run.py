@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, argument, worded
 from hypar_opt.studies.sweep.case import Case, SweepRow, run_case
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def run_on_cluster(
 
     if not cases:
         return
-    cluster = argument("scheduler", scheduler)
+    cluster = worded(f"scheduler {scheduler}", f"--scheduler {scheduler}")
     with _silenced("distributed.client"):  # of a lost cluster our own message says it in a line
         try:
             client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
