@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -19,6 +20,9 @@ import hypar_opt as ho
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+ENTRY_POINTS = {"hypar_opt.topologies", "hypar_opt.operators"}
+"""Groups of entry points that are called after no module."""
 
 # A fenced block, with the file it is to be saved under where the line before names one.
 BLOCK = re.compile(r"(?:^<!-- file: (\S+) -->\n)?^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -100,6 +104,30 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.relative_to(ROOT).as_posix() for p in PAGES])
+def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
+    """``hypar_opt.room.module.name`` can be imported; ``room/module.py`` is a file."""
+    text = page.read_text()
+    for name in re.findall(r"`(hypar_opt(?:\.\w+)+)(?:\(.*?\))?`", text):
+        assert name in ENTRY_POINTS or pkgutil.resolve_name(name) is not None
+    for path in re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|toml))`", text):
+        assert (ROOT / path).exists() or (ROOT / "hypar_opt" / path).exists(), path
+
+
+def test_the_architecture_has_every_floor_and_every_room() -> None:
+    """The floors are the import contract's, in its order; the rooms those of the package."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
+    floors = next(text for _, language, text in BLOCK.findall(page) if language == "text")
+    # Brackets mark a layer that import-linter does not demand to exist.
+    assert floors.splitlines() == [re.sub(r"[()]", "", layer) for layer in layers]
+    decision = (ROOT / "docs" / "decisions" / "0001-layout.md").read_text()
+    assert f"```text\n{floors}```" in decision
+    rooms = {module.name for module in pkgutil.iter_modules(ho.__path__)}
+    assert set(re.findall(r"^- `(\w+)`: ", page, re.M)) == rooms
 
 
 def test_the_readmes_first_screen_has_the_two_commands_and_the_demos_output() -> None:

@@ -45,7 +45,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_built_from_the_sdist_has_every_module_and_every_network(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if ".dist-info/" not in name} == shipped()
-    assert "hypar_opt/cli/app.py" in names
+    for module in ("cli/app", "sharding/layouts", "workload/operators/conv"):
+        assert f"hypar_opt/{module}.py" in names
 
 
 def test_the_wheel_requires_what_the_package_imports(wheel: Path) -> None:

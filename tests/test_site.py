@@ -76,9 +76,9 @@ def build(folder: Path) -> dict[Path, Page]:
     line = next(line for line in recipe.splitlines() if "-m sphinx" in line)
     options = line.partition("-m sphinx ")[2].split()
     assert {"-W", "-n", "-E"} <= set(options)
-    places = {"build/docs": str(folder / "site"), "build/doctrees": str(folder / "trees")}
+    folders = {"build/docs": str(folder / "site"), "build/doctrees": str(folder / "trees")}
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *(places.get(each, each) for each in options)],
+        [sys.executable, "-m", "sphinx", *(folders.get(option, option) for option in options)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -92,8 +92,8 @@ def build(folder: Path) -> dict[Path, Page]:
 def commands(command: object, name: str) -> Iterator[str]:
     """Name the commands of the app, those of groups too."""
     yield name
-    for each, below in getattr(command, "commands", {}).items():
-        yield from commands(below, f"{name} {each}")
+    for word, subcommand in getattr(command, "commands", {}).items():
+        yield from commands(subcommand, f"{name} {word}")
 
 
 def dead_links(pages: dict[Path, Page]) -> list[str]:
@@ -126,7 +126,7 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
     reached, left = set(), [named["index.html"].path]
     while left:
         reached.add(path := left.pop())
-        left += [each for each in pages[path].contents if each in pages and each not in reached]
+        left += [page for page in pages[path].contents if page in pages and page not in reached]
     assert {path.name for path in pages.keys() - reached} <= MADE
 
     # Links lead somewhere, and nothing is loaded from elsewhere.
@@ -151,6 +151,11 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
         "hardware.topologies.base.Topology",
         "simulator.simulate_step",
         "solvers.base.Solver",
+        "workload.operators.OPERATORS",
+        "workload.operators.base.Operator",
+        "workload.operators.axes.Choice",
+        "workload.operators.axes.Contraction",
+        "sharding.layouts.Layout",
     ):
         assert f"hypar_opt.{name}" in reference
 

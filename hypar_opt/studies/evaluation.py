@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RunArguments(TypedDict, total=False):
-    """The fields of `hypar_opt.simulator.RunOptions`, as keyword arguments of `simulate`."""
+    """Keyword arguments of `hypar_opt.simulate`: the fields of `hypar_opt.simulator.RunOptions`."""
 
     collective: str | None
     overlap: str
