@@ -124,7 +124,7 @@ class SolverRecord(Document):
     stopped_by: Printable | None
     """The limit that ended the search before a proof."""
     found_by: str | None = None
-    """The baseline whose plan this is, if a limit ended the search and nothing cheaper was known."""
+    """The baseline whose plan this is, if a limit came and nothing cheaper was known."""
     seconds: Ratio
     options: SolverSettings
     statistics: tuple[dict[str, int | float], ...]

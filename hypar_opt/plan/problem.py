@@ -90,7 +90,7 @@ class Constraints(Document):
     fix: tuple[Printable, ...] = ()
     """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
     even: Flag = False
-    """Only splits that divide the batch and the channels without remainder, as many programs need."""
+    """Only splits that divide the batch and the channels without remainder."""
     memory: Annotated[int, BeforeValidator(_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None = (
         None
     )
@@ -113,7 +113,7 @@ class Constraints(Document):
         """
         options = [f"--fix {pin}" for pin in self.fix]
         if len(options) > SHOWN_PINS:
-            options[SHOWN_PINS - 1 :] = [f"{len(kept) - SHOWN_PINS + 1} more pins"]
+            options[SHOWN_PINS - 1 :] = [f"{len(options) - SHOWN_PINS + 1} more pins"]
         options += ["--even"] if self.even else []
         if self.memory is not None:
             options.append(f"--memory {self.memory}")
