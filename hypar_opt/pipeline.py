@@ -1,4 +1,4 @@
-"""The whole flow on one page: network -> tensors -> cost -> search -> plan -> priced again."""
+"""The flow on one page: network -> tensors -> cost -> search -> plan -> priced again."""
 
 from __future__ import annotations
 
@@ -72,12 +72,13 @@ def solve(
         ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together. None
         for the paper's with bytes, and joint with what an array decides.
     options
-        Limits and settings of the solver, as ``{"time_limit": 10}``. A time limit counts from
-        this call; the answer is then the best plan known, if only a baseline's.
+        Limits and settings of the solver, as ``{"time_limit": 10}``. A time limit, in seconds,
+        counts from this call; when it is reached, the best plan known so far is returned, which
+        may be a baseline's.
     start
         A plan of the same problem for the solver to start from.
     place
-        Choose the best placement of the levels that the array's topology allows, too.
+        Also choose the best placement of the levels among those that the topology allows.
     **problem
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
         ``reading``, ``array``, ``constraints``, ...; the plan is priced from its choices alone.
@@ -85,11 +86,12 @@ def solve(
     Raises
     ------
     HyparError
-        If the input is wrong or the solver refuses it; the message says what would do.
+        If the input is wrong or the solver does not accept it; the message says what would be
+        right.
     InfeasibleError
-        If no plan keeps to the constraints.
+        If no plan satisfies the constraints.
     NoAnswerError
-        If the limits leave no plan that does.
+        If no feasible plan is known when a limit is reached.
 
     Examples
     --------
@@ -99,9 +101,12 @@ def solve(
     """
     options = options_from(options)
     settings = settings_of(options, warm_start=start is not None)
+    # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
         stated, described = problem_of(**problem), find_network(network)
+    # Before the work: an output that would overwrite the network, the array or another output is
+    # refused in a second and not after an hour of solving.
     check_outputs(read, options.log, options.export)
     how = _How(solver, _search_for(stated, search), options, settings, start, deadline)
     if place:
@@ -118,7 +123,7 @@ def solve_problem(
     options: SolverOptions | None = None,
     progress: Progress = silent,
 ) -> Plan:
-    """Solve a problem that is already stated; all else is as for `solve`."""
+    """Solve a validated problem; the other parameters and the errors are those of `solve`."""
     options = options_from(options)
     settings = settings_of(options, warm_start=False)
     deadline = Deadline.after(options.time_limit)
@@ -128,7 +133,7 @@ def solve_problem(
 
 @dataclass(frozen=True)
 class _How:
-    """How a problem is to be solved."""
+    """The solver, the search and their options for a problem."""
 
     solver: str
     search: str
@@ -139,7 +144,11 @@ class _How:
 
 
 def _search_for(problem: Problem, search: str | None) -> str:
+    """Return the search by name, or the default of the problem's objective."""
     if search is None:
+        # Bytes: the paper's search. Time and energy: levels differ and parts of the charge depend
+        # on the final shards, which only the joint search charges exactly
+        # (docs/decisions/0007-arrays-and-time.md).
         return "levelwise" if problem.cost == "bytes" else "joint"
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
@@ -151,21 +160,26 @@ def _solve_placed(network: Network, how: _How, problem: Problem) -> Plan:
 
 
 def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
-    """Search, order the levels, and price the plan again."""
+    """Search, order the levels, and price the plan again, whatever the solver claims."""
     started = time.perf_counter()
     method = SOLVERS[how.solver]()
-    # Built before the search, so that what they refuse is not said to be the solver's.
+    # Built before the search, so that their errors are not attributed to the solver.
     _ = instance.cost, instance.constraints
     try:
         start = None if how.start is None else _rows_to_start_from(how.start, instance)
         search = Search(instance, method, how.options, start, progress, how.deadline)
         partition = SEARCHES[how.search](search)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
+        # The same type, so that the exit status stays; the name of the solver in front, since a
+        # study may run several.
         who = f"solver {how.solver!r} on {instance.network.name}"
         raise type(error)(f"{who}: {error.message}") from None
     rows = partition.assignments
     if how.search == "joint":
+        # The joint optimum in bytes does not determine the order of the levels; the array's time
+        # does.
         rows = tuple(fastest_order(instance, rows, how.deadline))
+    # The gap is computed in `_priced`, from the total priced there.
     record = SolverRecord(
         name=how.solver,
         search=cast(Literal["levelwise", "joint"], how.search),
@@ -184,6 +198,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
 
 
 def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
+    """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
     problem = instance.problem
     same = (
         start.network.digest == instance.network.digest()
@@ -196,13 +211,15 @@ def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
 
 
 def _priced(instance: Instance, rows: Sequence[Sequence[int]], solver: SolverRecord) -> Plan:
-    """Return a plan priced from its choices; its solver's gap is that of the bound it claims."""
+    """Return the plan priced from its choices, with the gap to the bound that the solver claims."""
     problem = instance.problem
     cost = price(instance, rows)
     total, bound = cost.total, solver.bound
+    # A lower bound above a feasible plan's cost disproves itself.
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     if bound is not None:
+        # Nothing to move, as for a single accelerator: the bound is tight, and 0 / 0 is a gap of 0.
         gap = (total - bound) / total if total else 0.0
         solver = solver.model_copy(update={"gap": gap})
     fields = {name: getattr(problem, name) for name in ProblemFields.model_fields}
@@ -223,17 +240,21 @@ def plan_of(
     bound: float,
     considered: int,
 ) -> Plan:
-    """Return another plan of a plan's problem, one of the ``considered`` best.
+    """Return another plan of the same problem, one of the ``considered`` best.
 
     Parameters
     ----------
+    parallelism : (levels, layers)
+        Its choices.
     bound
-        What the best of them costs: no plan costs less.
+        The cost of the best plan: a lower bound on all plans.
+    considered
+        The number of best plans that were compared.
 
     Raises
     ------
     WrongClaimError
-        If this one does.
+        If this plan costs less than the bound.
     """
     rows = columns_of(parallelism, plan.words)
     record = SolverRecord(
@@ -250,6 +271,7 @@ def plan_of(
         versions={"hypar-opt": __version__},
     )
     priced = _priced(Instance.of_plan(plan), rows, record)
+    # At the bound it is an optimum itself, only not the canonical one.
     if priced.cost.total > bound:
         return priced
     solver = priced.solver.model_copy(update={"status": "optimal"})
@@ -257,9 +279,9 @@ def plan_of(
 
 
 def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None) -> Plan:
-    """Return the same choices priced by another reading, or as another cost of the same array.
+    """Return the same choices priced by another reading, or by another cost on the same array.
 
-    What the solver proved was of the other price: the plan is then feasible, without a bound.
+    The solver's proof was about the former cost, so the plan is then feasible, without a bound.
 
     Raises
     ------
@@ -282,7 +304,12 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     Parameters
     ----------
     parameters
-        Hand over the solver's parameters that the plan's file says, too.
+        Also pass the solver's own parameters that the plan file has; see `options_of`.
+
+    Raises
+    ------
+    RefusedError
+        If the plan file has such parameters and they are not to be passed.
     """
     return solve_problem(
         plan.network.description,
@@ -300,11 +327,12 @@ def read_plan(path: str | Path) -> Plan:
     Raises
     ------
     InputError
-        If it is no plan, a newer one, says a cost that its choices do not have, or does not
-        keep to its own constraints.
+        If it is not a plan, has a newer schema, a cost that its choices do not have, or choices
+        that violate its own constraints.
     """
     plan = parse_plan(read_text(path), file=str(path))
     check_plan(plan, file=str(path))
+    # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
     if plan.constraints.any:
         try:
             Instance.of_plan(plan).constraints.check(plan.assignments())

@@ -1,4 +1,4 @@
-"""What a plan is charged for."""
+"""Cost models: communication in bytes, and time and energy on an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every cost model offers, and the state it is asked in."""
+"""The interface of a cost model, and the state of a level: what the levels above have split."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
+# Arrays have no single truth value, so a generated __eq__ would raise.
 @dataclass(frozen=True, eq=False)
 class SplitCounts:
-    """How often each choice has been taken, layer by layer, at the levels above.
+    """How often each layer has made each choice at the levels above.
 
     Parameters
     ----------
     level
-        H1 being 0: how many choices each layer has made.
+        From 0 for H1, and so the number of choices that each layer has made above.
     counts : (choices, layers) int64
         ``counts[0]`` is d and ``counts[1]`` is m of docs/model.md.
     """
@@ -36,20 +37,21 @@ class SplitCounts:
 
     @classmethod
     def none(cls, layers: int, choices: int = 2) -> SplitCounts:
-        """Return the state at the topmost level, where every tensor is whole."""
+        """Return the state at the topmost level, where no tensor is split."""
         return cls(0, np.zeros((choices, layers), np.int64))
 
     @classmethod
     def uniform(cls, layers: int, counts: Sequence[int]) -> SplitCounts:
-        """Return the state in which every layer has taken each choice as often."""
+        """Return the state in which every layer has made each choice ``counts[choice]`` times."""
         column = np.array(counts, np.int64)[:, None]
+        # A read-only view: one column stands for every layer.
         return cls(int(column.sum()), np.broadcast_to(column, (len(counts), layers)))
 
     @classmethod
     def down(
         cls, layers: int, choices: int, assignments: Iterable[Sequence[int]]
     ) -> Iterator[SplitCounts]:
-        """Yield the state above each level of a plan, H1 first, and last that below them all."""
+        """Yield the state above each level of a plan, H1 first, and then that below the last."""
         state = cls.none(layers, choices)
         yield state
         for assignment in assignments:
@@ -57,7 +59,7 @@ class SplitCounts:
             yield state
 
     def after(self, assignment: Sequence[int] | NDArray[np.intp]) -> SplitCounts:
-        """Return the state one level down, each layer having taken its choice."""
+        """Return the state one level down, after each layer's choice."""
         counts = self.counts.copy()
         counts[np.asarray(assignment, np.intp), np.arange(counts.shape[1])] += 1
         return SplitCounts(self.level + 1, counts)
@@ -66,51 +68,59 @@ class SplitCounts:
 class CostModel(ABC):
     """Prices one hierarchy level, given what the levels above have split.
 
-    Charges are whole numbers, of the whole level, over all its groups, so that a plan's
-    total is the plain sum of its levels. What is defined here is what most costs want; a
-    model that inherits from this class overrides what it does otherwise.
+    Charges are integers and cover all groups of a level together, so that a plan's total is
+    the plain sum over its levels. A subclass implements the abstract members, and overrides a
+    default where its charges differ.
+
+    Source: docs/decisions/0004-whole-number-tables.md.
     """
 
     @classmethod
     @abstractmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> CostModel:
-        """Return the cost of a problem; refuse one that it cannot charge."""
+        """Return the cost model of a problem.
+
+        Raises
+        ------
+        HyparError
+            If it cannot charge the problem.
+        """
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """What a total counts, ``bytes``."""
+        """The unit of a total, such as ``bytes``."""
 
     @property
     def resolution(self) -> int:
-        """The charges count this fraction of the unit."""
+        """Charges per unit: 2 if a charge of 1 is half a byte."""
         return 1
 
     @property
     @abstractmethod
     def choices(self) -> int:
-        """What a layer may choose from, as many as the problem's."""
+        """The number of choices of a layer: that of the problem."""
 
     @abstractmethod
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
-        """Charge each layer for each choice: ``(layers, choices)``."""
+        """Return the charge of each layer for each choice: ``(layers, choices)``."""
 
     @abstractmethod
     def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
-        """Charge each boundary for each pair of choices: ``(boundaries, choices, choices)``.
+        """Return the charges of pairs of choices: ``(boundaries, choices, choices)``.
 
         A boundary's charge depends on the splits of its source in ``source`` and on those
-        of its target in ``target``; a level's table has both the same.
+        of its target in ``target``; in a level's table the two are the same state.
         """
 
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:  # noqa: ARG002
-        """Return what all levels together charge, if the levels are separable; else None."""
+        """Return the charges of all levels together, if the levels are separable; else None."""
         return None
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
-        """Return what of a plan no level is charged by itself; None where that is nothing.
+        """Return, as text, the part of a plan's cost that no single level is charged; else None.
 
-        A search level by level has chosen without knowing of it.
+        A levelwise search has made its choices without it, and so has to be refused.
 
         Parameters
         ----------
@@ -120,10 +130,10 @@ class CostModel(ABC):
         return None
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:  # noqa: ARG002
-        """Charge each layer for what its choices at several levels make together.
+        """Return each layer's charge for its choices at several levels together, as for a ring.
 
-        What `node` cannot charge, since it is no sum over levels. A search level by level does
-        not see it, and has to be refused by `beyond_levels`.
+        `node` cannot charge it, since it is not a sum over levels. A levelwise search does not
+        see it; `beyond_levels` has to refuse that.
 
         Parameters
         ----------
@@ -133,19 +143,20 @@ class CostModel(ABC):
         Returns
         -------
         dict
-            ``(layers,)`` charges by the level, H1 being 0, that each is counted with.
+            Of the level, from 0 for H1, that a charge is reported with: ``(layers,)`` charges.
         """
         return {}
 
     def communication_only(self) -> CostModel | None:
-        """Return the part of the cost that exchanges have; None where that is all."""
+        """Return the model of the exchanges alone; None if nothing else is charged."""
         return None
 
 
 def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> CostTable:
-    """Price one level."""
+    """Return the cost table of one level, given the splits above it."""
     return CostTable(
         node=cost.node(workload, splits),
+        # Within a level both ends of a boundary have the same levels above them.
         edge=cost.edge(workload, splits, splits),
         ends=workload.ends,
         trick=workload.trick,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Lacking, Workload
 
 _WITH_OUTPUT = " or ".join(name for name, row in READINGS.items() if row.input_error)
-"""The readings that know what it costs to read an input whole."""
+"""The readings with a charge for an input that both sides read whole."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class CommunicationCost(CostModel):
 
     What a choice exchanges follows from the tensors that lack the axis it halves (see
     `hypar_opt.workload.operators.axes`). For convolutions and fully-connected layers, with d
-    data, m model and o output choices of a layer above a level of 2^h groups, h their sum, a
+    data, m model and o output choices of a layer above a level of 2^h groups, h = d + m + o, a
     group has W / 2^(m+o), F / 2^(d+o) and, of the layer's own input, A / 2^(d+m). Times 2^h
-    these are W * 2^d, F * 2^m and A * 2^o: whole numbers, also where a size is odd, so the
-    charges are exact without rounding anything.
+    these are W * 2^d, F * 2^m and A * 2^o: integers, even where a size is odd, so the charges
+    are exact without any rounding.
 
     ======  ======  =======================  ===========================
     layer   choice  charged for              times
@@ -54,7 +54,7 @@ class CommunicationCost(CostModel):
     Parameters
     ----------
     reading
-        Whose factors: `hypar_opt.costs.readings` has the four rows.
+        The name of a row of factors in `hypar_opt.costs.readings`.
     element_bytes
         Bytes of a tensor's element: 4 as in the paper, 2 for half precision.
     phases
@@ -62,7 +62,14 @@ class CommunicationCost(CostModel):
     choices
         2, or 3 with output parallelism, for the readings ``tables`` and ``text``.
     level_weights
-        What a byte costs at each level, H1 first; empty for 1 everywhere.
+        The cost of a byte at each level, H1 first; empty for 1 at every level.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such reading.
+    HyparError
+        If the reading has no charge for output parallelism, and that is a choice.
 
     Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
@@ -88,7 +95,7 @@ class CommunicationCost(CostModel):
         Raises
         ------
         HyparError
-            If the reading does not know one of its choices.
+            If the reading has no charge for one of its choices.
         """
         cost = cls(
             problem.reading,
@@ -97,9 +104,9 @@ class CommunicationCost(CostModel):
             len(problem.choices),
             problem.level_weights,
         )
-        whole = workload.lacking(cost.choices).input.any(axis=0)
-        if whole.any() and cost._row.input_error is None:
-            layer = workload.layers[int(whole.argmax())]
+        reads_whole = workload.lacking(cost.choices).input.any(axis=0)
+        if reads_whole.any() and cost._row.input_error is None:
+            layer = workload.layers[int(reads_whole.argmax())]
             raise HyparError(
                 f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
                 f" which needs the reading {_WITH_OUTPUT}, got {cost.reading}"
@@ -107,11 +114,11 @@ class CommunicationCost(CostModel):
         return cost
 
     def of(self, phase: Phase) -> CommunicationCost:
-        """Return what one pass is charged."""
+        """Return the cost model of one pass alone."""
         return replace(self, phases=(phase,) if phase in self.phases else ())
 
     def of_choice(self, workload: Workload, state: Sequence[int], choice: int) -> Integers:
-        """Charge each layer's reductions at all the levels of a state that take one choice.
+        """Return each layer's charge for its reductions at the levels that make one choice.
 
         Parameters
         ----------
@@ -119,19 +126,24 @@ class CommunicationCost(CostModel):
             The choices of a layer at all levels, H1 first; the same for every layer.
         """
         layers = len(workload.layers)
+        # Python's integers, since a sum over up to 64 levels may exceed int64.
         moved: Integers = np.zeros(layers, object)
-        for level, taken in enumerate(state):
-            if taken == choice:
+        for level, chosen in enumerate(state):
+            if chosen == choice:
                 above = [state[:level].count(other) for other in range(self.choices)]
                 moved = moved + self.node(workload, SplitCounts.uniform(layers, above))[:, choice]
         return moved
 
     def messages(self, phase: Phase) -> int:
-        """Return how often one pass's reduction crosses a level below the topmost.
+        """Return the messages of one pass's reduction at a level below the topmost.
 
         An all-reduce between pairs is recursive halving and doubling, which crosses each level
         twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
+
+        Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
         """
+        # Only `executed` splits an all-reduce of partial sums over two passes; gradients are
+        # all-reduced in every reading.
         return 1 if self._row.gathered_error and phase is not Phase.GRADIENT else 2
 
     @property
@@ -140,17 +152,19 @@ class CommunicationCost(CostModel):
 
     @cached_property
     def resolution(self) -> int:
-        """Charges count bytes, or the half or quarter that a smaller element makes."""
+        """Charges per byte: a charge is a byte, or half or a quarter of one for smaller elements."""
+        # Readings charge quarters of an element, and a quarter of 4 bytes is a whole byte.
         return Fraction(self.element_bytes, 4).denominator
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
-        """Charge each layer: Table 1."""
-        dtype, scale = self._number(workload, splits.level)
+        """Return each layer's charges: Table 1."""
+        dtype, scale = self._dtype_and_scale(workload, splits.level)
         lacking = workload.lacking(self.choices)
         counts = splits.counts.astype(dtype)
         node: Integers = np.zeros((len(workload.layers), self.choices), dtype)
         for lacks, elements in self._reduced(workload, lacking):
-            # A tensor is whole on both sides of each level whose axis it lacks.
+            # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
+            # parallelism), which a shift computes exactly.
             copies = np.array(elements, dtype) << (counts * lacks).sum(axis=0)
             node += scale * copies[:, None] * lacks.T
         return node
@@ -158,20 +172,27 @@ class CommunicationCost(CostModel):
     def _reduced(
         self, workload: Workload, lacking: Lacking
     ) -> list[tuple[NDArray[np.bool_], list[int]]]:
-        """Return what is reduced where a choice's axis is lacking, in quarters of an element."""
+        """Return what is reduced where a tensor lacks a choice's axis.
+
+        Returns
+        -------
+        list of (lacks, quarters)
+            For each tensor: ``(choices, layers)`` bool, and quarters of an element by layer.
+        """
         row = self._row
         forward, backward, gradient = self._charged
         outputs = workload.outputs if row.before_pool else workload.pooled
-        of_outputs = row.partial_sum * forward + row.gathered_error * backward
+        output_quarters = row.partial_sum * forward + row.gathered_error * backward
         reduced = [
             (lacking.weight, [row.gradient * gradient * size for size in workload.weights]),
-            (lacking.output, [of_outputs * size for size in outputs]),
+            (lacking.output, [output_quarters * size for size in outputs]),
         ]
         if row.input_error is not None and lacking.input.any():
             errors = [row.input_error * backward * size for size in workload.inputs]
+            # No layer reads the error of the network's input; AccPar charges it all the same.
             if not row.first_input_error:
-                fed = set(workload.ends[:, 1].tolist())
-                errors = [size if layer in fed else 0 for layer, size in enumerate(errors)]
+                with_source = set(workload.ends[:, 1].tolist())
+                errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
             reduced.append((lacking.input, errors))
         return reduced
 
@@ -181,18 +202,21 @@ class CommunicationCost(CostModel):
         source: SplitCounts,  # noqa: ARG002
         target: SplitCounts,
     ) -> Integers:
-        """Charge each boundary: Table 2."""
-        dtype, scale = self._number(workload, target.level)
+        """Return each boundary's charges: Table 2.
+
+        The exchanged tensor is what the target reads, so only the target's splits count.
+        """
+        dtype, scale = self._dtype_and_scale(workload, target.level)
         targets = workload.ends[:, 1]
         boundary: Integers = scale * np.array(workload.boundary_sizes, dtype)
-        whole: Integers = workload.lacking(self.choices).input[:, targets].astype(dtype)
-        if whole.any():  # what the later layer reads whole, each side reads
-            boundary = boundary << (target.counts[:, targets] * whole).sum(axis=0)
+        reads_whole: Integers = workload.lacking(self.choices).input[:, targets].astype(dtype)
+        if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
+            boundary = boundary << (target.counts[:, targets] * reads_whole).sum(axis=0)
         edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
         return edge
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
-        """Return the quarters of an element that each pair of choices converts at a boundary."""
+        """Return the quarters of an element that a boundary moves for each pair of choices."""
         forward, backward, _ = self._charged
         quarters = np.zeros((len(Layout), len(Layout)), np.int64)
         for (written, read), conversion in self._row.conversions.items():
@@ -203,12 +227,20 @@ class CommunicationCost(CostModel):
         return pairs
 
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:
-        """Charge all levels together: for two choices and the same weight at each level."""
+        """Return the charges of all levels together, for two choices and equal level weights.
+
+        Source: docs/decisions/0005-joint-optimum.md.
+        """
         lacking = workload.lacking(self.choices)
+        # With a third choice a boundary's charge depends on what its target has split above, and
+        # with unequal weights permuting the levels changes the cost: neither telescopes.
         if self.choices > 2 or len(set(self.level_weights)) > 1:
             return None
         if lacking.input.any() or any(tensor.all(axis=0).any() for tensor in lacking):
-            return None  # a tensor that lacks both axes doubles at every level
+            # A tensor that lacks both axes doubles at every level, whatever is chosen, so that
+            # its charge depends on the level and not on the layer's own count alone.
+            return None
+        # All levels have the same weight: the first level's scale is that of all.
         scale = self._scale(0)
         charges: Integers = np.zeros((2, len(workload.layers)), object)
         for lacks, elements in self._reduced(workload, lacking):
@@ -234,16 +266,22 @@ class CommunicationCost(CostModel):
 
     @cached_property
     def _charged(self) -> tuple[bool, ...]:
+        """Whether each pass is charged, in the order of `Phase`; False multiplies to 0."""
         return tuple(phase in self.phases for phase in Phase)
 
     def upper_bound(self, workload: Workload, level: int) -> int:
-        """Return what no assignment of a level costs, in the charges' unit."""
+        """Return an upper bound on the cost of an assignment of a level, as charges count."""
+        # No reading charges a tensor more than 8 quarters of an element in all passes, and below
+        # 2^level groups no tensor has more than 2^level copies.
         return 8 * self._scale(level) * workload.elements << level
 
-    def _number(self, workload: Workload, level: int) -> tuple[type[np.int64 | np.object_], int]:
-        """Return the type that holds a level's largest sum, and an element's quarter in units."""
+    def _dtype_and_scale(
+        self, workload: Workload, level: int
+    ) -> tuple[type[np.int64 | np.object_], int]:
+        """Return the dtype that holds every sum of a level, and the charge of a quarter element."""
         return exact_dtype(self.upper_bound(workload, level)), self._scale(level)
 
     def _scale(self, level: int) -> int:
+        """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4

@@ -1,4 +1,4 @@
-"""What an accelerator does and touches by itself: multiply-accumulates and local words."""
+"""Work within an accelerator: multiply-accumulates, local words and memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def layer_macs(
 ) -> list[int]:
     """Return each layer's multiply-accumulates of one pass over the batch.
 
-    Counted over the output, or, as the paper does (``mac_count = "input"``), over the input,
-    ``B * K * K * C_in * C_out * H_in * W_in``, which ignores stride and padding.
+    They are counted over the output, or with ``mac_count = "input"`` over the input, as in the
+    paper: ``B * K * K * C_in * C_out * H_in * W_in``, which ignores stride and padding.
 
     Parameters
     ----------
     input_sizes
-        ``{layer: (height, width)}`` to count with in place of the network's own: the authors
-        counted AlexNet with others.
+        ``{layer: (height, width)}`` that replace the network's own. The paper's times of AlexNet
+        need those of the authors' later network file.
 
     Source: docs/simulator.md.
     """
@@ -50,25 +50,26 @@ def layer_macs(
 
 
 def _positions(layer: LayerTensors) -> tuple[int, ...]:
+    """Return the height and width of a layer's input; nothing for a vector."""
     return layer.input[2:]
 
 
 def copies(workload: Workload, counts: Integers) -> Lacking:
-    """Return how often all accelerators together have each tensor, as an exponent of 2.
+    """Return the number of copies of each tensor in the whole array, as an exponent of 2.
 
-    A level at which a layer's choice halves none of a tensor's axes leaves it whole on both
+    A level whose choice halves none of a tensor's axes replicates it on both
     sides. For convolutions and fully-connected layers the input has 2^o copies, the weights
     2^d, and the output 2^m.
 
     Parameters
     ----------
     counts : (choices, layers)
-        How often each layer takes each choice.
+        How often each layer makes each choice.
 
     Returns
     -------
     Lacking
-        Of the input, the weights and the output, each ``(layers,)`` Python integers.
+        For input, weights and output: ``(layers,)`` Python integers.
     """
     lacking = workload.lacking(len(counts))
     return Lacking(*((counts.astype(object) * lacks).sum(axis=0) for lacks in lacking))
@@ -77,8 +78,8 @@ def copies(workload: Workload, counts: Integers) -> Lacking:
 def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
     """Return the words of each layer's weights, input and output, in all accelerators together.
 
-    Each has W / 2^(m+o), its input A / 2^(d+m) and its output after pooling F / 2^(d+o), and
-    each pass touches them once. Times 2^(d+m+o) accelerators these are whole numbers.
+    An accelerator has W / 2^(m+o), A / 2^(d+m) of the input and F / 2^(d+o) of the output after
+    pooling, and each pass touches them once. Times 2^(d+m+o) accelerators these are integers.
 
     Parameters
     ----------
@@ -90,46 +91,51 @@ def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integer
     weights, inputs, pooled = (
         np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.pooled)
     )
-    doubled = copies(workload, counts)
-    return weights << doubled.weight, inputs << doubled.input, pooled << doubled.output
+    exponents = copies(workload, counts)
+    return weights << exponents.weight, inputs << exponents.input, pooled << exponents.output
 
 
 def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
-    """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
+    """Return each layer's share of an accelerator's memory, in bytes times 2^levels.
 
-    Its shard is W / 2^(m+o) weights, as many gradients and the optimizer's state for each;
-    A / 2^(d+m) of its input and F' / 2^(d+o) of its output before pooling, feature map and
-    error of both. Inference has neither gradients, errors nor state. Times 2^levels all are
-    whole numbers, of fewer choices than levels too.
+    An accelerator holds W / 2^(m+o) weights, as many gradients and the optimizer's state for
+    each; A / 2^(d+m) of the input and F' / 2^(d+o) of the output before pooling, feature map
+    and error of both. Inference has no gradients, errors or state. Times 2^levels all these are
+    integers, also for fewer choices than levels.
 
     Parameters
     ----------
     counts : (choices, layers)
         Each layer's choices, at most the problem's levels together.
     problem
-        For its levels, its element's bytes, whether it is inference, and the optimizer.
+        Its levels, element bytes, optimizer, and whether it is inference, are used.
     """
     element_bytes = problem.element_bytes
     weights, inputs, outputs = (
         np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.outputs)
     )
-    # Levels that have not chosen yet could still halve every tensor: they count as copies.
+    # The load is in units of 2^-levels bytes: a level without a choice has not halved anything,
+    # which in this unit is a factor of 2.
     undecided = problem.levels - counts.astype(object).sum(axis=0)
-    doubled = Lacking(*(exponent + undecided for exponent in copies(workload, counts)))
-    shard = weights << doubled.weight
-    maps = (inputs << doubled.input) + (outputs << doubled.output)
+    exponents = Lacking(*(exponent + undecided for exponent in copies(workload, counts)))
+    shard = weights << exponents.weight
+    maps = (inputs << exponents.input) + (outputs << exponents.output)
     load: Integers = element_bytes * (shard + maps)
     if not problem.inference:
+        # Gradients are as large as weights, and errors as feature maps.
         load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard
     return load
 
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds that each layer's pass takes on an accelerator, of 2^levels alike.
+    """The seconds of each layer's pass on one of 2^levels equal accelerators.
 
-    Compute runs beside the DRAM, and the slower binds. Every choice halves a layer's
-    multiply-accumulates, so their time is the same for all; the words are not.
+    Compute overlaps with the DRAM, and the slower of the two binds. Every choice halves a
+    layer's multiply-accumulates, so their time is the same for all choices; the time of the
+    words is not.
+
+    Source: docs/simulator.md.
     """
 
     accelerator: Accelerator
@@ -138,41 +144,46 @@ class Work:
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
 
     def computing(self, workload: Workload) -> list[Fraction]:
-        """Return the seconds of each layer's multiply-accumulates."""
+        """Return the seconds of each layer's multiply-accumulates, exactly."""
         macs = layer_macs(workload, self.accelerator, self.input_sizes)
         return [
+            # Exact fractions: a charge is rounded once, where its table is made.
             Fraction(count, 2**self.levels) / self._macs_per_second(layer)
             for count, layer in zip(macs, workload.layers, strict=True)
         ]
 
     def loading(self, workload: Workload, counts: Integers) -> list[Fraction]:
-        """Return the seconds in which the DRAM delivers each layer's words."""
+        """Return the seconds in which the DRAM transfers each layer's words, exactly."""
+        # `local_words` counts the words of all accelerators, whose DRAMs work in parallel.
         per_second = self.accelerator.dram_bandwidth * 2**self.levels
         weights, inputs, outputs = local_words(workload, counts)
         words = weights + inputs + outputs
         return [self.element_bytes * count / per_second for count in words]
 
     def seconds(self, workload: Workload, counts: Integers) -> list[Fraction]:
-        """Return the seconds of each layer's pass, by its choices over all levels."""
+        """Return the seconds of each layer's pass, given its choices over all levels."""
         pairs = zip(self.computing(workload), self.loading(workload, counts), strict=True)
         return [max(pair) for pair in pairs]
 
     def bound_by_memory(self, workload: Workload, counts: Integers) -> list[str]:
-        """Return the layers whose DRAM takes longer than their compute."""
+        """Return the names of the layers whose DRAM time exceeds their compute time."""
         names = [layer.name for layer in workload.layers]
         times = zip(self.loading(workload, counts), self.computing(workload), strict=True)
         return [name for name, (load, work) in zip(names, times, strict=True) if load > work]
 
     def upper_bound(self, workload: Workload) -> Fraction:
-        """Return seconds that no pass takes, all layers together."""
-        slowest = Fraction()
-        for choice in range(MOST_CHOICES):  # words are the most where all levels take one choice
+        """Return an upper bound on the seconds of a pass of all layers together."""
+        seconds = Fraction()
+        # Words, a sum of powers of 2 in the counts, are convex in them, and so largest where all
+        # levels make one choice; the sum over the choices bounds the largest of these.
+        for choice in range(MOST_CHOICES):
             counts: Integers = np.zeros((MOST_CHOICES, len(workload.layers)), object)
             counts[choice] = self.levels
-            slowest += sum(self.loading(workload, counts))
-        return slowest + sum(self.computing(workload))
+            seconds += sum(self.loading(workload, counts))
+        return seconds + sum(self.computing(workload))
 
     def _macs_per_second(self, layer: LayerTensors) -> Fraction:
-        # A row of processing units does a kernel's rows, a column an output's: 1 without either.
+        # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
+        # layer without such axes (fully-connected) has one of each.
         rows, outputs = layer.sizes.get("k", 1), layer.sizes.get("p", 1)
         return self.accelerator.macs_per_second(rows, outputs)

@@ -1,4 +1,4 @@
-"""Energy in joules: multiply-accumulates, local memory, and words that move."""
+"""Energy in joules: multiply-accumulates, local memory, and communicated words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 WORD_BYTES = 4
-"""The constants are those of 32-bit words; smaller elements take their part."""
+"""An array's energies are per 32-bit word; smaller elements are charged proportionally."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,27 @@ class EnergyCost(CostModel):
     """Joules of one training step, over all accelerators.
 
     Each pass touches each local tensor once, which makes W * 2^d + A * 2^o + F * 2^m words of
-    a layer after d data, m model and o output choices: each choice adds as many words as its
-    tensor had, so a level can be charged for what it adds. What a layer has before any choice,
-    and its multiply-accumulates, are charged with the first level.
+    a layer after d data, m model and o output choices. Each choice doubles one of these terms,
+    and so adds as many words as it had: a charge of its level. The words before any choice, and
+    the multiply-accumulates, are charged with the first level.
 
     Parameters
     ----------
     communication
-        Whose bytes are charged.
+        The model that counts the bytes.
     array
-        For its constants, and its way of counting multiply-accumulates.
+        For its energies, and its way of counting multiply-accumulates.
     hops
         Links that a byte of each level's exchanges between pairs crosses, H1 first.
     rings
-        Those that reductions go around, and whose links their bytes then cross: a charge of
-        a layer's state. None to reduce between pairs.
+        The rings of reductions, if a link that a byte crosses is charged: a charge of a layer's
+        state (`of_state`). None to reduce between pairs.
     local
-        Whether to charge what is not exchanged.
+        Whether to charge local memory and compute beside the exchanges.
     per_joule
-        Charges count this fraction of a joule: 10^15, or fewer where sums of femtojoules
-        would not fit int64.
+        Charges per joule: 10^15, or fewer where sums of femtojoules would not fit int64.
     largest
-        No sum of charges is larger.
+        An upper bound on any sum of charges.
 
     Source: docs/simulator.md.
     """
@@ -73,12 +72,15 @@ class EnergyCost(CostModel):
         Raises
         ------
         HyparError
-            If the problem has no array, or what does not go with one.
+            If the problem has no array, or options that contradict one.
         """
         array, placement = array_of(problem)
         hops = tuple(array.interconnect.bisection(bit).hops for bit in placement)
+        # If links cost nothing, a ring charges what pairs charge, and no state needs a charge.
         rings = Rings.of(array, placement) if array.energy.hop else None
         cost = cls(CommunicationCost.from_problem(problem, workload), array, hops, rings)
+        # The unit follows from a bound over all placements, so that plans of different placements
+        # are in one unit and can be compared.
         per_joule = finest(cost.upper_bound(workload))
         largest = math.ceil(4 * cost.upper_bound(workload) * per_joule)
         return replace(cost, per_joule=per_joule, largest=largest)
@@ -92,80 +94,85 @@ class EnergyCost(CostModel):
         return self.communication.choices
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
-        """Charge each layer's exchanges and the local words that its choice adds."""
+        """Return each layer's charges: its exchanges, and the local words that a choice adds."""
         moved = self.communication.node(workload, splits)
+        # Around rings the links are a charge of the state; what is left here is remote access.
         hops = Fraction() if self.rings else self.hops[splits.level]
         node = rounded(moved, self._of_byte(hops) * self.per_joule)
         if self.local:
-            # A choice adds as many words as the tensors that it leaves whole have by now.
+            # A choice replicates the tensors that lack its axis: it adds as many words as they have.
             words = local_words(workload, splits.counts)
             lacking = workload.lacking(self.choices)
             tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)
             for lacks, elements in tensors:
                 node += self._touched(elements)[:, None] * lacks.T
             if splits.level == 0:
-                node += self._whole(workload)[:, None]
+                node += self._before_any_choice(workload)[:, None]
         return node.astype(exact_dtype(self.largest))
 
     def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
-        """Charge each boundary's exchanges."""
+        """Return each boundary's charges: its exchanges, always between pairs."""
         moved = self.communication.edge(workload, source, target)
         edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
         return edge.astype(exact_dtype(self.largest))
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
-        """Charge each layer for the links that its rings' bytes cross."""
+        """Return each layer's charge for the links that its rings' bytes cross."""
         charges: dict[int, Integers] = {}
         for choice, levels, split in self.rings.joined(state) if self.rings else ():
+            # Without the remote access of a byte, which `node` has charged.
             crossing = self._of_byte(split.hops) - self._of_byte(Fraction())
             moved = self.communication.of_choice(workload, state, choice)
             charge = rounded(moved, crossing * self.per_joule)
+            # Reported with the topmost level of the ring.
             charges[levels[0]] = charge.astype(exact_dtype(self.largest))
         return charges
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
-        """Return what of the energy is of a layer's state: the links that its rings cross."""
+        """Return why no level alone charges the links of rings; None between pairs."""
         return "a ring joins all the levels at which a layer reduces" if self.rings else None
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)
 
     def _of_byte(self, hops: Fraction) -> Fraction:
-        """Return the joules of a charge of communication whose bytes cross some links."""
+        """Return the joules of one charge of communication, whose bytes cross ``hops`` links."""
         energy = self.array.energy
         word = energy.remote + energy.hop * hops
         return word / (WORD_BYTES * self.communication.resolution)
 
     @property
     def _of_element(self) -> Fraction:
-        """Return the joules of touching an element in every pass."""
+        """Return the joules of accessing an element in the DRAM once in every pass."""
         words = Fraction(self.communication.element_bytes, WORD_BYTES)
         return words * len(self.communication.phases) * self.array.energy.dram
 
     def _touched(self, elements: Integers) -> Integers:
+        """Return the charge of elements that every pass reads or writes once."""
         return rounded(elements, self._of_element * self.per_joule)
 
-    def _whole(self, workload: Workload) -> Integers:
+    def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
         energy = self.array.energy
         macs = np.array(layer_macs(workload, self.array.accelerator), object)
-        each = (energy.mac + energy.sram) * len(self.communication.phases)
+        joules_per_mac = (energy.mac + energy.sram) * len(self.communication.phases)
         weights, inputs, outputs = (
             np.array(sizes, object)
             for sizes in (workload.weights, workload.inputs, workload.pooled)
         )
         words = weights + inputs + outputs
-        return rounded(macs, each * self.per_joule) + self._touched(words)
+        return rounded(macs, joules_per_mac * self.per_joule) + self._touched(words)
 
     def upper_bound(self, workload: Workload) -> Fraction:
-        """Return joules that no plan takes, wherever its levels are placed."""
+        """Return an upper bound on the joules of any plan under any placement."""
         levels = range(len(self.hops))
-        most = self.rings.interconnect.hops_upper_bound if self.rings else max(self.hops)
-        highest_rate = self._of_byte(Fraction(most))
+        max_hops = self.rings.interconnect.hops_upper_bound if self.rings else max(self.hops)
+        highest_rate = self._of_byte(Fraction(max_hops))
         moved = (
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
         energy, phases = self.array.energy, len(self.communication.phases)
         macs = sum(layer_macs(workload, self.array.accelerator))
+        # No tensor has more than 2^H copies in the array.
         touched = (workload.elements << len(self.hops)) * self._of_element
         return moved + touched + macs * phases * (energy.mac + energy.sram)

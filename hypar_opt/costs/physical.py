@@ -1,4 +1,4 @@
-"""Charges of an array in whole numbers of a small unit, so that tables stay exact."""
+"""Physical charges as integers of a small unit, so that cost tables stay exact."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rings:
-    """The rings around which an array reduces, under a placement.
+    """The rings of an array's all-reduces, under a placement.
 
-    A ring joins all the levels at which a layer makes one choice.
+    A ring joins all the levels at which a layer makes the same choice.
+
+    Source: docs/decisions/0007-arrays-and-time.md.
     """
 
     interconnect: Interconnect
@@ -30,54 +32,67 @@ class Rings:
 
     @classmethod
     def of(cls, array: Array, placement: tuple[int, ...]) -> Rings | None:
-        """Return an array's rings; None where it reduces between pairs."""
+        """Return an array's rings; None if it reduces between pairs."""
         return cls(array.interconnect, placement) if array.collective == "ring" else None
 
     def joined(self, state: Sequence[int]) -> Iterator[tuple[int, list[int], BisectionLink]]:
-        """Yield each choice of a state, the levels that its ring joins, and what that has.
+        """Yield each choice of a state, the levels that its ring joins, and the ring's link.
 
-        Levels are numbered from 0.
+        Levels are numbered from 0, the topmost.
         """
         for choice in sorted(set(state)):
-            levels = [level for level, taken in enumerate(state) if taken == choice]
+            levels = [level for level, chosen in enumerate(state) if chosen == choice]
             yield choice, levels, self.interconnect.ring(self.placement[level] for level in levels)
 
 
-def finest(worst: Fraction) -> int:
-    """Return how many of the finest unit whose sums fit int64 make a second or a joule.
+def finest(upper_bound: Fraction) -> int:
+    """Return the number of parts of a second or joule in the finest unit whose sums fit int64.
 
     Parameters
     ----------
     worst
-        No plan comes to more, in seconds or joules.
+        In seconds or joules, on the cost of any plan.
     """
-    return next((parts for parts in PREFIXES if 4 * worst * parts < 2**63), 1)
+    # PREFIXES run from femto, the finest, to the whole unit. Four times the bound has to fit
+    # (docs/decisions/0007-arrays-and-time.md).
+    return next((parts for parts in PREFIXES if 4 * upper_bound * parts < 2**63), 1)
 
 
 def rounded(
-    amounts: Integers, each: Fraction, once: Fraction = Fraction(), times: Integers | int = 1
+    amounts: Integers, rate: Fraction, latency: Fraction = Fraction(), messages: Integers | int = 1
 ) -> Integers:
-    """Return ``amounts * each``, plus ``times * once`` where there is any, rounded half up.
+    """Return ``amounts * rate + messages * latency`` as integers, rounded half up.
+
+    An amount of 0 is no exchange, and has no latency.
 
     Parameters
     ----------
-    times
-        As ``amounts``, or one number for all of them.
+    amounts
+        Bytes, elements or operations.
+    rate, latency
+        Units of the charge for one of the amounts, and for a message.
+    messages
+        Of the shape of ``amounts``, or one number for all.
     """
-    bottom = each.denominator * once.denominator
-    top, more = (each * bottom).numerator, (once * bottom).numerator
-    exact = amounts.astype(object) * top + (amounts > 0).astype(object) * more * times
-    whole: Integers = (2 * exact + bottom) // (2 * bottom)
-    return whole
+    denominator = rate.denominator * latency.denominator
+    per_amount = (rate * denominator).numerator
+    per_message = (latency * denominator).numerator
+    # Python's integers, since the numerators may exceed int64.
+    exact = amounts.astype(object) * per_amount
+    exact += (amounts > 0).astype(object) * per_message * messages
+    # floor(x + 1/2). Python's round() would round half to even, unlike the second derivation,
+    # `hypar_opt.search.proofs.charges.nearest`, which has to give the same integers.
+    integers: Integers = (2 * exact + denominator) // (2 * denominator)
+    return integers
 
 
 def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
-    """Return the array that a problem is asked for, and the bit that each level splits.
+    """Return a problem's array, and the bit of an accelerator's index that each level splits.
 
     Raises
     ------
     HyparError
-        If there is none, or the problem asks for what an array decides.
+        If there is none, or the problem has level weights or no level.
     """
     cost = argument("cost", problem.cost)
     if problem.array is None or problem.placement is None:

@@ -1,4 +1,4 @@
-"""The four readings of the paper's communication model: one model, a row of numbers each.
+"""The four readings of the paper's communication model: one model, a row of factors each.
 
 The paper prints, for the exchange between the two halves of a group at one level,
 
@@ -60,7 +60,7 @@ INFERENCE = (Phase.FORWARD,)
 
 
 class Conversion(NamedTuple):
-    """What a boundary exchanges forward and backward, in quarters of an element of A."""
+    """The exchange of a boundary, forward and backward, in quarters of an element of A."""
 
     forward: int = 0
     backward: int = 0
@@ -68,7 +68,7 @@ class Conversion(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What one reading charges, in quarters of an element so that all are whole numbers.
+    """The factors of one reading, in quarters of an element, so that all are integers.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ class Reading:
         reduce-scatter.
     conversions
         A boundary, per element of A, by the layout that it is written in and that it is read
-        in; nothing where it is not named.
+        in; a pair that is missing moves nothing.
     input_error
         The error of a layer's input where the choice's axis is not among its own, per element:
-        it leaves the layer as partial sums. None where the reading has no such choice.
+        it leaves the layer as partial sums. None if the reading has no such choice.
     first_input_error
-        Whether that is charged for a network's first layer too, although nobody needs the
-        error of the network's input: the convention of AccPar.
+        Whether that is charged for a network's first layer too, although no layer needs the
+        error of the network's input: AccPar's convention.
     before_pool
         Whether a layer's output is counted before pooling, where a run reduces it, or after.
     """
@@ -104,9 +104,12 @@ class Reading:
 
 
 _PRINTED = {
+    # dp-mp: 0.25 A(F) forward and 0.25 A(E) backward.
     (BATCH, CHANNEL): Conversion(1, 1),
+    # mp-mp and mp-dp: 0.5 A(E), backward.
     (PARTIAL, CHANNEL): Conversion(0, 2),
     (PARTIAL, BATCH): Conversion(0, 2),
+    # d-o and o-o: half of the input is gathered forward; o-d as dp-mp (AccPar, Type III).
     (BATCH, WHOLE): Conversion(2, 0),
     (CHANNEL, WHOLE): Conversion(2, 0),
     (CHANNEL, BATCH): Conversion(1, 1),
@@ -118,6 +121,9 @@ _BOTH_DIRECTIONS = {(BATCH, CHANNEL): Conversion(2, 2), (CHANNEL, BATCH): Conver
 
 READINGS = MappingProxyType(
     {
+        # `text` and `figures` count both directions of an all-reduce, 2 elements for 1 of the
+        # tensor; `tables` what one side fetches. `executed` splits it into its two halves, of 1
+        # each.
         "text": Reading(8, 8, _PRINTED, input_error=8),
         "tables": Reading(4, 4, _PRINTED, input_error=4, first_input_error=True),
         "figures": Reading(8, 8, _BOTH_DIRECTIONS),

@@ -1,4 +1,4 @@
-"""All levels together where they are alike: an independent chain for each number of levels."""
+"""All levels together where they are separable: an independent chain for each threshold t."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype, side_by_side
 class SeparableTable:
     """A joint table as H questions "does this layer take model parallelism at t levels or more?".
 
-    Of H levels a layer that takes model parallelism at m is charged ``model * 2^(t-1)`` for
-    each t up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels;
-    a boundary is charged for each t by how its two layers answer. So the questions are
+    A layer with model parallelism at m of H levels is charged ``model * 2^(t-1)`` for each t
+    up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels; a
+    boundary is charged for each t by the two answers of its layers. So the questions are
     independent, and the optimum over all levels is that of H chains of two choices. An
     assignment answers the question of t = 1 for every layer, then that of t = 2, and so on.
 
@@ -25,11 +25,11 @@ class SeparableTable:
     Parameters
     ----------
     data, model
-        A charge a layer.
+        Each layer's charge at a level where nothing is split above.
     ends
         Each boundary's source and target.
     pairs
-        What each boundary is charged for dp-dp, for dp-mp, for mp-dp and for mp-mp.
+        Each boundary's charges for dp-dp, for dp-mp, for mp-dp and for mp-mp.
     levels
         H, at least 1.
     unit, resolution
@@ -46,6 +46,7 @@ class SeparableTable:
 
     def tables(self) -> list[CostTable]:
         """Return the table of each question, t = 1 to H."""
+        # No answer costs more than its full charge at every threshold, times 2^(H-1) at the most.
         largest = sum(self.data) + sum(self.model) + sum(map(sum, self.pairs))
         dtype = exact_dtype(largest << self.levels)
         node = np.array([self.data, self.model], dtype).T
@@ -53,6 +54,7 @@ class SeparableTable:
         edge: Integers = np.array(self.pairs, dtype).T.reshape(-1, 2, 2)
         tables = []
         for t in range(1, self.levels + 1):
+            # Threshold t charges what a level charges below H - t data and t - 1 model choices.
             halvings = np.array([self.levels - t, t - 1]).astype(dtype)
             charges: Integers = np.left_shift(node, halvings)
             tables.append(
@@ -61,5 +63,5 @@ class SeparableTable:
         return tables
 
     def as_one_table(self) -> CostTable:
-        """Return the tables of all questions side by side, for solvers that take no other."""
+        """Return the tables of all questions side by side, for solvers of plain tables."""
         return side_by_side(self.tables())

@@ -1,4 +1,4 @@
-"""The one thing a solver sees: what each choice costs, alone and beside its neighbours."""
+"""The cost table, which is all that a solver sees: charges of choices and pairs of choices."""
 
 from __future__ import annotations
 
@@ -20,31 +20,39 @@ Integers = NDArray[Any]
 class CostTable:
     """The cost of every assignment, as a sum over nodes and edges: of a level, or of a plan.
 
-    An assignment takes one choice ``c[l]`` for each layer and costs
+    An assignment has one choice ``c[l]`` for each layer and costs
     ``sum(node[l, c[l]]) + sum(edge[e, c[u], c[v]])`` over layers l and edges e = (u, v).
-    Every entry is a whole number, so that a sum is exact and two solvers agree or differ:
+    Entries are integers, so that sums are exact and two solvers' optima are equal or not:
     int64 where no sum can overflow it, Python integers (dtype object) beyond.
 
     Parameters
     ----------
     node : (layers, choices)
-        What a choice costs by itself: intra-layer communication. Not negative.
+        The charge of a choice by itself: intra-layer communication. Not negative.
     edge : (edges, choices, choices)
-        What a pair costs, the source's choice first: inter-layer communication. Not negative.
+        The charge of a pair, the source's choice first: inter-layer communication. Not
+        negative.
     ends : (edges, 2)
         The positions of an edge's source and target, source before target.
     trick
         Each layer's choice under the "one weird trick", which goes by its kind; may be empty.
     unit
-        What the costs count, ``bytes``.
-    per_unit
-        The entries count this fraction of the unit: 2 for halves of a byte.
+        The unit of the costs, such as ``bytes``.
+    resolution
+        Entries per unit: 2 if an entry of 1 is half a byte.
     allowed : (layers, choices) bool
-        Choices that may be taken; None for all.
+        The choices that are feasible; None for all.
     load : (layers, choices)
-        What a choice takes of ``capacity``; None where nothing is limited.
+        The part of ``capacity`` that a choice uses; None if nothing is limited.
     capacity
-        The sum of loads that an assignment may not exceed.
+        The upper bound on an assignment's sum of loads.
+
+    Raises
+    ------
+    ValueError
+        If shapes or dtypes do not match, an entry is negative, or a sum may overflow.
+
+    Source: docs/decisions/0004-whole-number-tables.md.
     """
 
     node: Integers
@@ -76,9 +84,10 @@ class CostTable:
 
     @property
     def largest(self) -> int:
-        """No assignment costs more: each layer and each edge at its worst."""
-        worst = self.node.max(axis=1, initial=0), self.edge.max(axis=(1, 2), initial=0)
-        return sum(sum(part.tolist()) for part in worst)
+        """An upper bound on an assignment's cost: the highest charge of each layer and edge."""
+        highest = self.node.max(axis=1, initial=0), self.edge.max(axis=(1, 2), initial=0)
+        # Added up as Python's integers: this sum decides whether int64 is wide enough.
+        return sum(sum(part.tolist()) for part in highest)
 
     @property
     def layers(self) -> int:
@@ -90,7 +99,7 @@ class CostTable:
 
     @property
     def is_chain(self) -> bool:
-        """Whether each edge leads to the next layer: one chain, or several side by side."""
+        """Whether each edge leads to the next layer: one chain, or several independent ones."""
         sources, targets = self.ends.T
         return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
 
@@ -112,9 +121,10 @@ class CostTable:
         return edges
 
     def price(self, assignment: Sequence[int]) -> int:
-        """Return what an assignment costs, in the table's whole numbers."""
+        """Return an assignment's cost, as the entries count."""
         choice = np.asarray(assignment, np.intp)
         source, target = self.ends.T
+        # Lists of Python's integers, so that the sums cannot overflow.
         nodes: list[int] = self.node[np.arange(self.layers), choice].tolist()
         edges: list[int] = self.edge[
             np.arange(len(self.ends)), choice[source], choice[target]
@@ -122,26 +132,27 @@ class CostTable:
         return sum(nodes) + sum(edges)
 
     def in_units(self, cost: int) -> Fraction:
-        """Turn a sum of entries into the table's unit."""
+        """Convert a sum of entries to the table's unit, exactly."""
         return Fraction(cost, self.resolution)
 
     def with_penalty(self) -> tuple[CostTable, int]:
-        """Return the table with nothing forbidden, but at a penalty (big-M), and that penalty.
+        """Return the table with forbidden choices allowed at a penalty (big-M), and the penalty.
 
-        An assignment that costs the penalty or more takes a forbidden choice; no assignment
-        that keeps to the allowed ones costs as much.
+        An assignment costs less than the penalty if and only if it has no forbidden choice.
         """
-        price = 1 + self.largest
+        # The least penalty above every feasible cost: a larger one would only need a wider dtype.
+        penalty = 1 + self.largest
         if self.allowed is None:
-            return self, price
-        number = exact_dtype(price * (self.layers + 1))
-        forbidden: Integers = (~self.allowed).astype(number)
-        node = self.node.astype(number) + price * forbidden
-        return replace(self, node=node, edge=self.edge.astype(number), allowed=None), price
+            return self, penalty
+        # All layers may have a forbidden choice at once, on top of their charges.
+        dtype = exact_dtype(penalty * (self.layers + 1))
+        forbidden: Integers = (~self.allowed).astype(dtype)
+        node = self.node.astype(dtype) + penalty * forbidden
+        return replace(self, node=node, edge=self.edge.astype(dtype), allowed=None), penalty
 
 
 def side_by_side(tables: Sequence[CostTable]) -> CostTable:
-    """Return independent tables of the same choices as one: the first's layers, the next's."""
+    """Return independent tables of the same choices as one: their layers one after another."""
     first = tables[0]
     starts = np.cumsum([0] + [table.layers for table in tables[:-1]])
     return replace(
@@ -154,7 +165,7 @@ def side_by_side(tables: Sequence[CostTable]) -> CostTable:
 
 
 def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
-    """Return int64 where it holds the largest sum there can be, else Python's integers."""
+    """Return int64 if it holds the largest sum that can occur, else object (Python integers)."""
     return np.int64 if largest < 2**63 else np.object_
 
 

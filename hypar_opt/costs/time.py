@@ -1,4 +1,4 @@
-"""Time in seconds: compute, and bytes over what the array's topology gives each level."""
+"""Time in seconds: compute, and bytes over the bandwidth that the topology gives a level."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ if TYPE_CHECKING:
 class TimeCost(CostModel):
     """Seconds of one training step in which nothing overlaps.
 
-    Every exchange of a level takes the latencies of its messages and its bytes over what the
-    topology gives that level's exchange between pairs. Around rings a layer's reduction joins
-    all the levels at which it makes one choice: it is charged to the layer's state, and counted
-    with the topmost of them. Each pass of a layer takes the longer of its compute and its
-    DRAM's time; it is charged with the last level, where the shards are known.
+    Every exchange of a level takes the latencies of its messages, and its bytes over the
+    bandwidth that the topology gives that level's exchange between pairs. Around rings a
+    layer's reduction joins all the levels with the same choice: it is charged to the layer's
+    state, and reported with the topmost of them. Each pass of a layer takes the longer of its
+    compute and DRAM times; it is charged with the last level, where the shards are known.
 
     Parameters
     ----------
     communication
-        Whose bytes are charged.
+        The model that counts the bytes.
     splits
-        What each level has of the array, H1 first.
+        Each level's links across its bisection, H1 first.
     rings
-        What rings over the bits of some levels have of it; None to reduce between pairs.
+        The rings of reductions; None to reduce between pairs.
     work
-        None to charge exchanges only.
+        The compute of an accelerator; None to charge exchanges only.
     per_second
-        Charges count this fraction of a second: 10^15, or fewer where sums of femtoseconds
-        would not fit int64.
+        Charges per second: 10^15, or fewer where sums of femtoseconds would not fit int64.
     largest
-        No sum of charges is larger.
+        An upper bound on any sum of charges.
 
     Source: docs/simulator.md.
     """
@@ -67,7 +66,7 @@ class TimeCost(CostModel):
         Raises
         ------
         HyparError
-            If the problem has no array, or what does not go with one.
+            If the problem has no array, or options that contradict one.
         """
         array, placement = array_of(problem)
         splits = tuple(array.interconnect.bisection(bit) for bit in placement)
@@ -77,7 +76,7 @@ class TimeCost(CostModel):
         return cost.in_parts(finest(cost.upper_bound(workload)), workload)
 
     def in_parts(self, per_second: int, workload: Workload) -> TimeCost:
-        """Return the same cost in another unit."""
+        """Return the same cost with ``per_second`` charges in a second."""
         largest = math.ceil(4 * self.upper_bound(workload) * per_second)
         return replace(self, per_second=per_second, largest=largest)
 
@@ -90,26 +89,30 @@ class TimeCost(CostModel):
         return self.communication.choices
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
-        """Charge each layer's reductions between pairs and, with the last level, its compute."""
+        """Return each layer's charges: reductions between pairs and, at the last level, compute."""
         node: Integers = np.zeros((len(workload.layers), self.choices), object)
         if self.rings is None:
             for phase in self.communication.phases:
-                # The topmost level at which a layer makes a choice is crossed once.
+                # Recursive halving and doubling: at the topmost of the levels that it reduces
+                # over, halving and doubling are one exchange.
                 crossings = np.where(splits.counts.T == 0, 1, self.communication.messages(phase))
                 messages = crossings.astype(object)
                 moved = self.communication.of(phase).node(workload, splits)
                 node = node + self._timed(moved, self.splits[splits.level], messages)
+        # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and splits.level == self.work.levels - 1:
             passes = len(self.communication.phases)
             for choice in range(self.choices):
                 counts = splits.counts.copy()
                 counts[choice] += 1
                 seconds = self.work.seconds(workload, counts)
-                node[:, choice] += [round(each * passes * self.per_second) for each in seconds]
+                node[:, choice] += [
+                    round(pass_seconds * passes * self.per_second) for pass_seconds in seconds
+                ]
         return node.astype(exact_dtype(self.largest))
 
     def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
-        """Charge each boundary's exchanges."""
+        """Return each boundary's charges: its exchanges, always between pairs."""
         edge: Integers = np.zeros(1, object)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).edge(workload, source, target)
@@ -117,25 +120,33 @@ class TimeCost(CostModel):
         return edge.astype(exact_dtype(self.largest))
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
-        """Charge each layer's rings, over all the levels at which it makes one choice."""
+        """Return each layer's charge for its rings, over all levels with the same choice."""
         charges: dict[int, Integers] = {}
-        number = exact_dtype(self.largest)
+        dtype = exact_dtype(self.largest)
         for choice, levels, split in self.rings.joined(state) if self.rings else ():
             total: Integers = np.zeros(len(workload.layers), object)
             for phase in self.communication.phases:
+                # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
+                # all-gather takes n - 1 (docs/simulator.md).
                 messages = self.communication.messages(phase) * (2 ** len(levels) - 1)
                 moved = self.communication.of(phase).of_choice(workload, state, choice)
                 total = total + self._timed(moved, split, messages)
-            charges[levels[0]] = total.astype(number)
+            charges[levels[0]] = total.astype(dtype)
         return charges
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:
-        """Return what of the time is of a layer's state: its rings, its DRAM where that binds."""
+        """Return why no level alone charges rings, or DRAM-bound layers; None if there are none."""
         if self.rings is not None:
             return "a ring joins all the levels at which a layer reduces"
-        bound = self.work.bound_by_memory(workload, splits.counts) if self.work else []
-        layers = ", ".join(bound)
-        return f"the DRAM-bound compute of {layers} depends on the final shards" if bound else None
+        # As long as compute binds, each choice is charged the same, and a levelwise search that
+        # does not know the final shards chooses rightly.
+        dram_bound = self.work.bound_by_memory(workload, splits.counts) if self.work else []
+        layers = ", ".join(dram_bound)
+        return (
+            f"the DRAM-bound compute of {layers} depends on the final shards"
+            if dram_bound
+            else None
+        )
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)
@@ -143,30 +154,32 @@ class TimeCost(CostModel):
     def _timed(
         self, moved: Integers, split: BisectionLink, messages: Integers | int = 1
     ) -> Integers:
-        """Return what exchanges take, each rounded by itself."""
+        """Return the time of exchanges as charges, each rounded by itself."""
         pace = split.seconds_per_byte * self.per_second / self.communication.resolution
         return rounded(moved, pace, split.latency * self.per_second, messages)
 
     def upper_bound(self, workload: Workload) -> Fraction:
-        """Return seconds that no plan takes, wherever its levels are placed."""
+        """Return an upper bound on the seconds of any plan under any placement."""
         levels = len(self.splits)
         slowest = max(split.seconds_per_byte for split in self.splits)
         latency = max(split.latency for split in self.splits)
+        # Between pairs an all-reduce crosses each level at most twice.
         rounds = 2 * levels
         if self.rings is not None:
             # No flow has less than one of as many flows as accelerators has of any channel.
             slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))
             latency = self.rings.interconnect.latency_upper_bound
+            # Around a ring of 2^levels accelerators it takes less than twice as many messages.
             rounds = 2 * 2**levels
         messages = len(self.communication.phases) * (
             len(workload.layers) + len(workload.boundaries)
         )
-        worst = rounds * messages * latency
+        seconds = rounds * messages * latency
         for level in range(levels):
-            most = Fraction(
+            level_bytes = Fraction(
                 self.communication.upper_bound(workload, level), self.communication.resolution
             )
-            worst += most * slowest
+            seconds += level_bytes * slowest
         if self.work is not None:
-            worst += len(self.communication.phases) * self.work.upper_bound(workload)
-        return worst
+            seconds += len(self.communication.phases) * self.work.upper_bound(workload)
+        return seconds

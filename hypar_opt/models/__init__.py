@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
 
+# The order of the paper's figures, which is neither alphabetical nor that of a folder.
 _ORDER = (
     *("sfc", "sconv", "lenet-c", "cifar-c", "alexnet"),
     *("vgg-a", "vgg-b", "vgg-c", "vgg-d", "vgg-e"),
@@ -23,10 +24,10 @@ _ORDER = (
 @cache
 def names() -> tuple[str, ...]:
     """The zoo's names, the paper's ten in the paper's order, then any further file."""
-    found = {
+    packaged = {
         f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml")
     }
-    return (*(n for n in _ORDER if n in found), *sorted(found.difference(_ORDER)))
+    return (*(n for n in _ORDER if n in packaged), *sorted(packaged.difference(_ORDER)))
 
 
 def load(name: str) -> Network:
@@ -37,6 +38,7 @@ def load(name: str) -> Network:
     UnknownNameError
         Suggesting the nearest name.
     """
+    # Imported late, as below: listing names must not import pydantic (`--help` stays quick).
     from hypar_opt.documents import load_preset
     from hypar_opt.workload.network import Network
 

@@ -1,4 +1,4 @@
-"""From a caller's arguments to a `Problem`: validated, with an array's levels and placement."""
+"""Make a validated `Problem` of a caller's arguments, with an array's levels and placement."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class ProblemArguments(TypedDict, total=False):
-    """The keyword arguments that state a problem; None leaves one to the array, or the default.
+    """The keyword arguments that state a problem; `Problem` documents each of them.
 
+    None leaves ``levels`` and ``placement`` to the array, and ``reading`` to the default.
     ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
-    constraints is the array's capacity. What each means is said by `Problem`.
+    constraints is the capacity of an accelerator's memory in that array.
     """
 
     batch: int
@@ -36,17 +37,18 @@ class ProblemArguments(TypedDict, total=False):
     reading: str | None
 
 
-def problem_of(**given: Unpack[ProblemArguments]) -> Problem:
-    """Return what is asked of a search, validated; an array decides the levels.
+def problem_of(**arguments: Unpack[ProblemArguments]) -> Problem:
+    """Return the validated problem; an array decides its levels unless they are given.
 
     Raises
     ------
     HyparError
         Naming what is wrong, and what would be right.
     """
+    # None means "not given" for these four only; elsewhere it is an error that validation reports.
     fields: dict[str, Any] = {
         name: value
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None or name not in {"levels", "array", "placement", "reading"}
     }
     array = fields.get("array")
@@ -54,10 +56,14 @@ def problem_of(**given: Unpack[ProblemArguments]) -> Problem:
         record = (
             array if isinstance(array, ArrayRecord) else ArrayRecord.of(arrays.find_array(array))
         )
-        described = record.description
-        fields = {"levels": described.levels, "placement": described.placement, **fields}
+        description = record.description
+        # Levels or a placement of the caller's come last and win; `Problem` rejects what does not
+        # fit the array.
+        fields = {"levels": description.levels, "placement": description.placement, **fields}
         fields["array"] = array = record
     constraints = fields.get("constraints")
+    # Resolved before validation: a `Problem` records bytes, so that a plan file does not depend on
+    # what the array's memory was.
     if isinstance(constraints, Mapping) and constraints.get("memory") == "array":
         if array is None:
             memory = argument("constraints.memory", "array")

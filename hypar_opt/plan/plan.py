@@ -1,6 +1,6 @@
-"""A plan: which parallelism each layer takes at each level, and what that costs.
+"""A plan: the parallelism of each layer at each level, and what that costs.
 
-A plan file is JSON and needs nothing beside it; its schema is ``hypar-opt/plan/1``.
+A plan file is JSON and self-contained; its schema is ``hypar-opt/plan/1``.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ SCHEMA: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 
 Ratio = Annotated[float, Strict(), Field(ge=0)]
 Amount = Annotated[int, Strict(), Field(ge=0)] | Annotated[float, Strict(), Field(ge=0)]
-"""Exact: a whole number, or a float where a smaller element makes halves of a byte."""
+"""Exact: an integer, or a float where elements of one or two bytes make fractional bytes."""
 
 
 def json_number(exact: Fraction) -> int | float:
-    """Return a cost as a JSON number that is exactly it.
+    """Return a cost as the JSON number that is exactly equal to it.
 
     Raises
     ------
     HyparError
-        Where a broken number of bytes has more digits than a float.
+        If the total has fractional bytes that no float holds exactly.
     """
     if exact.denominator == 1:
         return exact.numerator
+    # A reader prices the plan again and compares exactly, so a rounded total would be rejected.
     if Fraction(float(exact)) != exact:
         raise HyparError(
-            "element bytes: the total is a broken number of bytes with more digits than a plan"
+            "element bytes: the total has fractional bytes with more digits than a plan"
             " file holds exactly; take 4, or fewer levels"
         )
     return float(exact)
@@ -62,7 +63,7 @@ class Baselines(Document):
 
 
 class Ratios(Document):
-    """How many times the plan's total a baseline's is; null where the plan's is 0."""
+    """A baseline's total over the plan's; null where the plan's is 0."""
 
     data: Ratio | None
     model: Ratio | None
@@ -80,19 +81,19 @@ class Cost(Document):
     per_level: tuple[Amount, ...]
     """H1 first, all groups of a level together; sums to ``total``."""
     communication: tuple[Amount, ...] | None = None
-    """Of ``per_level``, what exchanges have; the rest is compute and local memory. Null where
-    that is all."""
+    """The part of ``per_level`` that exchanges cause; the rest is compute and local memory. Null
+    where exchanges are all that is charged."""
     executed_bytes: Amount | None
-    """What running the plan moves, whatever reading found it; null with output parallelism,
-    for which no run has been measured."""
+    """Bytes that running the plan moves, whatever the reading that it was optimised for; null
+    with output parallelism, for which no run has been measured."""
     data_parallel_bytes: Amount
-    """What running Data Parallelism moves."""
+    """Bytes that running Data Parallelism moves."""
     baselines: Baselines
     ratios: Ratios
 
 
 class SolverSettings(Document):
-    """The options that were given to the solver, of those that can change its answer."""
+    """The solver's options, of those that can change its answer."""
 
     backend: Printable | None = None
     parameters: dict[Printable, Printable] = Field(default_factory=dict)
@@ -104,11 +105,11 @@ class SolverSettings(Document):
     warm_start: Flag = False
     """Whether the search started from a plan; which one is not recorded."""
     simulate: Size | None = None
-    """Of how many of the best plans this is the fastest when simulated."""
+    """The number of best plans of which this one is the fastest when simulated."""
 
 
 class SolverRecord(Document):
-    """How a plan was found, and what the solver says that is worth."""
+    """Which solver and search chose a plan, and what the solver claims of it."""
 
     name: Name
     search: Literal["levelwise", "joint"]
@@ -121,13 +122,13 @@ class SolverRecord(Document):
     gap: Ratio | None
     """(total - bound) / total."""
     stopped_by: Printable | None
-    """What ended the search before a proof."""
+    """The limit that ended the search before a proof."""
     found_by: str | None = None
-    """Whose plan this is, where a limit came and the search's own was no better: a baseline's."""
+    """The baseline whose plan this is, if a limit came and nothing cheaper was known."""
     seconds: Ratio
     options: SolverSettings
     statistics: tuple[dict[str, int | float], ...]
-    """Of each model that was built: rows, columns, nonzeros, root bound."""
+    """For each model that was built: rows, columns, nonzeros, root bound."""
     versions: dict[Printable, Printable]
 
 
@@ -139,6 +140,7 @@ class Plan(ProblemFields):
 
     written_schema: ClassVar[str | None] = SCHEMA
 
+    # Underscore and alias, because `schema` is a method of pydantic's models.
     schema_: Literal["hypar-opt/plan/1"] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
@@ -163,20 +165,23 @@ class Plan(ProblemFields):
                     f" got {len(row)}"
                 )
             for choice, known in zip(row, self.words, strict=True):
+                # Each layer's own words: a kind may lack a choice that others have.
                 if choice not in known:
                     raise rule(f"parallelism[{level}]: should be among {json.dumps(known)}")
         return self
 
     @property
     def vocabulary(self) -> tuple[Parallelism, ...]:
-        """The words of all layers' choices, once each, those of the first column first."""
+        """The distinct words of all layers' choices, in the order of a table's columns."""
+        # Kinds of layers may have different numbers of choices.
         columns = zip_longest(*self.words)
         return tuple(dict.fromkeys(word for column in columns for word in column if word))
 
     @property
     def problem(self) -> Problem:
-        asked = {name: getattr(self, name) for name in ProblemFields.model_fields}
-        return Problem(cost=self.cost.kind, reading=self.cost.reading, **asked)
+        """The problem that the plan answers."""
+        fields = {name: getattr(self, name) for name in ProblemFields.model_fields}
+        return Problem(cost=self.cost.kind, reading=self.cost.reading, **fields)
 
     def assignments(self) -> tuple[tuple[int, ...], ...]:
         """Return the parallelism as columns of a cost table, ``levels x layers``."""
@@ -184,11 +189,11 @@ class Plan(ProblemFields):
 
     @cached_property
     def words(self) -> tuple[tuple[Parallelism, ...], ...]:
-        """What each layer may choose from, in its kind's words: a column of a table each."""
+        """Each layer's choices in the words of its kind, in the order of a table's columns."""
         return self.network.description.choices(len(self.choices))
 
     def document(self) -> dict[str, Any]:
-        """Return the plan as the plain data of its file, in the order that people read it."""
+        """Return the plan as the plain data of its file, with the header's keys first."""
         dumped = self.model_dump(mode="json", by_alias=True)
         head = ("schema", "network", "array")
         return {key: dumped[key] for key in (*head, *(k for k in dumped if k not in head))}
@@ -202,14 +207,14 @@ Words = Sequence[Sequence[Parallelism]]
 
 
 def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[Parallelism, ...], ...]:
-    """Return assignments, levels x layers, in the words of each layer's kind."""
+    """Return assignments, ``(levels, layers)``, in the words of each layer's kind."""
     return tuple(
         tuple(known[choice] for known, choice in zip(words, row, strict=True)) for row in rows
     )
 
 
 def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
-    """Return choices, levels x layers, as columns of a cost table: what `words_of` undoes."""
+    """Return choices, ``(levels, layers)``, as columns of a cost table; inverts `words_of`."""
     return tuple(
         tuple(known.index(choice) for known, choice in zip(words, row, strict=True))
         for row in parallelism
@@ -217,9 +222,9 @@ def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
 
 
 def parse_plan(text: str, *, file: str) -> Plan:
-    """Read a plan's text: its form, its shape and its network's digest.
+    """Parse a plan file's text, and check its form, its shape and its network's digest.
 
-    That its cost is right is for `hypar_opt.search.pricing.check_plan`.
+    `hypar_opt.search.pricing.check_plan` checks the cost.
 
     Raises
     ------
@@ -228,7 +233,8 @@ def parse_plan(text: str, *, file: str) -> Plan:
     """
     document = parse_json(text, file=file)
     plan = validate(Plan, document, file=file)
-    # Defaults serve those who make a plan; one that is read has to say all of it.
+    # Defaults are for code that makes a plan. In a file a missing key must not silently get the
+    # default of this version, which another version may change.
     missing = next((key for key in plan.document() if key not in document), None)
     if missing:
         raise InputError(f"missing key {missing!r}", file=file)
@@ -236,5 +242,11 @@ def parse_plan(text: str, *, file: str) -> Plan:
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan's file, whole or not at all."""
+    """Write a plan file atomically: completely or not at all.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
     write_whole(path, plan.to_json())

@@ -1,4 +1,4 @@
-"""What is asked of a search: a network's batch, the levels, the choices, the constraints."""
+"""The problem that a search solves: batch, levels, choices, array and constraints."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 MOST_LEVELS = 64
 ELEMENT_BYTES = (1, 2, 4, 8)
 SHOWN_PINS = 4
-"""Pins that a sentence names before it only counts them."""
+"""The number of pins that a message lists; it counts the others."""
 
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for each weight."""
 
+# kB, MB, GB are powers of 1000, as the paper's GB is 1e9 bytes; kiB, MiB, GiB of 1024.
 _UNITS = {"": 1, "B": 1} | {
     prefix + ending: base ** (power + 1)
     for ending, base in (("", 1000), ("B", 1000), ("i", 1024), ("iB", 1024))
@@ -51,20 +52,22 @@ def _element_bytes(value: int) -> int:
 
 
 def _choices(value: tuple[Parallelism, ...]) -> tuple[Parallelism, ...]:
+    # Only prefixes of the enumeration: a choice's position is its column in every cost table.
     if value not in (PAPERS_CHOICES, tuple(Parallelism)):
         raise rule(f'should be ["data", "model"], or with "output", got {json.dumps(value)}')
     return value
 
 
 def _bytes(value: object) -> object:
-    """Read ``8GB`` (1e9) or ``8GiB`` (2^30); whole numbers are bytes."""
+    """Convert ``8GB`` (8e9) or ``8GiB`` (8 x 2^30) to bytes; integers are bytes already."""
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGTP]?i?B?)\s*", value)
-    unit = found[2].replace("K", "k") if found else ""
-    if found is None or unit not in _UNITS:
+    quantity = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGTP]?i?B?)\s*", value)
+    unit = quantity[2].replace("K", "k") if quantity else ""
+    if quantity is None or unit not in _UNITS:
         raise rule(f"should be bytes, as in 8GB or 512MiB, got {value!r}")
-    return int(Fraction(found[1]) * _UNITS[unit])
+    # A fraction, not a float: 0.1GB has to be 100,000,000 bytes exactly.
+    return int(Fraction(quantity[1]) * _UNITS[unit])
 
 
 def _optimizer(value: object) -> object:
@@ -82,38 +85,40 @@ Flag = Annotated[bool, Strict()]
 
 
 class Constraints(Document):
-    """What a plan has to keep to."""
+    """The constraints that a plan has to satisfy."""
 
     fix: tuple[Printable, ...] = ()
     """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
     even: Flag = False
-    """Only splits that divide the batch and the channels, so that the plan can run."""
+    """Only splits that divide the batch and the channels without remainder."""
     memory: Annotated[int, BeforeValidator(_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None = (
         None
     )
-    """Bytes that an accelerator has for weights, gradients, the optimizer's state, and
-    feature maps and errors at each layer's input and output; for inference, weights and maps."""
+    """Bytes of an accelerator's memory, for weights, gradients, the optimizer's state, and the
+    feature maps and errors at each layer's input and output; in inference, for weights and
+    feature maps."""
     optimizer: Annotated[str | int, BeforeValidator(_optimizer)] = "sgd"
     """``sgd``, ``momentum``, ``adam``, or the bytes it keeps for each weight."""
 
     @property
     def any(self) -> bool:
+        """Whether there is any constraint."""
         return bool(self.fix) or self.even or self.memory is not None
 
     @property
     def within(self) -> str:
-        """What limits the choice, as ``with --fix conv1=model, --even``; empty if nothing does.
+        """The constraints as text, ``with --fix conv1=model, --even``; empty if there are none.
 
-        It belongs into every sentence that calls a plan optimal, proved or best.
+        It qualifies every message that calls a plan optimal, proved or best.
         """
-        kept = [f"--fix {pin}" for pin in self.fix]
-        if len(kept) > SHOWN_PINS:
-            kept[SHOWN_PINS - 1 :] = [f"{len(kept) - SHOWN_PINS + 1} more pins"]
-        kept += ["--even"] if self.even else []
+        options = [f"--fix {pin}" for pin in self.fix]
+        if len(options) > SHOWN_PINS:
+            options[SHOWN_PINS - 1 :] = [f"{len(options) - SHOWN_PINS + 1} more pins"]
+        options += ["--even"] if self.even else []
         if self.memory is not None:
-            kept.append(f"--memory {self.memory}")
-            kept += [f"--optimizer {self.optimizer}"] if self.optimizer != "sgd" else []
-        return f" with {', '.join(kept)}" if kept else ""
+            options.append(f"--memory {self.memory}")
+            options += [f"--optimizer {self.optimizer}"] if self.optimizer != "sgd" else []
+        return f" with {', '.join(options)}" if options else ""
 
     def optimizer_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the optimizer's state for each weight."""
@@ -123,7 +128,7 @@ class Constraints(Document):
 
 
 class Record(Document):
-    """A network or an array, whole."""
+    """A network or an array with its complete description: a plan file is self-contained."""
 
     name: Name
     digest: str
@@ -139,6 +144,7 @@ class Record(Document):
 
     @model_validator(mode="after")
     def _is_untouched(self) -> Self:
+        # A description that was edited by hand must not pass for the one that was solved.
         if self.name != self.description.name:
             raise rule(f"name should be the description's, {self.description.name!r}")
         if self.digest != self.description.digest():
@@ -150,37 +156,37 @@ class Record(Document):
 
 
 class NetworkRecord(Record):
-    """The network a plan is for."""
+    """The network of a plan."""
 
     description: Network
 
 
 class ArrayRecord(Record):
-    """The accelerator array a plan is for."""
+    """The accelerator array of a plan."""
 
     description: Array
 
 
 class ProblemFields(Document):
-    """Every option that changes the answer, but for what is charged."""
+    """Every option that changes the answer, except the cost and the reading."""
 
     batch: Size = 256
-    """Images a training step, over all accelerators."""
+    """Images in a training step, over all accelerators."""
     levels: Levels = 4
-    """Levels of the hierarchy, for 2^levels accelerators."""
+    """Levels of the hierarchy; there are 2^levels accelerators."""
     element_bytes: Annotated[int, Strict(), AfterValidator(_element_bytes)] = 4
-    """Bytes of a tensor's element."""
+    """Bytes of a tensor element: 4 as in the paper."""
     inference: Flag = False
     """Charge the forward pass only: no gradients and no errors."""
     choices: Annotated[tuple[Parallelism, ...], AfterValidator(_choices)] = PAPERS_CHOICES
-    """What a layer may choose from."""
+    """The choices that a layer has at each level."""
     level_weights: tuple[Size, ...] = ()
-    """What a byte costs at each level, H1 first; empty for 1 everywhere."""
+    """The cost of a byte at each level, H1 first; empty for 1 at every level."""
     constraints: Constraints = Constraints()
     array: ArrayRecord | None = None
-    """What a plan runs on; None where only bytes count."""
+    """The array that a plan runs on; None where only bytes are charged."""
     placement: tuple[Annotated[int, Strict(), Field(ge=0)], ...] | None = None
-    """The bit of an accelerator's number that each level splits, H1 first; of an array."""
+    """With an array: the bit of an accelerator's index that each level splits, H1 first."""
 
     @model_validator(mode="after")
     def _the_array_fits(self) -> Self:
@@ -188,6 +194,7 @@ class ProblemFields(Document):
             raise rule("placement: should be there with an array, and null without")
         if self.array is None or self.placement is None:
             return self
+        # A level halves the array once, so their number follows from its accelerators.
         array = self.array.description
         if array.levels != self.levels:
             raise rule(
@@ -212,10 +219,11 @@ class ProblemFields(Document):
 
 
 class Problem(ProblemFields):
-    """What is asked of a search, validated.
+    """A validated problem: the fields of `ProblemFields`, the objective and its reading.
 
-    ``cost`` is what is charged: ``bytes``, or ``time`` or ``energy`` of an array; ``reading``
-    is which bytes: ``text``, ``tables``, ``figures`` or ``executed``.
+    ``cost`` is the objective: ``bytes``, or ``time`` or ``energy`` on an array. ``reading`` is
+    the communication model that counts the bytes: ``text``, ``tables``, ``figures`` or
+    ``executed`` (see `hypar_opt.costs.readings`).
     """
 
     cost: str = "bytes"

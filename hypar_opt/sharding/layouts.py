@@ -1,4 +1,4 @@
-"""The layouts that a layer reads and writes, level by level, under each of its choices."""
+"""The layouts in which a layer reads its input and writes its output, for each choice."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 class Layout(IntEnum):
-    """How the two halves of a group have a tensor between them.
+    """How a tensor is distributed over the two halves of a group.
 
     Errors travel in the dual layout: batch and channel are their own duals, whole and partial
     are each other's.
+
+    Source: docs/decisions/0003-readings.md.
     """
 
     BATCH = 0
@@ -25,21 +27,23 @@ class Layout(IntEnum):
     CHANNEL = 1
     """Each half has half of the channels or features."""
     WHOLE = 2
-    """Both halves have all of it."""
+    """Both halves have a replica."""
     PARTIAL = 3
-    """Each half has addends of all of it."""
+    """Each half has a partial sum of every element."""
 
 
 def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the layouts that each layer reads and writes under so many choices.
+    """Return the layouts that each layer reads and writes under its first ``columns`` choices.
 
     Returns
     -------
-    read, written : (layers, columns)
-        A choice that a layer's kind does not have stands as data parallelism's.
+    read, written : (layers, columns) intp
+        `Layout` values. Choices that a layer's kind does not have read as data parallelism's.
     """
     lacking = workload.lacking(columns)
     split = np.where(workload.halves_batch(columns), Layout.BATCH, Layout.CHANNEL)
+    # The two rules of `hypar_opt.workload.operators.axes`: an operand without the halved axis is
+    # needed whole, a result without it is left as partial sums.
     read = np.where(lacking.input, Layout.WHOLE, split)
     written = np.where(lacking.output, Layout.PARTIAL, split)
     return read.T, written.T

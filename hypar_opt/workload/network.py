@@ -1,7 +1,7 @@
 """A network as described in one TOML file: its layers, in order, and their sizes.
 
-`docs/network-format.md` is the format's page; its JSON Schema is written from these
-classes by `json_schema`. Sizes in a file are a whole number or ``[height, width]``.
+`docs/network-format.md` documents the format; `json_schema` derives its JSON Schema from
+these classes. Sizes in a file are a whole number or ``[height, width]``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class VectorInput(Document):
 
 
 def _operator(value: object) -> Operator:
-    """Make a layer of the kind that its table names, a third party's too."""
+    """Return a layer of the kind that its table names; plug-ins may add kinds."""
     if isinstance(value, Operator):
         return value
     if not isinstance(value, dict):
@@ -71,11 +71,14 @@ def _operator(value: object) -> Operator:
     if not isinstance(kind, str) or kind not in OPERATORS:
         known = ", ".join(map(repr, OPERATORS))
         problem = rule(f"should be one of {known}, got {kind!r}")
+        # With a location of its own the message names the key `kind`, not the whole table.
         error: InitErrorDetails = {"type": problem, "loc": ("kind",), "input": kind}
         raise ValidationError.from_exception_data("layer", [error])
     return OPERATORS[kind].model_validate(value)
 
 
+# A plain validator, since a discriminated union is fixed at import and could not hold the kinds
+# that plug-ins register. The JSON Schema lists the built-in kinds only.
 Layer = Annotated[
     SerializeAsAny[Operator],
     PlainValidator(
@@ -85,6 +88,8 @@ Layer = Annotated[
 ]
 
 
+# The two inputs are told apart by their keys, so that an error is about the one that was meant and
+# not about both (docs/decisions/0002-validation.md).
 def _input_kind(value: Any) -> str:
     if isinstance(value, dict):
         return "vector" if "features" in value else "image"
@@ -97,7 +102,7 @@ class Network(Document):
     Raises
     ------
     pydantic.ValidationError
-        Where layers do not fit one another; `read_network` says it as an `InputError`.
+        Where layers do not fit one another; `read_network` turns it into an `InputError`.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -118,12 +123,19 @@ class Network(Document):
             if layer.name in seen:
                 raise rule(f"layer {layer.name!r}, name: should be unique, stands twice")
             seen.add(layer.name)
+        # Propagating the shapes is the check: `maps` raises where a layer does not fit its input.
         for _ in self.maps():
             pass
         return self
 
     def maps(self) -> Iterator[LayerMaps]:
-        """Yield each layer's feature maps for one image, in order."""
+        """Yield each layer's feature maps for one image, in order.
+
+        Raises
+        ------
+        PydanticCustomError
+            At the first layer that does not fit its input.
+        """
         read = self.input.feature_map()
         is_vector = isinstance(self.input, VectorInput)
         for layer in self.layers:
@@ -135,21 +147,24 @@ class Network(Document):
             maps = layer.maps(read)
             yield maps
             read = maps.pooled
+            # Once flattened, feature maps do not become images again.
             is_vector = is_vector or layer.writes_vectors
 
     def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
-        """Return what each layer may choose from, of the first ``count`` of its kind's."""
+        """Return each layer's choices: the first ``count`` of those of its kind, or fewer."""
         return tuple(
             tuple(Parallelism(choice.word) for choice in layer.choices[:count])
             for layer in self.layers
         )
 
     def description(self) -> dict[str, Any]:
-        """The whole network as plain data, every default written out."""
+        """Return the network as plain data, with every default written out."""
+        # TOML has no null: an optional key that is absent stays absent.
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def digest(self) -> str:
-        """A fingerprint of the description that does not depend on how a file wrote it."""
+        """Return a hash of the description, independent of how a file formats it."""
+        # Canonical JSON: neither the order of keys nor white space may change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -167,10 +182,10 @@ def read_network(path: str | Path) -> Network:
 
 
 def json_schema() -> dict[str, Any]:
-    """The format's JSON Schema (2020-12), for editors and other programs.
+    """Return the format's JSON Schema (2020-12), for editors and other programs.
 
-    It holds all that a schema can say; that names are unique and that layers fit one
-    another is checked on reading.
+    A schema cannot express that names are unique and that layers fit one another; reading a
+    file checks both.
     """
     schema = Network.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA} | schema

@@ -1,4 +1,4 @@
-"""The alphabet of every plan."""
+"""The choices of a plan: data, model and output parallelism."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from enum import StrEnum
 class Parallelism(StrEnum):
     """How one layer is run between the two halves of a group of accelerators.
 
-    The order is the canonical one: where two choices cost the same, the earlier is
-    taken. A member's position in the enumeration is its column in a cost table.
+    The order is the canonical one: ties go to the earlier choice. A member's position in the
+    enumeration is its column in a cost table.
 
-    A kind of layer may call its choices otherwise: ``Parallelism("channel")`` is a value too
-    where one does, though none of the members below.
+    A kind of layer may have other words for its choices: if one has ``channel``,
+    ``Parallelism("channel")`` is a valid value, although not one of the members below.
 
     Source: section 3.1; for `OUTPUT`, Song et al., "AccPar", HPCA 2020, Type III.
     """
 
     DATA = "data"
-    """The batch is halved, the kernel kept whole."""
+    """The batch is halved, the kernel replicated."""
 
     MODEL = "model"
     """The kernel is halved by input channel, and the layer's input with it."""
@@ -32,6 +32,7 @@ class Parallelism(StrEnum):
 
         if not isinstance(value, str) or choice_of(value) is None:
             return None
+        # Enum has no public way to add a member later: this sets what EnumType sets itself.
         word = str.__new__(cls, value)
         word._name_, word._value_ = value.upper(), value
         # Made once, so that "is" compares as it does for the members.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 MOST_CHOICES = 3
-"""Choices that a kind of layer may have: a column of a cost table each."""
+"""The largest number of choices of a kind of layer; each is a column of a cost table."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class LayerTensors:
     name: str
     kind: str
     operator: type[Operator]
-    """Its kind: which axes its tensors have, and which of them a choice halves."""
+    """Its class, which declares its tensors' axes and the axis that each choice halves."""
     sizes: Mapping[str, int]
-    """Of every axis, the batch's ``b`` among them."""
+    """The size of every axis, including the batch's ``b``."""
     pooled: Shape
     """F_{l+1} after pooling: what the next layer reads."""
 
     @property
     def input(self) -> Shape:
-        """F_l, as this layer reads it."""
+        """F_l as this layer reads it: flattened, if it is fully-connected."""
         return self._shape(self.operator.contraction.input)
 
     @property
@@ -62,7 +62,7 @@ class LayerTensors:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one pass (forward, backward or gradient) over the batch."""
+        """Multiply-accumulates of one pass (forward, backward or gradient), whole batch."""
         return math.prod(self._shape(self.operator.contraction.iterated))
 
     @property
@@ -82,7 +82,7 @@ class LayerTensors:
 
     @property
     def output_error(self) -> Shape:
-        """E_{l+1} before pooling, once led back through the pool."""
+        """E_{l+1} before pooling, propagated back through the pool."""
         return self.output
 
     @property
@@ -102,8 +102,8 @@ class LayerTensors:
 class Lacking(NamedTuple):
     """Which tensors lack the axis that a choice halves: each ``(choices, layers)`` bool.
 
-    Such a tensor is whole on both sides, so that all groups of a level together have it twice
-    as often as above.
+    Such a tensor is not split but replicated, or left as partial sums, on both sides: at each
+    level that makes the choice its number of copies in the array doubles.
     """
 
     input: NDArray[np.bool_]
@@ -130,15 +130,16 @@ class Workload:
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str], batch: int) -> Workload:
-        """Give the layer graph a batch size.
+        """Return the tensors of a layer graph for a batch size.
 
         Raises
         ------
         ValueError
-            If the graph's nodes do not stand in topological order.
+            If the graph's nodes are not in topological order.
         """
-        position = {name: place for place, name in enumerate(graph)}
+        position = {name: index for index, name in enumerate(graph)}
         for source, target in graph.edges:
+            # Every cost table takes its edges from an earlier layer to a later one.
             if position[source] >= position[target]:
                 raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
         layers = tuple(
@@ -148,8 +149,11 @@ class Workload:
             Boundary(position[u], position[v], (batch, *data["boundary"]))
             for u, v, data in graph.edges(data=True)
         ]
+        # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
+        # layers.
         return cls(batch, layers, tuple(sorted(boundaries, key=lambda b: (b.target, b.source))))
 
+    # Sizes are Python integers: a product of sizes up to 2^31 - 1 may exceed int64.
     @cached_property
     def weights(self) -> tuple[int, ...]:
         """Elements of each layer's W (and dW)."""
@@ -177,8 +181,9 @@ class Workload:
 
     @cached_property
     def ends(self) -> NDArray[np.intp]:
-        """Each boundary's source and target, ``(boundaries, 2)``."""
+        """Each boundary's source and target layer: ``(boundaries, 2)``."""
         pairs = [(boundary.source, boundary.target) for boundary in self.boundaries]
+        # The reshape keeps two columns where a network of one layer has no boundary.
         return np.array(pairs, np.intp).reshape(-1, 2)
 
     @cached_property
@@ -190,20 +195,22 @@ class Workload:
         )
 
     def lacking(self, columns: int) -> Lacking:
-        """Return which tensors lack the axis that a choice halves, of so many choices.
+        """Return which tensors lack the axis that a choice halves, for the first ``columns``.
 
-        A layer whose kind has fewer choices lacks nothing in the others, which are forbidden.
+        Where a kind of layer has fewer choices the entries are False; see `forbidden`.
         """
         return Lacking(*(tensor[:columns] for tensor in self._axes[0]))
 
     def halves_batch(self, columns: int) -> NDArray[np.bool_]:
-        """Return which choices halve the batch, or are none of the layer's: as `lacking`."""
+        """Return which choices halve the batch: ``(columns, layers)``; True for forbidden ones."""
         return self._axes[1][:columns]
 
     @cached_property
     def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
         shape = (MOST_CHOICES, len(self.layers))
         lacking = Lacking(*np.zeros((3, *shape), bool))
+        # A choice that a kind does not have reads as data parallelism's, and charges nothing: the
+        # constraints forbid it, but the arrays of all layers have the same columns.
         halves_batch = np.ones(shape, bool)
         for position, layer in enumerate(self.layers):
             for column, choice in enumerate(layer.operator.choices):
@@ -213,14 +220,14 @@ class Workload:
         return lacking, halves_batch
 
     def forbidden(self, columns: int) -> NDArray[np.bool_]:
-        """Return the choices that a layer's kind does not have, ``(layers, columns)``."""
+        """Return which choices a layer's kind does not have: ``(layers, columns)``."""
         counts = np.array([len(layer.operator.choices) for layer in self.layers])
         forbidden: NDArray[np.bool_] = np.arange(columns) >= counts[:, None]
         return forbidden
 
     @cached_property
     def elements(self) -> int:
-        """Elements of all tensors together: what no sum of sizes exceeds."""
+        """Elements of all tensors together: an upper bound on any sum of tensor sizes."""
         parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
         return sum(map(sum, parts))
 
@@ -231,7 +238,7 @@ def workload_of(network: Network, batch: int) -> Workload:
 
 
 def describe(network: Network, batch: int) -> dict[str, Any]:
-    """Return what is known of a network's layers as plain data; counts are the batch's."""
+    """Return the tensors of a network's layers as plain data: shapes and counts of a batch."""
     workload = workload_of(network, batch)
     layers = [
         {
@@ -260,6 +267,7 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
 
 def _layer(layer: Operator, maps: LayerMaps, batch: int) -> LayerTensors:
     operator = type(layer)
+    # A fully-connected layer's output has no height and width, so its pooled map has none.
     written = len(operator.contraction.output)
     return LayerTensors(
         name=layer.name,

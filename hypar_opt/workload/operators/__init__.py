@@ -1,4 +1,4 @@
-"""Kinds of layers by name: one file each, as named axes and what a choice halves."""
+"""Kinds of layers by name: a file each, which declares axes and what each choice halves."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """A layer as a contraction over named axes, and the choices that halve one of them.
 
 Two rules give every charge of a choice that halves an axis, in any pass of a training step: a
-result that lacks the axis is left as partial sums, and an operand that lacks it is whole on
-both sides. In the forward pass the result is the output, in the backward pass the input's
-error, in the gradient pass the weights' gradient; each has its tensor's axes. So what a choice
-communicates follows from which of the three tensors lack its axis.
+result that lacks the axis is left as partial sums on both sides, and an operand that lacks it
+is needed whole by both. In the forward pass the result is the output, in the backward pass the
+input's error, in the gradient pass the weights' gradient; each has its tensor's axes. So what a
+choice communicates follows from which of the three tensors lack its axis.
 
 Source: section 3.1 and Table 1; for an output that is halved by its own channels, Song et
 al., "AccPar", HPCA 2020, Type III.
@@ -24,18 +24,18 @@ _TENSORS = re.compile(r"x\[([\w,]+)\] \* w\[([\w,]+)\] -> y\[([\w,]+)\]")
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to halve a layer between the two halves of a group of accelerators.
+    """A choice of how to halve a layer between the two halves of a group of accelerators.
 
     Parameters
     ----------
     word
-        What a plan file, ``--fix`` and a report call it.
+        Its name in a plan file, in ``--fix`` and in a report.
     axis
         The axis that it halves.
     part
-        What one index of that axis is, for messages: ``image``, ``input channel``.
+        The name of one index of that axis, for messages: ``image``, ``input channel``.
     glyph, ascii_glyph
-        How a report draws it, and where there is no Unicode.
+        Its symbol in a report, and where the terminal has no Unicode.
     """
 
     word: str
@@ -46,7 +46,7 @@ class Choice:
 
 
 DATA_CHOICE = Choice("data", BATCH, "image", "○", "-")
-"""Every kind's first choice: the batch is halved, the kernel kept whole."""
+"""The first choice of every kind of layer: the batch is halved, the kernel replicated."""
 
 
 class Contraction(NamedTuple):
@@ -58,12 +58,12 @@ class Contraction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Contraction:
-        """Read ``x[b,i] * w[i,o] -> y[b,o]``.
+        """Parse a contraction such as ``x[b,i] * w[i,o] -> y[b,o]``.
 
         Raises
         ------
         ValueError
-            If it is written otherwise.
+            If it does not have that form.
         """
         tensors = _TENSORS.fullmatch(text)
         if tensors is None:
@@ -76,4 +76,5 @@ class Contraction(NamedTuple):
 
         A window's position in the input follows from those in kernel and output.
         """
+        # An axis of both tensors is one loop; dict.fromkeys keeps the first of each, in order.
         return tuple(dict.fromkeys((*self.weight, *self.output)))

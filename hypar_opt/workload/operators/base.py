@@ -1,4 +1,4 @@
-"""What every kind of layer says of itself."""
+"""The interface of a kind of layer."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ class Operator(Document):
     kind: str
 
     contraction: ClassVar[Contraction]
-    """Its tensors' axes; the batch's is ``b``."""
+    """The axes of its tensors; the batch's is ``b``."""
 
     choices: ClassVar[tuple[Choice, ...]]
-    """What it may choose from, data parallelism first: in the order of a table's columns."""
+    """Its choices in the order of a cost table's columns; data parallelism is the first."""
 
     trick: ClassVar[str]
-    """The choice of the "one weird trick": data for what has few weights, else the second."""
+    """Its choice in the baseline "one weird trick": data for few weights, else the second."""
 
     reads_images: ClassVar[bool] = False
-    """Whether it needs channels, height and width, which a vector does not have."""
+    """Whether its input needs channels, height and width; a vector has none of them."""
 
     writes_vectors: ClassVar[bool] = False
-    """Whether what it writes has lost height and width."""
+    """Whether its output is a vector, without height and width."""
 
     @abstractmethod
     def maps(self, read: FeatureMap) -> LayerMaps:
-        """Return what the layer makes of a feature map; raise a `rule` where it does not fit."""
+        """Return the layer's maps for an input; raise a `rule` where that does not fit."""
 
     @abstractmethod
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:

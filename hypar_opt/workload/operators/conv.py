@@ -30,8 +30,11 @@ class Conv(Operator):
     activation: Annotated[str, Field(min_length=1)] | None = None
     pool: Pool | None = None
 
+    # Rows and columns of the input (h, w) and of the output (p, q) are axes of their own; no choice
+    # halves them, since the paper splits batches and channels only (section 3.1).
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,i,h,w] * w[k,l,i,o] -> y[b,o,p,q]")
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
+    # Convolutions have few weights and large feature maps; data parallelism moves the weights.
     trick: ClassVar[str] = "data"
     reads_images: ClassVar[bool] = True
 
@@ -39,6 +42,8 @@ class Conv(Operator):
         output = slide(
             self.name, "kernel", read, self.kernel, self.stride, self.padding, self.filters
         )
+        # The pool belongs to the layer: the next layer reads the pooled map, so that is what
+        # crosses the boundary.
         pooled = self.pool.pooled(self.name, output) if self.pool else output
         return LayerMaps(read, output, pooled)
 

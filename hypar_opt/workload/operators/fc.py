@@ -22,6 +22,7 @@ class FullyConnected(Operator):
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,i] * w[i,o] -> y[b,o]")
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
+    # Fully-connected layers have many weights and small outputs.
     trick: ClassVar[str] = "model"
     writes_vectors: ClassVar[bool] = True
 
@@ -30,4 +31,5 @@ class FullyConnected(Operator):
         return LayerMaps(read, output, output)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        # Flattening turns channels, height and width into input features.
         return {"i": maps.input.elements, "o": self.units}

@@ -1,4 +1,4 @@
-"""Windows that slide over a feature map: of a kernel, and of a pool."""
+"""Sliding windows over a feature map: kernels and pools."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypar_opt.workload.operators.base import FeatureMap
 
 
 def _both(value: object) -> object:
+    """Return one number as height and width alike."""
     if not isinstance(value, list | tuple):
         return value, value
     if len(value) != 2:
@@ -34,19 +35,20 @@ class Pool(Document):
     kind: Literal["max", "average"]
     size: Pair
     stride: Pair = Field(default_factory=lambda data: data["size"])
-    """As large as ``size`` unless given."""
+    """Equal to ``size`` unless given: windows do not overlap."""
     padding: BorderPair = (0, 0)
     rounding: Literal["down", "up"] = "down"
     """``up`` keeps a last window that is only partly covered, as Caffe does."""
 
     @model_validator(mode="after")
     def _window_sees_the_map(self) -> Self:
+        # A window that lies in the padding alone would have nothing to take the maximum of.
         if any(border >= size for border, size in zip(self.padding, self.size, strict=True)):
             raise rule(f"padding should be smaller than size, got {list(self.padding)}")
         return self
 
     def pooled(self, layer: str, over: FeatureMap) -> FeatureMap:
-        """Return the map that the pool makes of another."""
+        """Return the size of the pooled map; ``layer`` names it in messages."""
         up = self.rounding == "up"
         return slide(
             layer, "pool", over, self.size, self.stride, self.padding, over.channels, up=up
@@ -64,14 +66,19 @@ def slide(
     *,
     up: bool = False,
 ) -> FeatureMap:
-    """Return the map of ``channels`` that a window makes of another map.
+    """Return the size of the output map of a sliding window, with ``channels`` channels.
 
     Parameters
     ----------
     layer, key
-        Whose window it is, for messages.
+        The layer and the key that describe the window, for messages.
     up
         Keep a last window that is only partly covered.
+
+    Raises
+    ------
+    PydanticCustomError
+        If the window is larger than the padded map.
     """
     extents = []
     for extent, width, step, border in zip(
@@ -86,7 +93,8 @@ def slide(
             )
         count = free // step + 1
         if up and free % step:
-            # A further window, if it starts on the map or its leading border.
+            # Caffe's rule: a further window counts only if it starts on the map or its leading
+            # border; one that starts in the trailing border would see no value at all.
             count += count * step < extent + border
         extents.append(count)
     return FeatureMap(channels, *extents)

@@ -1,4 +1,4 @@
-"""The words of all kinds' choices, and how each is drawn."""
+"""The words of the choices of all kinds of layers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hypar_opt.workload.operators.axes import Choice
 
 
 def choice_of(word: str) -> Choice | None:
-    """Return the choice that some kind of layer calls by a word; None where none does."""
+    """Return the choice that a word names in any kind of layer; None if it names none."""
     for kind in OPERATORS:
         try:
             choices = OPERATORS[kind].choices
-        except HyparError:  # somebody else's, and broken; whoever asks for it is told
+        except HyparError:  # a broken plug-in: reported when its own kind is looked up
             continue
         for choice in choices:
             if choice.word == word:
