@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
@@ -34,12 +34,15 @@ def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _options_of(group: Any) -> Iterator[Parameter]:
+@cache  # several commands take a group, and evaluating its annotations costs milliseconds
+def _options_of(group: Any) -> tuple[Parameter, ...]:
     hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        yield Parameter(
+    return tuple(
+        Parameter(
             field.name,
             Parameter.KEYWORD_ONLY,
             default=field.default,
             annotation=hints[field.name],
         )
+        for field in fields(group)
+    )
