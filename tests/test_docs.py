@@ -54,6 +54,7 @@ def test_what_a_page_shows_is_what_happens(
 ) -> None:
     """Files are saved, commands and Python are run in order, and outputs compared."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     printed: str | None = None
     for name, language, text in blocks(page):
         if name:
