@@ -278,7 +278,7 @@ class CommunicationCost(CostModel):
     def _dtype_and_scale(
         self, workload: Workload, level: int
     ) -> tuple[type[np.int64 | np.object_], int]:
-        """Return the dtype that holds every sum of a level, and the charge of a quarter element."""
+        """Return the dtype for sums of a level, and the charge of a quarter of an element."""
         return exact_dtype(self.upper_bound(workload, level)), self._scale(level)
 
     def _scale(self, level: int) -> int:
