@@ -152,7 +152,7 @@ class CommunicationCost(CostModel):
 
     @cached_property
     def resolution(self) -> int:
-        """Charges per byte: a charge is a byte, or half or a quarter of one for smaller elements."""
+        """Charges per byte: 1, or 2 or 4 where smaller elements make fractions of a byte."""
         # Readings charge quarters of an element, and a quarter of 4 bytes is a whole byte.
         return Fraction(self.element_bytes, 4).denominator
 
@@ -278,7 +278,7 @@ class CommunicationCost(CostModel):
     def _dtype_and_scale(
         self, workload: Workload, level: int
     ) -> tuple[type[np.int64 | np.object_], int]:
-        """Return the dtype that holds every sum of a level, and the charge of a quarter element."""
+        """Return the dtype for sums of a level, and the charge of a quarter of an element."""
         return exact_dtype(self.upper_bound(workload, level)), self._scale(level)
 
     def _scale(self, level: int) -> int:

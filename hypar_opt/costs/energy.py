@@ -100,7 +100,7 @@ class EnergyCost(CostModel):
         hops = Fraction() if self.rings else self.hops[splits.level]
         node = rounded(moved, self._of_byte(hops) * self.per_joule)
         if self.local:
-            # A choice replicates the tensors that lack its axis: it adds as many words as they have.
+            # A choice replicates the tensors that lack its axis, and so adds their words once more.
             words = local_words(workload, splits.counts)
             lacking = workload.lacking(self.choices)
             tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)

@@ -1,8 +1,10 @@
-"""All levels at once: each layer's choice is what it takes at every level together.
+"""All levels at once: a table over states, each the choices of a layer at all levels.
 
-A state is a layer's choices at the H levels, H1 first; there are ``choices ** levels`` of
-them. States are numbered in canonical order: fewest levels out of data parallelism first,
-then the fewest in output parallelism, then those that leave data parallelism at H1 first.
+A state has one choice for each of the H levels, H1 first; there are ``choices ** levels``
+states. Their canonical order, by which ties are broken: fewest levels not in data parallelism
+first, then the fewest in output parallelism, then those that leave data parallelism at H1.
+
+Source: docs/decisions/0005-joint-optimum.md.
 """
 
 from __future__ import annotations
@@ -27,41 +29,42 @@ if TYPE_CHECKING:
 State = tuple[int, ...]
 Counts = tuple[int, ...]
 EdgeOf = Callable[[Counts, Counts], "Integers"]
-"""What boundaries cost at a level, by what their sources and targets have taken above."""
+"""The charges of boundaries at a level, by the splits of source and target above it."""
 
 MOST_STATES = 2**20
 MOST_ENTRIES = 2**27
-"""Numbers that one table may hold: 1 GiB of int64."""
+"""The largest number of entries of a table: 1 GiB of int64."""
 
 
 def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> list[State]:
     """Return all states in canonical order."""
 
-    def place(state: State) -> tuple[int, int, State]:
+    def sort_key(state: State) -> tuple[int, int, State]:
         deadline.check()
         return levels - state.count(0), state.count(2), tuple(-choice for choice in state)
 
-    return sorted(itertools.product(range(choices), repeat=levels), key=place)
+    return sorted(itertools.product(range(choices), repeat=levels), key=sort_key)
 
 
 @dataclass(frozen=True, eq=False)
 class FactoredTable:
-    """A joint table whose boundary charge is a sum of one pair's charge a level.
+    """A joint table whose boundary charge is a sum over levels of a charge of the pair there.
 
     Parameters
     ----------
     node : (layers, choices ** levels)
         Columns in mixed-radix order, H1 the most significant digit: not canonical.
     pairs
-        For each level, ``(boundaries, prefixes, choices, choices)``: what a pair costs, by
-        the target's choices at the levels above; one prefix where these do not matter.
+        For each level, ``(boundaries, prefixes, choices, choices)``: the charge of a pair, by
+        the target's choices at the levels above; a single prefix if these do not matter.
     columns : (choices ** levels,)
-        The column of each state, the states in canonical order; an assignment counts in that
+        The column of each state, in canonical order; an assignment's numbers refer to that
         order.
     ends, unit, resolution
         As in `CostTable`.
     penalty
-        What costs as much takes a forbidden state; None where none is forbidden.
+        An assignment that costs at least this much has a forbidden state; None if none is
+        forbidden.
     """
 
     node: Integers
@@ -84,18 +87,18 @@ class FactoredTable:
 def factored(
     cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
 ) -> FactoredTable | None:
-    """Price all levels at once, if each level's boundary charge comes apart.
+    """Price all levels at once, if each level's boundary charge is separable.
 
-    It does where it is a charge of the source's state, whatever the target takes, plus one
-    of the pair that does not depend on what the source took above. The former joins the
-    source's node. None where it does not.
+    It is where it is a charge of the source's splits, whatever the target's, plus a charge of
+    the pair that does not depend on the source's splits. The former is added to the source's
+    node. None if a level's charge is not.
 
     Raises
     ------
     RefusedError
         If there are more states than memory allows.
     NoAnswerError
-        If the deadline passes; so for all that builds tables.
+        If the deadline passes, as for every function that builds tables.
     """
     choices = cost.choices
     check_states(len(workload.layers), choices, levels)
@@ -105,20 +108,26 @@ def factored(
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
         first = distinct[0]
-        behind = [edge(c, first)[:, :, 0] - edge(first, first)[:, :, 0] for c in distinct]
-        for source, charge in zip(distinct, behind, strict=True):
+        # The candidate decomposition: the charge of the source's splits is its difference to those
+        # of data parallelism alone, at one choice of the target; the loop then checks it
+        # everywhere.
+        source_charges = [edge(c, first)[:, :, 0] - edge(first, first)[:, :, 0] for c in distinct]
+        for source, charge in zip(distinct, source_charges, strict=True):
             for target in distinct:
                 deadline.check()
                 if (edge(source, target) != charge[:, :, None] + edge(first, target)).any():
                     return None
         for boundary, source_layer in enumerate(workload.ends[:, 0]):
             deadline.check()
-            extra = np.stack([charge[boundary] for charge in behind])[prefixes]
+            # In mixed radix a level's columns are (choices above, choice here, choices below); the
+            # charge depends on the first two.
+            extra = np.stack([charge[boundary] for charge in source_charges])[prefixes]
             view = node[source_layer].reshape(len(prefixes), choices, -1)
             view += extra[:, :, None]
-        seen = np.stack([edge(first, target) for target in distinct], axis=1)
-        alike = bool((seen == seen[:, :1]).all())
-        pairs.append(seen[:, :1] if alike else seen[:, prefixes])
+        pair_charges = np.stack([edge(first, target) for target in distinct], axis=1)
+        # Charges that do not depend on the target's splits are kept once, not once a prefix.
+        same_for_all = bool((pair_charges == pair_charges[:, :1]).all())
+        pairs.append(pair_charges[:, :1] if same_for_all else pair_charges[:, prefixes])
     columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
     return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
 
@@ -126,9 +135,9 @@ def factored(
 def expanded(
     cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
 ) -> CostTable:
-    """Price all levels at once as a plain table with a choice for each state.
+    """Price all levels at once as a plain table with a column for each state.
 
-    Columns are in canonical order, so that every solver settles ties alike.
+    Columns are in canonical order, so that every solver breaks ties in the same way.
 
     Raises
     ------
@@ -136,6 +145,7 @@ def expanded(
         If there are more pairs of states than memory allows.
     """
     choices = cost.choices
+    # An edge's matrix has an entry for each pair of states.
     check_states(len(workload.layers), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
@@ -143,42 +153,46 @@ def expanded(
     node = _nodes(cost, workload, levels, pair, deadline)[:, order]
     edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
     for level in range(levels):
-        # States that have split alike above share a charge of their choices here.
-        alike: dict[Counts, list[int]] = {}
+        # A level's charge depends on how often each choice was made above, not on the order:
+        # states with equal counts share it.
+        by_counts: dict[Counts, list[int]] = {}
         for column, state in enumerate(states):
-            alike.setdefault(_counts(state[:level], choices), []).append(column)
-        taken = np.array([state[level] for state in states])
-        for source, target in itertools.product(alike, repeat=2):
+            by_counts.setdefault(_counts(state[:level], choices), []).append(column)
+        choices_here = np.array([state[level] for state in states])
+        for source, target in itertools.product(by_counts, repeat=2):
             deadline.check()
-            rows, columns = np.ix_(alike[source], alike[target])
-            edge[:, rows, columns] += pair(source, target)[:, taken[rows], taken[columns]]
+            rows, columns = np.ix_(by_counts[source], by_counts[target])
+            edge[:, rows, columns] += pair(source, target)[
+                :, choices_here[rows], choices_here[columns]
+            ]
     return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
 
 
 def _nodes(
     cost: CostModel, workload: Workload, levels: int, edge: EdgeOf, deadline: Deadline
 ) -> Integers:
-    """Return what each state costs each layer by itself, in mixed-radix order.
+    """Return each layer's charge of each state, ``(layers, states)``, in mixed-radix order.
 
-    Its type holds every sum of nodes and edges.
+    The dtype holds every sum of nodes and edges.
     """
     choices, layers = cost.choices, len(workload.layers)
     charges: list[Integers] = []
     largest = 0
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
-        each = []
+        by_counts = []
         for counts in distinct:
             deadline.check()
-            each.append(cost.node(workload, SplitCounts.uniform(layers, counts)))
-        charges.append(np.stack(each, axis=1)[:, prefixes])
+            by_counts.append(cost.node(workload, SplitCounts.uniform(layers, counts)))
+        # The cost model is asked once for each count of choices, not once for each state.
+        charges.append(np.stack(by_counts, axis=1)[:, prefixes])
         largest += sum(charges[-1].max(axis=(1, 2)).tolist())
         pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(distinct, repeat=2)]
         largest += sum(np.max(pairs, axis=0).tolist())
-    together = _together(cost, workload, levels, deadline)
-    largest += sum(together.max(axis=1).tolist())
-    number = np.result_type(exact_dtype(largest), together, *charges)
-    node: Integers = together.astype(number)
+    state_charges = _state_charges(cost, workload, levels, deadline)
+    largest += sum(state_charges.max(axis=1).tolist())
+    dtype = np.result_type(exact_dtype(largest), state_charges, *charges)
+    node: Integers = state_charges.astype(dtype)
     for level, charge in enumerate(charges):
         deadline.check()
         view = node.reshape(layers, choices**level, choices, -1)
@@ -186,31 +200,38 @@ def _nodes(
     return node
 
 
-def _together(cost: CostModel, workload: Workload, levels: int, deadline: Deadline) -> Integers:
-    """Return what each state costs each layer beyond its levels, in mixed-radix order."""
+def _state_charges(
+    cost: CostModel, workload: Workload, levels: int, deadline: Deadline
+) -> Integers:
+    """Return the charges of states that are no sum over levels, in mixed-radix order."""
     states = itertools.product(range(cost.choices), repeat=levels)
-    found: Integers = np.zeros((len(workload.layers), cost.choices**levels), np.int64)
+    state_charges: Integers = np.zeros((len(workload.layers), cost.choices**levels), np.int64)
     for column, state in enumerate(states):
         deadline.check()
         charges = cost.of_state(workload, state)
-        if charges:  # of a sum over levels there are none
+        if charges:  # empty for a cost that is a sum over levels, as bytes are
             total = sum(charge.astype(object) for charge in charges.values())
-            found = found.astype(np.result_type(found, *charges.values()), copy=False)
-            found[:, column] = total
-    return found
+            # int64 for as long as all charges fit it.
+            state_charges = state_charges.astype(
+                np.result_type(state_charges, *charges.values()), copy=False
+            )
+            state_charges[:, column] = total
+    return state_charges
 
 
 def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.intp]]:
-    """Return the distinct counts of the states of some levels, and which each state has."""
+    """Return the distinct counts of choices at ``level`` levels, and the index of each state's."""
     counts = np.zeros((1, choices), np.intp)
     for _ in range(level):
         counts = (counts[:, None, :] + np.eye(choices, dtype=np.intp)).reshape(-1, choices)
-    # Of all counts, those with the most data choices come first: the whole tensors.
-    distinct, place = np.unique(-counts, axis=0, return_inverse=True)
-    return [tuple(row) for row in (-distinct).tolist()], place.reshape(-1)
+    # Negated, so that the counts of data parallelism alone come first: `factored` takes these
+    # as the reference from which it measures the source's charge.
+    distinct, index = np.unique(-counts, axis=0, return_inverse=True)
+    return [tuple(row) for row in (-distinct).tolist()], index.reshape(-1)
 
 
 def _edges_of(cost: CostModel, workload: Workload, deadline: Deadline) -> EdgeOf:
+    """Return the cost model's edge charges by counts of choices, each computed once."""
     layers = len(workload.layers)
 
     @cache
@@ -228,20 +249,20 @@ def _counts(prefix: State, choices: int) -> Counts:
 
 
 def in_mixed_radix(states: Sequence[State], choices: int) -> NDArray[np.intp]:
-    """Return each state's column in a `FactoredTable`."""
-    places = np.zeros(len(states), np.intp)
+    """Return each state's column in a `FactoredTable`: its choices as digits, H1's first."""
+    columns = np.zeros(len(states), np.intp)
     for digit in np.array(states, np.intp).reshape(len(states), -1).T:
-        places = places * choices + digit
-    return places
+        columns = columns * choices + digit
+    return columns
 
 
 def check_states(layers: int, choices: int, levels: int) -> None:
-    """Refuse more states, or numbers for them, than memory allows.
+    """Refuse more states, or table entries for them, than memory allows.
 
     Raises
     ------
     RefusedError
-        Naming the states.
+        Naming the number of states.
     """
     states = choices**levels
     if states > MOST_STATES or layers * states > MOST_ENTRIES:

@@ -1,15 +1,16 @@
 """Certificates: a dual solution of every table that a plan's optimality rests on.
 
-A potential ``u[l, c]`` for each layer and choice proves, whoever found it, that no
+Potentials ``u[l, c]``, one for each layer and choice and from whatever source, prove that no
 assignment of a chain costs less than ``min(u[last])``, if every reduced cost
 
     ``u[l-1, b] + edge[l-1, b, c] + node[l, c] - u[l, c]``     (``node[0, c] - u[0, c]``)
 
-is not negative: added up along any assignment they leave its cost less the last potential.
-Only choices that are allowed count. The dynamic program's costs to come are such potentials,
-and tight. The tables are derived from the plan alone (`hypar_opt.search.proofs`), by nothing
-that the search uses; the check needs these, the potentials and sums of whole numbers, and no
-solver.
+is not negative: their sum along any assignment is its cost minus its last potential.
+Only allowed choices count. The dynamic program's costs-to-come are such potentials, and tight.
+The tables are derived from the plan alone (`hypar_opt.search.proofs`), by code that the search
+does not use; the check needs these, the potentials and sums of integers, and no solver.
+
+Source: docs/decisions/0005-joint-optimum.md.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ Whole = Annotated[int, Strict()]
 class TableProof(Document):
     """Potentials of one table, ``layers x choices``, and of its capacity.
 
-    With a capacity the potentials are those of ``cost * scale + load * multiplier``, and
-    prove the bound ``(min(u[last]) - multiplier * capacity) / scale``.
+    With a capacity the potentials are those of the Lagrangian ``cost * scale + load *
+    multiplier``, and prove the bound ``(min(u[last]) - multiplier * capacity) / scale``.
     """
 
     potentials: tuple[tuple[Whole, ...], ...]
@@ -48,13 +49,13 @@ class TableProof(Document):
 
 
 class Certificate(Document):
-    """What proves a plan optimal within its scope."""
+    """A proof that a plan is optimal within its scope."""
 
     written_schema: ClassVar[str | None] = SCHEMA
 
     schema_: Literal["hypar-opt/certificate/1"] = Field(default=SCHEMA, alias="schema")
     plan: str
-    """A digest of what was asked and of the choices."""
+    """A digest of the problem, the choices and the cost: the plan without its solver."""
     scope: Literal["level", "joint"]
     tables: tuple[TableProof, ...]
 
@@ -63,13 +64,13 @@ class Certificate(Document):
 
 
 def certify(plan: Plan) -> Certificate:
-    """Find the potentials of every table that a plan's optimality rests on.
+    """Compute the potentials of every table that a plan's optimality rests on.
 
     Raises
     ------
     HyparError
-        If the plan is not optimal within its scope, or, under a memory limit, no potentials
-        prove it: the message gives the best bound and the gap.
+        If the plan is not optimal within its scope, or if under a memory limit no potentials
+        prove it, as there is a duality gap; the message gives the best bound and the gap.
     """
     check_price(plan)
     tables = tables_of(plan)
@@ -98,6 +99,7 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
         raise CheckFailedError("plan: the certificate is of another plan")
     if certificate.scope != plan.solver.scope:
         raise CheckFailedError(f"scope: should be the plan's, {plan.solver.scope!r}")
+    # First the price: tables that charge another cost would prove another bound.
     check_price(plan)
     bound = _bound(tables_of(plan), certificate)
     if bound != Fraction(plan.cost.total):
@@ -108,12 +110,12 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
 
 
 def check_price(plan: Plan) -> None:
-    """Check that a plan costs what the tables that prove it charge its own choices.
+    """Check that the tables of the proof charge a plan's own choices its stated cost.
 
     Raises
     ------
     CheckFailedError
-        If it does not, or does not keep to its own constraints.
+        If they do not, or the plan violates its own constraints.
     """
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
@@ -124,81 +126,96 @@ def check_price(plan: Plan) -> None:
 
 
 def read_certificate(path: str | Path) -> Certificate:
-    """Read a certificate's file; raise `InputError` naming what is wrong with it."""
+    """Read a certificate file.
+
+    Raises
+    ------
+    InputError
+        Naming what is wrong with the file.
+    """
     file = str(path)
     return validate(Certificate, parse_json(read_text(path), file=file), file=file)
 
 
 def write_certificate(certificate: Certificate, path: str | Path) -> None:
-    """Write a certificate's file, whole or not at all."""
+    """Write a certificate file atomically: completely or not at all."""
     write_whole(path, certificate.to_json())
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Path:
+    """The cost and load of an assignment: a shortest path through a chain's choices."""
+
     cost: int
     load: int
 
 
 def _prove(table: CostTable) -> TableProof:
-    """Return tight potentials; with a capacity, those of the best multiplier there is."""
+    """Return tight potentials; with a capacity, those of the multiplier with the best bound."""
     if table.load is None or table.capacity is None:
         return TableProof(potentials=_rows(_potentials(table.node, table)))
-    # The bound is concave and piecewise linear in the multiplier. Start from the cheapest way
-    # and the lightest; where their lines cross, look for a way below both, until there is none.
+    # The Lagrangian bound is concave and piecewise linear in the multiplier, a line for each
+    # assignment. Start from the cheapest assignment and the one of the least load; where their
+    # lines cross, look for one below both, until there is none: that is the maximum.
     load = table.load.astype(object)
     node, capacity = table.node.astype(object), table.capacity
-    cheap, light = _best(table, node, load, 1, 0), _best(table, node, load, 0, 1)
+    cheapest, lightest = _best(table, node, load, 1, 0), _best(table, node, load, 0, 1)
     scale, multiplier = 1, 0
-    while cheap.load > capacity:
-        crossing = Fraction(light.cost - cheap.cost, cheap.load - light.load)
+    while cheapest.load > capacity:
+        # Exact: a rounded multiplier would prove a bound that is a little too low.
+        crossing = Fraction(lightest.cost - cheapest.cost, cheapest.load - lightest.load)
         scale, multiplier = crossing.denominator, crossing.numerator
-        way = _best(table, node, load, scale, multiplier)
-        if (way.cost, way.load) in {(cheap.cost, cheap.load), (light.cost, light.load)}:
+        path = _best(table, node, load, scale, multiplier)
+        if (path.cost, path.load) in {
+            (cheapest.cost, cheapest.load),
+            (lightest.cost, lightest.load),
+        }:
             break
-        value = scale * way.cost + multiplier * way.load
-        if value == scale * cheap.cost + multiplier * cheap.load:
+        value = scale * path.cost + multiplier * path.load
+        if value == scale * cheapest.cost + multiplier * cheapest.load:
             break
-        if way.load > capacity:
-            cheap = way
+        if path.load > capacity:
+            cheapest = path
         else:
-            light = way
+            lightest = path
     potentials = _potentials(scale * node + multiplier * load, table, scale)
     return TableProof(potentials=_rows(potentials), scale=scale, multiplier=multiplier)
 
 
-def _best(table: CostTable, node: Integers, load: Integers, scale: int, multiplier: int) -> _Way:
-    """Return a way that is best in ``scale * cost + multiplier * load``."""
-    both = scale * node + multiplier * load
-    potentials = _potentials(both, table, scale)
+def _best(table: CostTable, node: Integers, load: Integers, scale: int, multiplier: int) -> _Path:
+    """Return the assignment that minimises ``scale * cost + multiplier * load``."""
+    lagrangian = scale * node + multiplier * load
+    potentials = _potentials(lagrangian, table, scale)
     edge, allowed = table.chain_edges().astype(object), _allowed(table)
     choice = _cheapest(potentials[-1], allowed[-1])
-    cost, weight = int(node[-1, choice]), int(load[-1, choice])
+    cost, total_load = int(node[-1, choice]), int(load[-1, choice])
     for layer in range(len(node) - 1, 0, -1):
         to_come = potentials[layer - 1] + scale * edge[layer - 1, :, choice]
-        before = _cheapest(to_come, allowed[layer - 1])
-        cost += int(edge[layer - 1, before, choice]) + int(node[layer - 1, before])
-        weight += int(load[layer - 1, before])
-        choice = before
-    return _Way(cost, weight)
+        source = _cheapest(to_come, allowed[layer - 1])
+        cost += int(edge[layer - 1, source, choice]) + int(node[layer - 1, source])
+        total_load += int(load[layer - 1, source])
+        choice = source
+    return _Path(cost, total_load)
 
 
 def _cheapest(costs: Integers, allowed: NDArray[np.bool_]) -> int:
-    places = np.flatnonzero(allowed)
-    return int(places[costs[places].argmin()])
+    """Return the allowed choice of the lowest cost; of equals, the first."""
+    choices = np.flatnonzero(allowed)
+    return int(choices[costs[choices].argmin()])
 
 
 def _potentials(node: Integers, table: CostTable, scale: int = 1) -> Integers:
-    """Return the cost to come of each layer's choices: ``(layers, choices)``.
+    """Return the cost-to-come of each layer's choices: ``(layers, choices)``.
 
-    Those of choices that are not allowed lead nowhere.
+    Forbidden choices have one too, but no path continues from them.
     """
+    # Scaled by a fraction's denominator, costs may exceed int64.
     node = node.astype(object) if scale != 1 else node
     edge, allowed = table.chain_edges(), _allowed(table)
     potentials = node.copy()
     for layer in range(1, len(node)):
-        ways = potentials[layer - 1][:, None] + scale * edge[layer - 1].astype(node.dtype)
-        potentials[layer] += ways[allowed[layer - 1]].min(axis=0)
+        to_come = potentials[layer - 1][:, None] + scale * edge[layer - 1].astype(node.dtype)
+        potentials[layer] += to_come[allowed[layer - 1]].min(axis=0)
     return potentials
 
 
@@ -207,47 +224,50 @@ def _allowed(table: CostTable) -> NDArray[np.bool_]:
 
 
 def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
-    """Return what the potentials prove, in the cost's unit, if they prove anything.
+    """Return the lower bound that the potentials prove, in the cost's unit.
 
     Raises
     ------
     CheckFailedError
-        At the first reduced cost that is negative.
+        At the first negative reduced cost, or where numbers of tables or choices differ.
     """
     if len(tables) != len(certificate.tables):
         raise CheckFailedError(f"tables: should be {len(tables)}, got {len(certificate.tables)}")
     bound = Fraction()
-    for number, (table, proof) in enumerate(zip(tables, certificate.tables, strict=True)):
+    for index, (table, proof) in enumerate(zip(tables, certificate.tables, strict=True)):
         if [len(row) for row in proof.potentials] != [table.choices] * table.layers:
-            raise CheckFailedError(f"tables[{number}]: should be one potential a layer and choice")
+            raise CheckFailedError(f"tables[{index}]: should be one potential a layer and choice")
         if proof.multiplier and table.load is None:
-            raise CheckFailedError(f"tables[{number}]: a multiplier, and there is no capacity")
-        bound += table.in_units(1) * _table_bound(table, proof, f"tables[{number}]")
+            raise CheckFailedError(f"tables[{index}]: a multiplier, and there is no capacity")
+        bound += table.in_units(1) * _table_bound(table, proof, f"tables[{index}]")
     return bound
 
 
 def _table_bound(table: CostTable, proof: TableProof, where: str) -> Fraction:
-    """Return what a table's potentials prove of all assignments of allowed choices."""
-    # Whatever a file holds, nothing overflows or rounds: int64 only where all sums fit it.
-    most = max(abs(number) for row in proof.potentials for number in row)
-    sums = 2 * most + proof.scale * (1 + table.largest)
+    """Return the lower bound that a table's potentials prove for all allowed assignments."""
+    # A file may hold any integers, and an overflow would prove anything: int64 only where all
+    # sums fit it.
+    highest = max(abs(potential) for row in proof.potentials for potential in row)
+    largest = 2 * highest + proof.scale * (1 + table.largest)
     load: Integers = np.zeros(table.node.shape, object) if table.load is None else table.load
-    sums += proof.multiplier * int(load.max())
-    number = exact_dtype(sums)
-    potentials = np.array(proof.potentials, number)
-    node = (proof.scale * table.node.astype(object) + proof.multiplier * load).astype(number)
+    largest += proof.multiplier * int(load.max())
+    dtype = exact_dtype(largest)
+    potentials = np.array(proof.potentials, dtype)
+    node = (proof.scale * table.node.astype(object) + proof.multiplier * load).astype(dtype)
     edge, allowed = table.chain_edges(), _allowed(table)
-    before: Integers = np.zeros(1, number)  # what comes before the first layer costs nothing
-    for layer, may in enumerate(allowed):
-        step: Integers = np.zeros((1, table.choices), number)
+    potentials_before: Integers = np.zeros(1, dtype)  # of a single source before the first layer
+    for layer, allowed_here in enumerate(allowed):
+        step: Integers = np.zeros((1, table.choices), dtype)
         if layer:
-            step = number(proof.scale) * edge[layer - 1][allowed[layer - 1]].astype(number)
-        reduced = before[:, None] + (step + node[layer] - potentials[layer])[:, may]
+            step = dtype(proof.scale) * edge[layer - 1][allowed[layer - 1]].astype(dtype)
+        reduced = (
+            potentials_before[:, None] + (step + node[layer] - potentials[layer])[:, allowed_here]
+        )
         if reduced.min() < 0:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
-        before = potentials[layer, may]
+        potentials_before = potentials[layer, allowed_here]
     capacity = table.capacity or 0
-    return Fraction(int(before.min()) - proof.multiplier * capacity, proof.scale)
+    return Fraction(int(potentials_before.min()) - proof.multiplier * capacity, proof.scale)
 
 
 def _rows(potentials: Integers) -> tuple[tuple[int, ...], ...]:
@@ -255,7 +275,8 @@ def _rows(potentials: Integers) -> tuple[tuple[int, ...], ...]:
 
 
 def _digest(plan: Plan) -> str:
+    """Return a hash of a plan without its solver, whose seconds differ from run to run."""
     document: dict[str, Any] = plan.document()
-    asked = {key: value for key, value in document.items() if key != "solver"}
-    text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+    proven = {key: value for key, value in document.items() if key != "solver"}
+    text = json.dumps(proven, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

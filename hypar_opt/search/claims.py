@@ -1,4 +1,4 @@
-"""A solver's claims, held against the table itself."""
+"""A solver's claims, checked against the table itself."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 
 def check_claim(table: CostTable, result: SolveResult) -> None:
-    """Hold a solver's claims against the table itself.
+    """Check a solver's claims against the table itself.
 
     Raises
     ------
     WrongClaimError
-        Naming what is claimed and what is so.
+        Naming the claim and what holds instead.
     """
     assignment = assigned(result)
     if len(assignment) != table.layers:
         raise WrongClaimError(f"assigned {len(assignment)} of {table.layers} layers")
     claims = (*assignment, result.objective or 0, result.bound or 0)
-    if not all(isinstance(number, int) for number in claims):
+    # numpy's integers wrap around on overflow, and a float rounds: neither compares exactly.
+    if not all(isinstance(claim, int) for claim in claims):
         raise WrongClaimError("claims should be Python's whole numbers")
     if not all(0 <= choice < table.choices for choice in assignment):
         raise WrongClaimError(f"assigned a choice outside the table's {table.choices}")
@@ -35,16 +36,18 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
         load = int(table.load[layers, assignment].sum())
         if load > table.capacity:
             raise WrongClaimError(f"assigned {load}, more than the capacity {table.capacity}")
+    # A solver's own objective may be rounded, or of a relaxation: the table decides.
     costs = price_table(table, assignment)
     if result.objective not in (None, costs):
         raise WrongClaimError(f"claims {result.objective}, its assignment costs {costs}")
     if result.bound is not None and result.bound > costs:
         raise WrongClaimError(f"claims the bound {result.bound}, above its assignment's {costs}")
+    # A proof of optimality is a bound that equals the cost.
     if result.status is Status.OPTIMAL and result.bound != costs:
         raise WrongClaimError(f"claims an optimum of {costs} with the bound {result.bound}")
 
 
 def assigned(result: SolveResult) -> tuple[int, ...]:
-    """Return the assignment of an answer that has one."""
+    """Return the assignment of a result that has one; callers have checked its status."""
     assert result.assignment is not None
     return result.assignment

@@ -1,9 +1,11 @@
-"""What a plan has to keep to: pinned choices, splits that divide, memory.
+"""Constraints on a plan: pinned choices, even splits, memory.
 
-A constraint on the whole plan becomes a rule on each level: a choice is allowed if some
-choices at the levels below it complete it. Layers are independent in that, so the rule is
-exact: for pins and even splits layer by layer, for memory on the sum of what each layer
-takes at the least.
+A constraint on all levels becomes one on each level: a choice is allowed if there are choices
+at the levels below that complete it feasibly. Layers are independent in that, so the rule is
+exact: for pins and even splits layer by layer, for memory on the sum over layers of the least
+load that each can still reach.
+
+Source: docs/decisions/0005-joint-optimum.md.
 """
 
 from __future__ import annotations
@@ -33,15 +35,15 @@ Counts = tuple[int, ...]
 
 
 class Feasibility:
-    """Constraints on one network, batch, number of levels and set of choices.
+    """The constraints of a problem on one network and batch.
 
     Raises
     ------
     HyparError
-        If pins conflict, or name what is not there.
+        If pins conflict, or name a layer, level or choice that does not exist.
     InfeasibleError
-        If no plan at all keeps to them: naming the layer and level that no choice fits, or the
-        smallest memory that would do.
+        If no plan satisfies them; the message names the layer and level without a feasible
+        choice, or the smallest sufficient memory.
     """
 
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
@@ -58,19 +60,20 @@ class Feasibility:
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited at all: by a constraint, or by a layer's kind."""
+        """Whether any choice may be infeasible: by a constraint, or by a layer's kind."""
         return self._constraints.any or bool(self._forbidden.any())
 
     @property
     def couple_layers(self) -> bool:
-        """Whether what one layer takes limits another."""
+        """Whether layers share a capacity, so that they cannot be constrained one by one."""
         return self._constraints.memory is not None
 
     def level(self, table: CostTable, splits: SplitCounts) -> CostTable:
-        """Limit one level's table to choices that levels below can complete."""
+        """Restrict a level's table to choices that the levels below can complete."""
         if not self.any:
             return table
         least = np.zeros(table.node.shape, object)
+        # Layers with the same splits above have the same loads below: one computation each.
         for counts in {tuple(column) for column in splits.counts.T.tolist()}:
             here = np.all(np.array(counts) == splits.counts.T, axis=1)
             for choice in range(table.choices):
@@ -82,7 +85,7 @@ class Feasibility:
     def states(
         self, table: CostTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
     ) -> CostTable:
-        """Limit a table of all levels at once, whose columns are ``states``."""
+        """Restrict a table of all levels at once, whose columns are ``states``."""
         if not self.any:
             return table
         allowed, loads = self._of_states(states, deadline)
@@ -91,13 +94,16 @@ class Feasibility:
     def factored(
         self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
     ) -> FactoredTable:
-        """Forbid states at a penalty (big-M), which the table then names."""
+        """Forbid states at a penalty (big-M), which the returned table records."""
         if not self.any:
             return table
+        # One more than an upper bound on every assignment: the least penalty that no feasible
+        # assignment reaches, and so the narrowest integers.
         penalty = 1 + int(table.node.max(axis=1).sum())
         penalty += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in table.pairs)
         allowed = np.ones(table.node.shape, bool)
         allowed[:, table.columns] = self._of_states(states, deadline)[0]
+        # Every layer may pay the penalty at once, on top of all charges.
         dtype = np.result_type(table.node, exact_dtype(penalty * (len(table.node) + 1)))
         node = table.node.astype(dtype) + penalty * (~allowed).astype(dtype)
         return replace(table, node=node, penalty=penalty)
@@ -105,11 +111,11 @@ class Feasibility:
     def _of_states(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline
     ) -> tuple[NDArray[np.bool_], Integers]:
-        """Return whether each layer may take each state, and what it then loads, if that counts."""
+        """Return which states each layer may have, and their loads if memory is limited."""
         shape = len(self._workload.layers), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
-        may, load = cache(self._may), cache(self.load)  # many states, few counts
+        may, load = cache(self._may), cache(self.load)  # many states have the same counts
         for column, state in enumerate(states):
             deadline.check()
             counts: Counts = (0,) * len(self._choices)
@@ -121,12 +127,12 @@ class Feasibility:
         return allowed, loads
 
     def check(self, rows: Sequence[Sequence[int]]) -> None:
-        """Refuse a plan, levels x layers, that does not keep to what was asked.
+        """Refuse a plan, ``(levels, layers)``, that violates the constraints.
 
         Raises
         ------
         HyparError
-            Naming the layer, level and choice, or the memory that the plan takes.
+            Naming the layer, level and choice, or the memory that the plan needs.
         """
         names = [layer.name for layer in self._workload.layers]
         load = 0
@@ -140,11 +146,12 @@ class Feasibility:
             load += int(self.load(counts)[layer])
         memory = self._constraints.memory
         if memory is not None and load > memory << self._levels:
+            # Loads are in units of 2^-levels bytes; negated twice, the shift rounds up.
             needed = -(-load >> self._levels)
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:
-        """Return whether a plan, levels x layers, keeps to what was asked."""
+        """Return whether a plan, ``(levels, layers)``, satisfies the constraints."""
         try:
             self.check(rows)
         except HyparError:
@@ -152,30 +159,38 @@ class Feasibility:
         return True
 
     def load(self, counts: Counts) -> Integers:
-        """Return what each layer takes of an accelerator's memory, in bytes times 2^levels.
+        """Return each layer's load on an accelerator's memory, in bytes times 2^levels.
 
-        ``counts`` are its choices over all levels.
+        Parameters
+        ----------
+        counts : (choices,)
+            How often every layer makes each choice over all levels.
         """
         layers = len(self._workload.layers)
-        alike: Integers = np.broadcast_to(np.array(counts, object)[:, None], (len(counts), layers))
-        return memory_load(self._workload, alike, self._problem)
+        same_for_all: Integers = np.broadcast_to(
+            np.array(counts, object)[:, None], (len(counts), layers)
+        )
+        return memory_load(self._workload, same_for_all, self._problem)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
+        """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
         memory = self._constraints.memory
         if memory is None:
             return replace(table, allowed=allowed)
-        # Loads of what is not allowed do not matter; a sum of the others must not overflow.
+        # `_impossible` stands for a load where nothing is feasible; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
         capacity = memory << self._levels
         dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
         return replace(table, allowed=allowed, load=loads.astype(dtype), capacity=capacity)
 
     def _may(self, level: int, counts: Counts, choice: int) -> NDArray[np.bool_]:
-        """Return the layers that may take a choice at a level, given their choices above."""
+        """Return which layers may make a choice at a level, given their choices above."""
         pinned = self._pinned[level]
         allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
+        # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in pinned])
         if self._constraints.even:
+            # The axis is split once more than above; other choices split other axes.
             parts = 2 ** (counts[choice] + 1)
             for position in np.flatnonzero(allowed):
                 layer = self._workload.layers[position]
@@ -183,11 +198,13 @@ class Feasibility:
         return allowed
 
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
-        """Return the least load of each layer once it takes a choice; beyond reach: too much."""
+        """Return each layer's least load after a choice; `_impossible` if nothing completes it."""
         below = self._least_below(level + 1, _one_more(counts, choice))
         return np.where(self._may(level, counts, choice), below, self._impossible)
 
     def _least_below(self, level: int, counts: Counts) -> Integers:
+        """Return each layer's least load over all completions from a level on, memoised."""
+        # Counts determine the level: they add up to it.
         if counts not in self._least:
             if level == self._levels:
                 self._least[counts] = self.load(counts)
@@ -201,17 +218,19 @@ class Feasibility:
         start: Counts = (0,) * len(self._choices)
         if not self.any:
             return
+        # The least load over all levels decides both: whether each layer has a plan, and whether
+        # the layers together fit the memory.
         least = self._least_below(0, start)
         for layer, load in zip(self._workload.layers, least.tolist(), strict=True):
             if load >= self._impossible:
                 level = self._first_infeasible_level(layer.name)
-                asked = ", ".join(
+                constraints = ", ".join(
                     argument(f"constraints.{name}")
                     for name in ("even", "fix")
                     if getattr(self._constraints, name)
                 )
                 raise InfeasibleError(
-                    f"{asked}: no choice fits layer {layer.name!r} at H{level}; its batch is"
+                    f"{constraints}: no choice fits layer {layer.name!r} at H{level}; its batch is"
                     f" {self._workload.batch}, its channels {layer.input_channels} in and"
                     f" {layer.output_channels} out"
                 )
@@ -224,7 +243,7 @@ class Feasibility:
             )
 
     def _first_infeasible_level(self, name: str) -> int:
-        """Return the first level, from 1, at which nothing leaves a layer any choice."""
+        """Return the first level, from 1, at which a layer has no feasible choice."""
         position = [layer.name for layer in self._workload.layers].index(name)
         reached = {(0,) * len(self._choices)}
         for level in range(self._levels):
@@ -240,4 +259,5 @@ class Feasibility:
 
 
 def _one_more(counts: Counts, choice: int) -> Counts:
+    """Return the counts after one more choice."""
     return (*counts[:choice], counts[choice] + 1, *counts[choice + 1 :])

@@ -1,4 +1,4 @@
-"""One problem on one network, with all that a search, a price and a check need of it."""
+"""One problem on one network, with its tensors, cost model and constraints."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instance:
-    """A problem on a network: built once, and passed on.
+    """A problem on a network, built once and passed on.
 
-    Tensors, charges and constraints are made when they are first asked for, and then kept.
+    Tensors, cost model and constraints are computed on first use, and then kept.
     """
 
     network: Network
@@ -40,18 +40,19 @@ class Instance:
 
     @cached_property
     def cost(self) -> CostModel:
-        """What is charged.
+        """The cost model of the objective.
 
         Raises
         ------
         HyparError
-            If there is no such cost or reading, or it does not charge the problem.
+            If there is no such cost or reading, or it cannot charge the problem.
         """
         return COSTS[self.problem.cost].from_problem(self.problem, self.workload)
 
     @cached_property
     def executed(self) -> CostModel:
-        """The bytes that running a plan of two choices moves, whatever is charged."""
+        """The model of the bytes that running a plan of two choices moves, for any objective."""
+        # No run of output parallelism is known, and a run's bytes have no weights.
         update = {
             "choices": self.problem.choices[:OUTPUT],
             "level_weights": (),
@@ -62,13 +63,13 @@ class Instance:
 
     @cached_property
     def constraints(self) -> Feasibility:
-        """What the problem's constraints allow.
+        """The problem's constraints.
 
         Raises
         ------
         HyparError
-            If pins conflict, or name what is not there.
+            If pins conflict, or name a layer, level or choice that does not exist.
         InfeasibleError
-            If no plan at all keeps to them.
+            If no plan satisfies them.
         """
         return Feasibility(self.problem, self.workload)

@@ -1,4 +1,4 @@
-"""All levels of the hierarchy together."""
+"""Joint search: all levels of the hierarchy together."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def joint(search: Search) -> Partition:
     problem is separable: a two-choice chain for each t = 1..H, "does this layer take model
     parallelism at t levels or more?", which is the table of a level below t - 1 model and
     H - t data choices of every layer. Model parallelism at the topmost levels is then best,
-    given how many. Else a layer's choice is what it takes at all levels together.
+    given how many. Otherwise a layer's choice is a state: its choices at all levels.
 
     Raises
     ------
@@ -42,10 +42,12 @@ def joint(search: Search) -> Partition:
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
+    # A baseline assigns each level by rule, and without levels there is nothing to search.
     if search.levels == 0 or not search.solver.searches:
         return replace(levelwise(search), scope="joint")
     instance = search.instance
     tables = TableSolver(search, 1)
+    # Constraints apply to whole states; a threshold alone can express neither pins nor memory.
     separable = None
     if not instance.constraints.any:
         separable = instance.cost.separable(instance.workload, search.levels)
@@ -63,7 +65,7 @@ def joint(search: Search) -> Partition:
 def _from_questions(
     search: Search, separable: SeparableTable, tables: TableSolver
 ) -> list[tuple[int, ...]]:
-    """Solve the questions "at t levels or more?", and count each layer's answers."""
+    """Solve the questions "at t levels or more?", and count each layer's yes answers."""
     levels = search.levels
     if SeparableTable in search.solver.accepted_tables:
         result = tables.solve_compact(separable)
@@ -71,6 +73,7 @@ def _from_questions(
         start = None
         if search.start:
             model = np.sum(search.start, axis=0)
+            # The warm start answers the question of each threshold t.
             start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
         trick = search.instance.workload.trick * levels
         result = tables.solve(replace(separable.as_one_table(), trick=trick), start)
@@ -81,17 +84,19 @@ def _from_questions(
 
 
 def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
-    """Solve for what each layer takes at all levels together."""
+    """Solve for the state of each layer: its choices at all levels together."""
     instance, levels, deadline = search.instance, search.levels, search.deadline
     cost, workload, constraints = instance.cost, instance.workload, instance.constraints
     choices, layers = cost.choices, len(workload.layers)
     check_states(layers, choices, levels)
     boundaries = len(workload.ends)
+    # Refused before the table is built, which costs more than the refusal.
     refusal = too_large(search.solver.most_columns, layers, boundaries, choices**levels)
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
     result = None
+    # A factored table has no loads, so a memory limit needs the plain table.
     if FactoredTable in search.solver.accepted_tables and not constraints.couple_layers:
         table = factored(cost, workload, levels, deadline)
         if table is not None:

@@ -1,4 +1,4 @@
-"""The order of a plan's levels: where bytes leave it free, the one that takes the least time."""
+"""The order of a plan's levels: where the bytes do not depend on it, the fastest order."""
 
 from __future__ import annotations
 
@@ -25,49 +25,52 @@ if TYPE_CHECKING:
 
 Rows = Sequence[tuple[int, ...]]
 Order = tuple[int, ...]
-"""Which of a plan's distinct rows each level has, H1 first."""
+"""The index of each level's row among a plan's distinct rows, H1 first."""
 
 MOST_ORDERS = 50_000
-"""Orders that are compared; of more, those are that swapping two levels at a time leads to."""
+"""The number of orders that are compared; beyond it a local search swaps two levels."""
 
 
 def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) -> Rows:
-    """Return a plan's rows, levels x layers, in the order that takes the least time.
+    """Return a plan's rows, ``(levels, layers)``, in the order that takes the least time.
 
     Where permuting the levels changes no bytes and an array's levels differ, its time in
-    closed form decides, by the problem's own reading. The rows stay as they are where no
-    order takes less, where the cost of time does not charge the problem, or once the deadline
-    comes.
+    closed form decides, by the problem's own reading. The rows keep their order if no order is
+    faster, if the cost of time cannot charge the problem, or if the deadline passes.
+
+    Source: docs/decisions/0005-joint-optimum.md.
     """
     problem = instance.problem
     if problem.array is None or problem.placement is None or not levels_permute(problem):
         return rows
-    alike = neighbours_alike(problem)
-    if all(alike):
+    interchangeable = neighbours_alike(problem)
+    if all(interchangeable):
         return rows
     choices = list(dict.fromkeys(rows))
-    own = tuple(map(choices.index, rows))
+    given_order = tuple(map(choices.index, rows))
     try:
         timed = problem.model_copy(update={"cost": "time"})
         cost = COSTS["time"].from_problem(timed, instance.workload)
         distinct = np.array(choices, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
-        orders = list(islice(_orders(Counter(own), alike), MOST_ORDERS + 1))
-        best = _first_fastest([own, *orders], times)
+        orders = list(islice(_orders(Counter(given_order), interchangeable), MOST_ORDERS + 1))
+        # The given order comes first and argmin takes the first minimum: it stays unless another is
+        # strictly faster.
+        best = _first_fastest([given_order, *orders], times)
         if len(orders) > MOST_ORDERS:
-            best = _swapped(own, times)
-    except HyparError:  # too many states, none of the cost's problems, or no time
+            best = _swapped(given_order, times)
+    except HyparError:  # too many states, a problem that time cannot charge, or the deadline
         return rows
     return [choices[row] for row in best]
 
 
 def levels_permute(problem: Problem) -> bool:
-    """Return whether every plan costs the same, and is allowed alike, in any order of its levels.
+    """Return whether permuting a plan's levels changes neither its cost nor its feasibility.
 
     In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
-    is that of its pair of choices alone. With output parallelism a boundary weighs more the more
-    often its target has taken it above, so the order matters, as it does where a level has a
-    weight or a pin of its own.
+    depends on its pair of choices alone. With output parallelism a boundary tensor grows with
+    the number of times that its target made that choice above, so the order matters, as it does
+    where a level has a weight or a pin of its own.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -81,60 +84,68 @@ def levels_permute(problem: Problem) -> bool:
 
 
 def neighbours_alike(problem: Problem) -> list[bool]:
-    """Return whether each level and the next have as much of the array, and may change places."""
+    """Return whether each level and the next have equal links, and may be exchanged."""
     if problem.array is None or problem.placement is None:
         return [True] * (problem.levels - 1)
     array = problem.array.description
     splits = [array.interconnect.bisection(bit) for bit in problem.placement]
-    # A ring crosses several levels, so that links alike do not make levels alike.
+    # A ring crosses several levels, so equal links do not make levels interchangeable.
     return [array.collective == "pairwise" and one == other for one, other in pairwise(splits)]
 
 
 def _first_fastest(orders: Sequence[Order], times: Callable[[NDArray[np.intp]], Integers]) -> Order:
+    """Return the fastest order; of equals, the first."""
     return orders[int(np.argmin(times(np.array(orders, np.intp))))]
 
 
 def _swapped(order: Order, times: Callable[[NDArray[np.intp]], Integers]) -> Order:
-    """Swap the two levels that saves the most time, until none saves any."""
+    """Swap the pair of levels that saves the most time, until no swap saves any."""
     while True:
         swapped = [order]
         for one, other in combinations(range(len(order)), 2):
-            each = list(order)
-            each[one], each[other] = each[other], each[one]
-            swapped.append(tuple(each))
+            candidate = list(order)
+            candidate[one], candidate[other] = candidate[other], candidate[one]
+            swapped.append(tuple(candidate))
         best = _first_fastest(swapped, times)
         if best == order:
             return order
         order = best
 
 
-def _orders(left: Counter[int], alike: Sequence[bool], before: Order = ()) -> Iterator[Order]:
-    """Yield the distinct orders of some rows; at levels alike in one order only."""
-    if not left.total():
+def _orders(
+    remaining: Counter[int], interchangeable: Sequence[bool], before: Order = ()
+) -> Iterator[Order]:
+    """Yield the distinct orders of rows; at interchangeable levels in one order only."""
+    if not remaining.total():
         yield before
         return
-    least = before[-1] if before and alike[len(before) - 1] else 0
-    for kind in sorted(left):
-        if left[kind] and kind >= least:
-            yield from _orders(left - Counter([kind]), alike, (*before, kind))
+    # Among interchangeable neighbours rows ascend, so that each set is yielded once.
+    lowest = before[-1] if before and interchangeable[len(before) - 1] else 0
+    for row in sorted(remaining):
+        if remaining[row] and row >= lowest:
+            yield from _orders(remaining - Counter([row]), interchangeable, (*before, row))
 
 
 def _times_of(
     cost: CostModel, workload: Workload, kinds: NDArray[np.intp], levels: int, deadline: Deadline
 ) -> Callable[[NDArray[np.intp]], Integers]:
-    """Return what prices many orders, ``(orders, levels)``, of rows ``(kinds, layers)`` at once."""
+    """Return a function from orders, ``(orders, levels)``, to their times, ``(orders,)``.
+
+    Orders index the distinct rows ``kinds``, ``(rows, layers)``.
+    """
     weights = 2 ** np.arange(levels - 1, -1, -1)
+    # A table over states prices all orders by look-ups: one table for up to 50,000 orders.
     table = factored(cost, workload, levels, deadline)
     if table is None:
         plain = expanded(cost, workload, levels, deadline)
-        places = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), 2))
+        column_of = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), 2))
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.
         states = [kinds[orders, layer] @ weights for layer in range(len(workload.layers))]
         total: Integers = np.zeros(len(orders), np.int64)
         if table is None:
-            states = [places[each] for each in states]
+            states = [column_of[state] for state in states]
             for layer, state in enumerate(states):
                 total = total + plain.node[layer, state]
             for edge, (source, target) in zip(plain.edge, plain.ends.tolist(), strict=True):
@@ -143,12 +154,14 @@ def _times_of(
         for layer, state in enumerate(states):
             deadline.check()
             total = total + table.node[layer, state]
-        for place, (source, target) in enumerate(table.ends.tolist()):
+        for boundary, (source, target) in enumerate(table.ends.tolist()):
             deadline.check()
             for level, pairs in enumerate(table.pairs):
+                # Bits of the state are choices, H1's the highest: those above a level are a shift
+                # away.
                 above = states[target] >> levels - level if pairs.shape[1] > 1 else 0
                 ends = (states[layer] >> levels - 1 - level & 1 for layer in (source, target))
-                total = total + pairs[place][(above, *ends)]
+                total = total + pairs[boundary][(above, *ends)]
         return total
 
     return times

@@ -1,4 +1,4 @@
-"""Algorithm 2: the hierarchy level by level, each level given those above it."""
+"""Algorithm 2: level by level, each level optimised given the choices above it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def levelwise(search: Search) -> Partition:
     Raises
     ------
     RefusedError
-        If the solver does not take a table or an option, or a charge is not one of a level.
+        If the solver does not accept a table or an option, or a charge is of several levels.
     NoAnswerError
         If a limit left a table without an assignment.
     WrongClaimError
@@ -47,9 +47,11 @@ def levelwise(search: Search) -> Partition:
             table = instance.constraints.level(table, splits)
             start = search.start[level] if search.start else None
             rows.append(assigned(tables.solve(table, start, f"-H{level + 1}")))
+            # Greedy: what this level chose is what the next one has to split.
             splits = splits.after(rows[-1])
     except NoAnswerError as error:
         return to_partition(search, "level", rows, tables, error.stopped_by)
+    # Known only of a complete plan: whether the DRAM binds depends on the final shards.
     charged = cost.beyond_levels(workload, splits)
     if charged is not None and search.solver.searches:
         raise RefusedError(f"{charged}: {needs_joint}")

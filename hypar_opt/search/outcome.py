@@ -1,4 +1,4 @@
-"""What the tables that were solved come to: a partition, its bound, and whose plan it is."""
+"""From solved tables to a partition: its plan, its bound, and the baseline that replaced it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,20 @@ def to_partition(
     tables: TableSolver,
     stopped_by: str | None = None,
 ) -> Partition:
-    """Say what the levels that were solved come to; those that a limit left are a baseline's."""
+    """Return the partition of the solved tables; unsolved levels get a baseline's choices.
+
+    Raises
+    ------
+    NoAnswerError
+        If a limit left no feasible plan.
+    WrongClaimError
+        If the bound is above the plan's cost.
+    """
     results = tables.results
     stopped_by = stopped_by or next((r.stopped_by for r in results if r.stopped_by), None)
     solved = all(result.status is Status.OPTIMAL for result in results)
     found_by, plan = None, tuple(rows)
+    # A gap is a limit that was set on purpose: its plan is within the gap, and stays.
     if len(rows) < search.levels or not (solved or stopped_by in (None, "gap")):
         found_by, plan = _best_known(search, rows, stopped_by or "limits")
     bound = _bound(search, scope, tables, plan, found_by)
@@ -50,15 +59,15 @@ def to_partition(
 def _best_known(
     search: Search, rows: Sequence[tuple[int, ...]], stopped_by: str
 ) -> tuple[str | None, Assignments]:
-    """Return the cheapest plan at hand once a limit has come, and whose it is.
+    """Return the cheapest known feasible plan once a limit was reached, and its origin.
 
-    Of equals the search's own; else the one to start from; else the levels that were solved with
-    a baseline below; else a baseline.
+    Ties go to the search's own plan, then to the warm start, then to the solved levels with a
+    baseline below, then to a baseline.
 
     Raises
     ------
     NoAnswerError
-        If none of them keeps to the constraints.
+        If none of them satisfies the constraints.
     """
     solved, levels = len(rows), search.levels
     known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
@@ -68,29 +77,34 @@ def _best_known(
     for first in sorted({solved % levels, 0}, reverse=True):
         for name, baseline in BASELINES.items():
             row = baseline.assignment(trick)
-            whose = f"{name} from H{first + 1}" if first else name
-            known[whose] = (*rows[:first], *[row] * (levels - first))
-    keeping = {
-        whose: plan for whose, plan in known.items() if search.instance.constraints.allow(plan)
+            origin = f"{name} from H{first + 1}" if first else name
+            known[origin] = (*rows[:first], *[row] * (levels - first))
+    feasible = {
+        origin: plan for origin, plan in known.items() if search.instance.constraints.allow(plan)
     }
-    if not keeping:
+    if not feasible:
         raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
-    return min(keeping.items(), key=lambda item: search.total(item[1]))
+    # min() returns the first of equals, and dicts keep the order of insertion.
+    return min(feasible.items(), key=lambda item: search.total(item[1]))
 
 
 def _bound(
     search: Search, scope: str, tables: TableSolver, plan: Assignments, found_by: str | None
 ) -> Fraction | None:
-    """Add up the bounds of the tables that a plan rests on; None where one is not known.
+    """Add up the bounds of the tables that a plan rests on; None if one is unknown.
 
-    Once a limit has come what is not known adds nothing, since no charge is negative, and what
-    a level's table says counts only as far as the plan is the search's own above it.
+    After a limit an unknown bound counts as 0, since no charge is negative. The bound of a
+    level's table holds only if the plan has the search's own choices at all levels above.
     """
     bounds = [result.bound for result in tables.results]
     if found_by is not None:
         rows = [] if scope == "joint" else [result.assignment for result in tables.results]
-        parted = next((n for n, row in enumerate(rows) if row != plan[n]), None)
-        bounds = [*bounds, tables.least] if parted is None else bounds[: parted + 1]
+        first_difference = next(
+            (level for level, row in enumerate(rows) if row != plan[level]), None
+        )
+        bounds = (
+            [*bounds, tables.least] if first_difference is None else bounds[: first_difference + 1]
+        )
         bounds = [bound for bound in bounds if bound is not None] or [None]
     if None in bounds:
         return None

@@ -1,4 +1,4 @@
-"""What a search is given, and what it returns."""
+"""The input and the result of a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import Solver
 
 Progress = Callable[[int, int], None]
-"""Called with how many tables, plans or cases are done, and of how many."""
+"""Called with the number of tables, plans or cases that are done, and the total."""
 
 Assignments = tuple[tuple[int, ...], ...]
 
@@ -28,16 +28,16 @@ def silent(done: int, of: int) -> None:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search is given.
+    """The input of a search.
 
     Parameters
     ----------
-    start
-        A plan to start from, levels x layers, for solvers that take one.
+    start : (levels, layers)
+        A plan to start from, for solvers that support a warm start.
     progress
-        Called with the number of tables solved, and of tables.
+        Called with the number of solved tables, and of all.
     deadline
-        When to end; the time limit among the options counts from the call, and this from none.
+        When to end: a moment, where the time limit among the options is a duration.
     """
 
     instance: Instance
@@ -52,35 +52,35 @@ class Search:
         return self.instance.problem.levels
 
     def total(self, plan: Assignments) -> Fraction:
-        """Return what a plan costs, in the cost's unit."""
+        """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
         instance = self.instance
         return sum(price_levels(instance.workload, instance.cost, plan), Fraction())
 
 
 @dataclass(frozen=True)
 class Partition:
-    """An assignment for every level, H1 first, and what is known of it.
+    """The result of a search: an assignment for every level, H1 first, and its proof status.
 
     Parameters
     ----------
-    assignments : levels x layers
+    assignments : (levels, layers)
         Columns of the level tables.
     status
-        Optimal where every table was solved to optimality.
+        Optimal if every table was solved to optimality.
     scope
         ``level``: each level's table, given those above it; ``joint``: all plans.
     bound
-        The tables' bounds added up, in the cost's unit, where all have one. With scope
-        ``joint`` no plan costs less.
+        The sum of the tables' bounds, in the cost's unit, if all have one. With scope
+        ``joint`` it is a lower bound on all plans.
     stopped_by
-        What ended a table's search before a proof.
+        The limit that ended a table's search before a proof.
     found_by
-        Whose plan it is, if a limit came and the search's own was no better: a baseline's, as
-        ``Data Parallelism``; level by level perhaps only ``Data Parallelism from H3``.
+        The origin of the plan, if a limit came and the search's own was no better: a baseline,
+        as ``Data Parallelism``; levelwise perhaps only ``Data Parallelism from H3``.
     statistics
-        Of each model built, in order.
+        Of each model that was built, in order.
     versions
-        Of what was used.
+        Of the solver's packages, by name.
     """
 
     assignments: Assignments

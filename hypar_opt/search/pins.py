@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import LayerTensors
 
 Pinned = list[list[dict[int, "Pin"]]]
-"""For each level and layer, the column of the choice that is pinned there, and by which pin."""
+"""For each level and layer: the column of the pinned choice, and the pin that sets it."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,14 @@ class Pin:
 
     @classmethod
     def parse(cls, text: str) -> Pin:
-        """Read a pin as it is written on the command line.
+        """Parse a pin as it is written on the command line.
 
         Raises
         ------
         HyparError
             Naming the pin and what would be right.
         """
+        # From the right: a layer's name may hold "=" and "@" itself.
         where, equals, choice = text.rpartition("=")
         layer, at, level = where.rpartition("@")
         if not at:
@@ -61,6 +62,7 @@ class Pin:
 
 
 def _is_choice(word: str) -> bool:
+    """Return whether any kind of layer has a choice of that name."""
     try:
         Parallelism(word)
     except ValueError:
@@ -69,12 +71,12 @@ def _is_choice(word: str) -> bool:
 
 
 def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pinned:
-    """Return what a problem's pins leave to each layer at each level.
+    """Return the pinned choice, if any, of each layer at each level.
 
     Raises
     ------
     HyparError
-        If two pins conflict, or one names what is not there.
+        If two pins conflict, or one names a layer, level or choice that does not exist.
     """
     pinned: Pinned = [[{} for _ in layers] for _ in range(problem.levels)]
     for pin in map(Pin.parse, problem.constraints.fix):
@@ -86,6 +88,7 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
         levels = range(problem.levels) if pin.level is None else [pin.level - 1]
         for level, position in itertools.product(levels, matched):
             here = pinned[level][position]
+            # Two pins of the same choice agree; a second column is a conflict.
             here.setdefault(_column(pin, layers[position], problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())
@@ -95,7 +98,7 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
 
 
 def _column(pin: Pin, layer: LayerTensors, problem: ProblemFields) -> int:
-    """Return which of a layer's choices a pin names, in the words of the layer's kind."""
+    """Return the column of a pin's choice among those of the layer's kind."""
     words = [choice.word for choice in layer.operator.choices[: len(problem.choices)]]
     if pin.choice not in words:
         choices = argument("choices", ",".join(problem.choices))

@@ -1,4 +1,4 @@
-"""Which of an array's bisections is which level: the best of all that its topology allows."""
+"""The placement: which bisection of an array is which level, the best that is allowed."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
     from hypar_opt.search.partition import Progress
 
 MOST_ORDERS = 50_000
-"""Orders of an array's bisections that are looked at; those that differ are solved for."""
+"""The number of orders of bisections that are enumerated; distinct ones are solved."""
 
 
 def best_placement(
     problem: Problem, solve: Callable[[Problem], Plan], progress: Progress, deadline: Deadline
 ) -> Plan:
-    """Solve for every placement of an array; of equals keep the first, the default.
+    """Solve for every distinct placement of an array; ties go to the first, the default.
 
-    Placements that give every exchange the same are one and the same to a plan. When the
-    deadline comes, the best of those that were solved is the answer, and no bound is known.
+    Placements that give every exchange equal links are equivalent. If the deadline passes, the
+    best of those solved is returned, without a bound.
 
     Raises
     ------
     HyparError
         If the problem has no array, or its cost does not depend on one.
     RefusedError
-        If the topology allows too many.
+        If the topology allows too many orders.
     """
     placements = _distinct_placements(problem, deadline)
     best: Plan | None = None
     for done, placement in enumerate(placements):
+        # No bound prunes placements: the presets have few distinct ones.
         progress(done, len(placements))
         plan = solve(problem.model_copy(update={"placement": placement}))
         if best is None or plan.cost.total < best.cost.total:
@@ -48,12 +49,13 @@ def best_placement(
     assert best is not None
     if not deadline.passed():
         return best
+    # A bound for the placements that were solved says nothing of the others.
     stopped = {"status": "feasible", "bound": None, "gap": None, "stopped_by": TIME_LIMIT}
     return best.model_copy(update={"solver": best.solver.model_copy(update=stopped)})
 
 
 def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int, ...]]:
-    """Return one placement for each way in which exchanges can fare, the default first."""
+    """Return one placement for each distinct set of links of the levels, the default first."""
     if problem.array is None or problem.cost == "bytes":
         time = argument("cost", "time")
         raise HyparError(
@@ -72,10 +74,11 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
 
 
 def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[BisectionLink, ...]:
-    """Return what an array gives each exchange that a plan may make under a placement."""
+    """Return the links of every exchange that a plan may make under a placement."""
     pairs = tuple(map(array.interconnect.bisection, placement))
     if array.collective == "pairwise":
         return pairs
+    # A plan may reduce over any subset of the levels, each around a ring of its own.
     sizes = range(1, len(placement) + 1)
     rings = chain.from_iterable(combinations(placement, size) for size in sizes)
     return (*pairs, *map(array.interconnect.ring, rings))

@@ -1,7 +1,6 @@
-"""Price a plan again, from its choices alone, and refuse what does not agree.
+"""Price a plan again from its choices alone, and refuse a plan that states another cost.
 
-Nothing here is shared with a solver: a cost is the sum of the table's entries that the
-choices pick.
+No code here is shared with a solver: a cost is the sum of the table entries of the choices.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Rows = Sequence[Sequence[int]]
 
 
 def price_table(table: CostTable, assignment: Sequence[int]) -> int:
-    """Return what an assignment costs, in the table's whole numbers."""
+    """Return the cost of an assignment, as the table's entries count."""
     choice = np.asarray(assignment, np.intp)
     source, target = table.ends.T
     nodes = table.node[np.arange(table.layers), choice].sum()
@@ -37,25 +36,27 @@ def price_table(table: CostTable, assignment: Sequence[int]) -> int:
 def level_tables(
     workload: Workload, cost: CostModel, rows: Rows
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
-    """Yield each level's table, H1 first, given the choices above it, and its own choices."""
+    """Yield each level's table, given the choices above it, and its row of choices; H1 first."""
     states = SplitCounts.down(len(workload.layers), cost.choices, rows)
+    # The states are one more than the levels: the last is the one below them all.
     for splits, row in zip(states, rows, strict=False):
         yield level_table(cost, workload, splits), row
 
 
 def price_levels(workload: Workload, cost: CostModel, rows: Rows) -> tuple[Fraction, ...]:
-    """Return what each level costs, H1 first, in the cost's unit."""
+    """Return the cost of each level, H1 first, in the cost's unit."""
     levels = [price_table(table, row) for table, row in level_tables(workload, cost, rows)]
     states = list(zip(*rows, strict=True))
+    # Charges that are no sum over levels, as of rings: once for each distinct state.
     for state in set(states):
-        mine = [layer for layer, other in enumerate(states) if other == state]
+        with_state = [layer for layer, other in enumerate(states) if other == state]
         for level, charge in cost.of_state(workload, state).items():
-            levels[level] += int(charge[mine].sum())
+            levels[level] += int(charge[with_state].sum())
     return tuple(Fraction(level, cost.resolution) for level in levels)
 
 
 def price(instance: Instance, rows: Rows) -> Cost:
-    """Price a plan, and its baselines, as asked and as executed."""
+    """Price a plan and its baselines, by the problem's reading and by ``executed``."""
     problem, workload, own = instance.problem, instance.workload, instance.cost
     layers = len(workload.layers)
     all_data, all_model = ([[choice] * layers] * problem.levels for choice in (DATA, MODEL))
@@ -66,7 +67,7 @@ def price(instance: Instance, rows: Rows) -> Cost:
     per_level = price_levels(workload, own, rows)
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
-    # No run is known of a layer that reads its input whole.
+    # No run has been measured of a choice that reads its input whole.
     reads_whole = workload.lacking(len(problem.choices)).input.T
     has_run = not any(reads_whole[range(layers), row].any() for row in rows)
     exchanges = own.communication_only()
@@ -91,10 +92,9 @@ def price(instance: Instance, rows: Rows) -> Cost:
 
 
 def check_plan(plan: Plan, *, file: str) -> None:
-    """Refuse a plan whose cost is not what its choices cost.
+    """Refuse a plan whose stated cost is not that of its choices.
 
-    What the solver says of it, ``optimal`` say, is a claim that only has to be consistent;
-    a certificate proves it.
+    The solver's status is a claim that only has to be consistent here; a certificate proves it.
 
     Raises
     ------
@@ -105,10 +105,10 @@ def check_plan(plan: Plan, *, file: str) -> None:
         cost = price(Instance.of_plan(plan), plan.assignments())
     except HyparError as error:
         raise InputError(error.message, file=file) from None
-    theirs = plan.cost.model_dump(mode="json")
-    for key, ours in cost.model_dump(mode="json").items():
-        if theirs[key] != ours:
-            problem = f"should be {ours}, as the parallelism is priced, got {theirs[key]}"
+    stated = plan.cost.model_dump(mode="json")
+    for key, derived in cost.model_dump(mode="json").items():
+        if stated[key] != derived:
+            problem = f"should be {derived}, as the parallelism is priced, got {stated[key]}"
             raise InputError(problem, where=f"cost, {key}", file=file)
     solver, total = plan.solver, plan.cost.total
     if solver.status == "optimal" and solver.bound != total:
@@ -120,9 +120,9 @@ def check_plan(plan: Plan, *, file: str) -> None:
 
 
 def too_fine(plan: Plan) -> list[str]:
-    """Say, a sentence each, where a plan splits below one image or one channel.
+    """Return a warning for each axis that a plan splits below one image or one channel.
 
-    The model halves exactly, also past the last image or channel; an array cannot.
+    The model halves exactly, also below one image or channel; a program cannot.
     """
     workload = workload_of(plan.network.description, plan.batch)
     *_, splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
@@ -135,12 +135,13 @@ def too_fine(plan: Plan) -> list[str]:
             if 2**count > size:
                 parts.append((layer.name, size, count))
     sentences = []
-    for part, over in split.items():
-        if over:
-            name, size, count = max(over, key=lambda row: Fraction(2 ** row[2], row[1]))
-            layers = f"{len(over)} layers" if len(over) > 1 else "1 layer"
-            have = f"{size} {part}s" if size > 1 else f"1 {part}"
+    for part, too_many_parts in split.items():
+        if too_many_parts:
+            # The layer with the smallest fraction of an index to a part is the example.
+            name, size, count = max(too_many_parts, key=lambda row: Fraction(2 ** row[2], row[1]))
+            layers = f"{len(too_many_parts)} layers" if len(too_many_parts) > 1 else "1 layer"
+            available = f"{size} {part}s" if size > 1 else f"1 {part}"
             sentences.append(
-                f"splits {layers} below one {part}: {name} has {have} for 2^{count} parts"
+                f"splits {layers} below one {part}: {name} has {available} for 2^{count} parts"
             )
     return sentences

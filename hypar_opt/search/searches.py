@@ -1,4 +1,4 @@
-"""The searches by name."""
+"""The searches by name: ``levelwise`` and ``joint``."""
 
 from __future__ import annotations
 

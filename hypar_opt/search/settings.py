@@ -1,4 +1,4 @@
-"""A solver's options, as a search takes them and as a plan records them."""
+"""A solver's options: as a caller gives them, and as a plan records them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 _OF_THE_PLAN = {"warm_start", "simulate"}
-"""What a plan records, and no solver is handed."""
+"""Fields that a plan records and that are not options of a solver."""
 
 
-def options_from(given: SolverOptions | Mapping[str, Any] | None) -> SolverOptions:
-    """Return a caller's options.
+def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOptions:
+    """Return a caller's options as `SolverOptions`.
 
     Raises
     ------
     HyparError
         If a name among a mapping's is none of `SolverOptions`.
     """
-    if isinstance(given, SolverOptions):
-        return given
+    if isinstance(options, SolverOptions):
+        return options
     known = SolverOptions.__dataclass_fields__
-    unknown = [name for name in given or () if name not in known]
+    unknown = [name for name in options or () if name not in known]
     if unknown:
         raise HyparError(f"options: unknown {unknown[0]!r}; known: {', '.join(known)}")
-    return SolverOptions(**(given or {}))
+    return SolverOptions(**(options or {}))
 
 
 def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:
@@ -48,13 +48,13 @@ def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
     Parameters
     ----------
     parameters
-        Hand over the solver's parameters that the plan's file says, too. Who wrote the file
-        chose them, so that they are refused unless the caller knows them.
+        Also return the solver's own parameters that the plan file has. The file's author
+        chose them, so they are refused unless the caller asks for them.
 
     Raises
     ------
     RefusedError
-        Naming the parameters.
+        Naming the parameters, if there are any and they are not asked for.
     """
     settings = plan.solver.options
     if settings.parameters and not parameters:

@@ -1,4 +1,4 @@
-"""A search's tables, solved one after the other."""
+"""The tables of a search, solved one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def least_cost(node: Integers, *pairs: Integers) -> int:
-    """Return what no assignment costs less than: each layer and each pair at its cheapest."""
+    """Return a lower bound on every assignment: each layer and each pair at its cheapest."""
     parts = [part.reshape(len(part), -1) for part in (node, *pairs) if part.size]
     return max(0, sum(int(part.min(axis=1).sum()) for part in parts))
 
@@ -35,9 +35,15 @@ class TableSolver:
     Attributes
     ----------
     results
-        The answers, in order.
+        The results, in order.
     least
-        A bound of the table at work, without its solver; None where none is known.
+        A lower bound on the table that is being solved, without its solver; None if there is
+        none.
+
+    Raises
+    ------
+    RefusedError
+        If the solver does not support one of the options.
     """
 
     def __init__(self, search: Search, count: int) -> None:
@@ -54,10 +60,12 @@ class TableSolver:
         search.progress(0, count)
 
     def options(self, start: tuple[int, ...] | None = None, suffix: str = "") -> SolverOptions:
-        """Return the solver's options for one table: what is left of the time, its own files."""
+        """Return the solver's options for a table: the time that is left, and its export file."""
         options = self._search.options
+        # The time limit is that of all tables together.
         options = replace(options, time_limit=self._search.deadline.left())
         if options.export is not None and self._count > 1:
+            # A file for each table: a later one would overwrite it.
             export = options.export.with_stem(options.export.stem + suffix)
             options = replace(options, export=export)
         return replace(options, warm_start=start)
@@ -65,7 +73,12 @@ class TableSolver:
     def solve_compact(
         self, table: SeparableTable | FactoredTable, start: tuple[int, ...] | None = None
     ) -> SolveResult:
-        """Solve all levels together in a form that stands for its table without making it."""
+        """Solve all levels together by a compact table that is never expanded.
+
+        Raises
+        ------
+        RefusedError, InfeasibleError, NoAnswerError
+        """
         refusal = self._search.solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
@@ -74,7 +87,7 @@ class TableSolver:
     def solve(
         self, table: CostTable, start: tuple[int, ...] | None = None, suffix: str = ""
     ) -> SolveResult:
-        """Solve a table, and hold the solver's claims against it.
+        """Solve a table, and check the solver's claims against it.
 
         Raises
         ------
@@ -84,11 +97,14 @@ class TableSolver:
         refusal = solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
+        # Known before the solver starts: a bound for a search that a limit ends without one.
         self.least = least_cost(table.node, table.edge)
         deadline.check()
         result = solver.solve(table, self.options(start, suffix))
         if result.assignment is not None:
             check_claim(table, result)
+        # A solver that runs out of time has been seen to claim infeasibility
+        # (docs/decisions/0006-programs.md).
         elif (
             result.status is Status.INFEASIBLE
             and solver.searches
@@ -100,7 +116,12 @@ class TableSolver:
         return self.checked(result)
 
     def checked(self, result: SolveResult) -> SolveResult:
-        """Keep an answer; end the search where there is none."""
+        """Keep a result that has an assignment; end the search otherwise.
+
+        Raises
+        ------
+        InfeasibleError, NoAnswerError
+        """
         if result.status is Status.INFEASIBLE:
             which = "no assignment keeps" if self._search.solver.searches else "it does not keep"
             raise InfeasibleError(f"{which} to the constraints")
