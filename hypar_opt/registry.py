@@ -31,6 +31,10 @@ class Registry(Mapping[str, T], Generic[T]):
         self._group = group
         self._built_in = {name: EntryPoint(name, at, group) for name, at in built_in.items()}
 
+    def built_in(self) -> list[T]:
+        """Return what the package itself has, whatever else is installed."""
+        return [self[name] for name in self._built_in]
+
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
         installed = sorted(entry_points(group=self._group), key=lambda entry: entry.name)

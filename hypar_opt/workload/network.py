@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, Union
 
 from pydantic import (
     Discriminator,
@@ -36,8 +36,6 @@ from hypar_opt.documents import (
 )
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
-from hypar_opt.workload.operators.conv import Conv
-from hypar_opt.workload.operators.fc import FullyConnected
 from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
@@ -83,7 +81,10 @@ Layer = Annotated[
     SerializeAsAny[Operator],
     PlainValidator(
         _operator,
-        json_schema_input_type=Annotated[Conv | FullyConnected, Field(discriminator="kind")],
+        json_schema_input_type=Annotated[
+            Union[tuple(OPERATORS.built_in())],  # noqa: UP007
+            Field(discriminator="kind"),
+        ],
     ),
 ]
 
