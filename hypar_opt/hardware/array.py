@@ -65,11 +65,13 @@ class Array(Document):
     collective: Literal["pairwise", "ring"] = "pairwise"
     """The all-reduce algorithm: between pairs, level by level, or around a ring."""
     accelerator: Accelerator
+    # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
     energy: EnergyConstants
 
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
+        # Making the interconnect checks the graph: count, numbers and connections.
         try:
             levels = self.interconnect.levels
         except HyparError as error:

@@ -85,6 +85,7 @@ class Interconnect:
             number for number, link in enumerate(self.links) for _ in range(1 + link.full_duplex)
         )
         """For every channel, the number of its link."""
+        # Kept, since all levels and placements share the few patterns of bits.
         self._bisections: dict[tuple[tuple[int, ...], bool], BisectionLink] = {}
 
     @property
@@ -105,6 +106,7 @@ class Interconnect:
     @cached_property
     def latency_upper_bound(self) -> Fraction:
         """An upper bound on a shortest path's latency, in seconds."""
+        # A single accelerator has no link.
         return self.hops_upper_bound * max(
             (link.latency for link in self.links), default=Fraction()
         )

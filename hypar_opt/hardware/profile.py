@@ -41,6 +41,7 @@ class Profile(Document):
     source: Printable = ""
     batch: Size
     """The batch that was measured; times of other batches are not derived from it."""
+    # Singular, as the file has a [[layer]] table for every layer.
     layer: Annotated[tuple[LayerProfile, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -84,6 +84,7 @@ class Quantity:
         if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
             match = _QUANTITY.fullmatch(value.strip())
         if match is None or match[2] not in self.units:
+            # A message is one line, however long the value.
             excerpt = repr(value)
             excerpt = excerpt if len(excerpt) <= 40 else excerpt[:37] + "..."
             raise rule(f"should be {self.kind}, as in {self.example}, got {excerpt}")

@@ -144,6 +144,7 @@ class ShortestPaths:
             )
         distance, paths, predecessors, queue = self._searches[source]
         neighbours = self.neighbours
+        # No farther than the target, so that a large mesh is not searched from every source.
         # All paths to the target are counted once every node nearer than it has been expanded.
         while target not in distance or (queue and distance[queue[0]] < distance[target]):
             node = queue.popleft()

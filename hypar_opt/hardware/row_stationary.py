@@ -43,5 +43,6 @@ def row_stationary(rows: int, columns: int, kernel_rows: int, output_rows: int) 
             columns_in_use = stacked * used_columns - stacked // strips * missing
             active = max(active, height * columns_in_use)
             passes += folds * Fraction(strips, stacked * side_by_side)
+    # The elements of a set, over the elements of all passes that it takes.
     set_size = Fraction(kernel_rows * output_rows)
     return PeMapping(active, set_size / (rows * columns * passes))

@@ -170,6 +170,7 @@ class ClosedForm:
         last run may be shorter.
         """
         layers, states = self.node.shape
+        # The longer a run, the fewer look-ups a plan, as long as its table fits in the cache.
         span = 2 if states**3 <= _MAX_ENTRIES else 1
         tables = []
         table = self.node[0]

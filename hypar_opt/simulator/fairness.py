@@ -47,6 +47,7 @@ def max_min_rates(
     capacity_left = capacities.copy()
     rates = np.zeros(len(lengths))
     rising = np.ones(len(lengths), bool)
+    # The channel of the lowest fair rate is saturated in every round, so this terminates.
     while rising.any():
         # The load of a channel's rising flows at one byte a second each.
         demand = np.bincount(channel, load * rising[route], len(capacity_left))

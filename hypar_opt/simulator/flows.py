@@ -141,6 +141,7 @@ class FlowNetwork:
         ends = self._flows["left"] / self._rates.rates
         seconds = float(ends.min())
         # Relative to the clock, not to the wait: rounding errors are of the clock's magnitude.
+        # Decided here, since rounding could leave a flow some bytes when its time has come.
         self._ending = ends <= seconds + RELATIVE_TOLERANCE * (now + seconds)
         # The wait is the event's value, since a difference of clock times would be rounded.
         self._next_end = self._env.timeout(seconds, seconds)

@@ -29,6 +29,7 @@ class RepeatableEvent(Event):
     already, and a second one would double the simulation's work.
     """
 
+    # What a process reads of an event when it resumes.
     _ok = True
     _value = None
 

@@ -97,6 +97,7 @@ class Schedule:
         if not self.scatter:
             kind = ExchangeKind.PARTIAL_SUMS
             yield from self._collective(all_reduce, layer, Phase.BACKWARD, kind)
+        # Last backward, as they are first forward: in another order more bytes would move.
         yield from self._boundaries(layer, Phase.BACKWARD)
 
     def _compute(self, layer: int, phase: Phase) -> Compute:

@@ -72,6 +72,7 @@ def _of_pass(
     sources, targets = workload.ends.T
     layers, boundaries = [], []
     splits_above = SplitCounts.down(len(workload.layers), cost.choices, rows)
+    # `down` yields one more: the splits below the deepest level.
     for splits, row in zip(splits_above, rows, strict=False):
         choice = np.asarray(row, np.intp)
         node = cost.node(workload, splits)[np.arange(len(choice)), choice]

@@ -43,6 +43,7 @@ def names() -> tuple[str, ...]:
 
 
 def _sort_key(name: str) -> tuple[bool, list[tuple[str, int]]]:
+    # Numbers as integers, so that hmc-htree-4 comes before hmc-htree-16.
     pairs = re.findall(r"([^0-9]*)([0-9]*)", name)
     return not name.startswith("hmc-"), [(text, int(number or 0)) for text, number in pairs]
 

@@ -23,6 +23,7 @@ def _is_printable(value: object) -> object:
     return value
 
 
+# networkx names the nodes of its grids by tuples, which JSON has as lists.
 Id = Annotated[
     Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...],
     BeforeValidator(_is_printable),
@@ -52,6 +53,7 @@ class Edge(LinkSpec):
 
 
 def _dropped(_: dict[str, Any]) -> dict[str, Any]:
+    # Neither used nor written back, so that an array's digest does not depend on them.
     return {}
 
 
