@@ -52,8 +52,8 @@ def canonical(
             # Infeasible, or at a higher cost: the present choice is the first that is optimal.
             if tied.assignment is None or tied.objective != optimum.objective:
                 break
-            # Any tied assignment will do: it may differ in the layers not fixed yet, and an
-            # even earlier choice of this layer is the next question.
+            # It may differ in all layers not fixed yet; the next iteration asks for an even
+            # earlier choice of this layer.
             assignment = list(tied.assignment)
             earlier[assignment[layer] :] = False
         # Fixed from here on, since the canonical order compares later layers first.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LARGEST_SORT = 2**20
 """Paths that are sorted at once, in about 0.2 s: the interval of checks of the deadline."""
 
-MOST_LABELS = 20_000_000
+MAX_LABELS = 20_000_000
 """Upper bound on the labels (partial plans) kept under a capacity, over all layers."""
 
 
@@ -34,7 +34,7 @@ def within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, t
     Raises
     ------
     RefusedError
-        If the fronts grow beyond `MOST_LABELS`.
+        If the fronts grow beyond `MAX_LABELS`.
     NoAnswerError
         If the deadline passes.
     """
@@ -71,7 +71,7 @@ class _Capacitated:
         )
         return cls(node, edge, load, allowed_choices(table), table.capacity)
 
-    def least_load_behind(self) -> list[int]:
+    def least_load_after(self) -> list[int]:
         """Return, for every layer, a lower bound on the load of all later layers."""
         lightest = [
             min(compress(row, allowed_row), default=None)
@@ -89,7 +89,7 @@ class _Capacitated:
 
 def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
     """Return the Pareto front of the paths to every choice of every layer."""
-    load_after = problem.least_load_behind()
+    load_after = problem.least_load_after()
     layers, choices = problem.node.shape
     empty = np.zeros(0, problem.node.dtype)
     fronts: list[list[Front]] = []
@@ -113,9 +113,9 @@ def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
                 costs, loads = pareto_front(costs[fits], loads[fits])
             front.append((costs, loads))
             labels += len(costs)
-        if labels > MOST_LABELS:
+        if labels > MAX_LABELS:
             raise RefusedError(
-                f"a capacity leaves more than {MOST_LABELS:,} partial plans to compare; try cpsat"
+                f"a capacity leaves more than {MAX_LABELS:,} partial plans to compare; try cpsat"
             )
         fronts.append(front)
     return fronts

@@ -69,13 +69,13 @@ def _solve(
     # Imported after the clock has started, since loading counts towards the limit.
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
-    for key, value in parameters.items():
-        if solver == "HiGHS" and not _is_highs_parameter(key, value):
-            return {"error": f"it takes no parameter {key}={value}"}
+    for key, text in parameters.items():
+        if solver == "HiGHS" and not _is_highs_parameter(key, text):
+            return {"error": f"it takes no parameter {key}={text}"}
     columns, problem = pulp.LpProblem.fromMPS(model)
     os.chdir(Path(model).parent)  # some solvers write files to the current directory
-    for column, number in start.items():
-        columns[column].setInitialValue(number, check=False)
+    for name, value in start.items():
+        columns[name].setInitialValue(value, check=False)
     if arguments.get("timeLimit") is not None:
         # Less the time spent so far, but not 0, which to some solvers means no limit.
         arguments["timeLimit"] = max(arguments["timeLimit"] - (time.monotonic() - started), 0.01)

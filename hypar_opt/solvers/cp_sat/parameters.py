@@ -74,7 +74,7 @@ def _set_parameter(parameters: Any, name: str, text: str) -> None:
     Raises
     ------
     HyparError
-        If there is no such field of one value, or the text is no value of it; it says what is.
+        If there is no such field of one value, or the text is no value of it.
     """
     kind = type(getattr(parameters, name, None))
     values: dict[str, Any] = dict(getattr(kind, "__members__", {}))

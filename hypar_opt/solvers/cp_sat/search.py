@@ -72,10 +72,10 @@ class Search:
         objective = self._table.price(assignment)
         # In integers: the response's other bound, `best_objective_bound`, is a double.
         bound = self.clauses.constant + self.clauses.unit * response.inner_objective_lower_bound
-        # An optimum is believed only if the bound proves it.
+        # CP-SAT's claim of an optimum counts only if its bound equals the exact price.
         if response.status == cp_model.OPTIMAL and bound == objective:
             return SolveResult(assignment, objective, Status.OPTIMAL, bound)
-        # CP-SAT says optimal also where only the gap is reached.
+        # CP-SAT reports "optimal" also where only the gap is reached.
         stopped_by = "gap" if response.status == cp_model.OPTIMAL else self._stopped_by()
         return SolveResult(assignment, objective, Status.FEASIBLE, bound, stopped_by)
 
