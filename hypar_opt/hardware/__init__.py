@@ -1,1 +1,1 @@
-"""Accelerators, and the array that they make on a topology."""
+"""Accelerators, and arrays of them on a topology."""

@@ -1,4 +1,4 @@
-"""One accelerator: how fast it multiplies, and what memory it has."""
+"""One accelerator: its rate of multiply-accumulates, and its memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypar_opt.documents import Document, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate
 from hypar_opt.hardware.row_stationary import row_stationary
 
+# Vendors count a multiplication and an addition as two operations.
 OPERATIONS_OF_A_MAC = 2
 
 
@@ -31,9 +32,9 @@ class Accelerator(Document):
     operations: OperationRate
     """Peak of one unit; a multiply-accumulate is two."""
     utilisation: Annotated[float, Strict(), Field(ge=1e-9, le=1)] | None = None
-    """The fraction of the peak that every layer gets."""
+    """The fraction of the peak that every layer achieves."""
     pe_array: PeArray | None = None
-    """Instead of ``utilisation``."""
+    """Instead of ``utilisation``, which then follows from the mapping."""
     mac_count: Literal["output", "input"] = "output"
     """Whether a layer's multiply-accumulates are counted over its output, or, as the HyPar
     paper does, over its input, which ignores stride and padding.
@@ -47,13 +48,14 @@ class Accelerator(Document):
 
     @model_validator(mode="after")
     def _one_utilisation(self) -> Self:
+        # Equal where both are missing, and where both are given.
         if (self.utilisation is None) == (self.pe_array is None):
             given = "neither" if self.utilisation is None else "both"
             raise rule(f"should have one of utilisation and pe_array, got {given}")
         return self
 
     def utilisation_of(self, kernel_rows: int, output_rows: int) -> Fraction:
-        """Return the fraction of the peak that a layer gets.
+        """Return the fraction of the peak that a layer achieves.
 
         Parameters
         ----------
@@ -63,10 +65,10 @@ class Accelerator(Document):
         if self.pe_array is not None:
             rows, columns = self.pe_array.rows, self.pe_array.columns
             return row_stationary(rows, columns, kernel_rows, output_rows).utilisation
-        return Fraction(str(self.utilisation))  # 0.8 in the file is 4/5
+        # By way of text, so that 0.8 in the file is 4/5 and not the nearest double.
+        return Fraction(str(self.utilisation))
 
     def macs_per_second(self, kernel_rows: int, output_rows: int) -> Fraction:
         """Return the multiply-accumulates a second of all units together in a layer."""
-        # Vendors count a multiplication and an addition as two operations.
         peak = self.units * self.operations / OPERATIONS_OF_A_MAC
         return peak * self.utilisation_of(kernel_rows, output_rows)

@@ -34,7 +34,7 @@ SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 
 
 def _topology(value: object) -> Topology:
-    """Return a topology of the kind that its table names, which may be a third party's."""
+    """Return the topology of the kind that a table names, which may be a third party's."""
     if isinstance(value, Topology):
         return value
     if not isinstance(value, dict):
@@ -63,18 +63,20 @@ class Array(Document):
     name: Name
     source: Printable = ""
     collective: Literal["pairwise", "ring"] = "pairwise"
-    """The algorithm of all-reduces: between pairs, level by level, or around a ring."""
+    """The all-reduce algorithm: between pairs, level by level, or around a ring."""
     accelerator: Accelerator
+    # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
     energy: EnergyConstants
 
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
+        # Making the interconnect checks the graph: count, numbers and connections.
         try:
             levels = self.interconnect.levels
         except HyparError as error:
             raise rule(f"topology: {error}") from None
-        # A third party's topology may get its own dimensions wrong.
+        # A third party's topology may return wrong dimensions, which no route would reveal.
         if sorted(self.placement) != list(range(levels)):
             raise rule(
                 f"topology: its dimensions should hold each of {levels} bits once,"
@@ -89,12 +91,12 @@ class Array(Document):
 
     @property
     def levels(self) -> int:
-        """Halvings down to one accelerator."""
+        """The hierarchy levels: halvings of the array down to one accelerator."""
         return self.interconnect.levels
 
     @property
     def placement(self) -> tuple[int, ...]:
-        """The bit of an accelerator's number that each level splits, H1 first, by default."""
+        """The default placement: for every level, H1 first, the bit of an accelerator's number."""
         return tuple(bit for bits in self.topology.dimensions() for bit in bits)
 
     def orders(self) -> Iterator[tuple[int, ...]]:
@@ -109,24 +111,25 @@ class Array(Document):
         )
 
     def description(self) -> dict[str, Any]:
-        """The array as plain data, defaults included, in base units."""
+        """Return the array as plain data, defaults included, in base units."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def digest(self) -> str:
-        """A fingerprint of the description, whatever its file's layout and units."""
+        """Return a SHA-256 of the description, which the file's layout and units do not affect."""
         # Sorted and without spaces: equal descriptions must give equal text.
-        text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        canonical_json = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of all bits in which the bits of each dimension keep theirs."""
+    """Yield every interleaving of the dimensions' bits; those of a dimension keep their order."""
+    # Lazily, since there may be too many to list; the first has one dimension after the other.
     remaining = tuple(bits for bits in dimensions if bits)
     if not remaining:
         yield ()
     for index, bits in enumerate(remaining):
-        for rest in _interleaved((*remaining[:index], bits[1:], *remaining[index + 1 :])):
-            yield bits[0], *rest
+        for suffix in _interleaved((*remaining[:index], bits[1:], *remaining[index + 1 :])):
+            yield bits[0], *suffix
 
 
 def read_array(path: str | Path) -> Array:
@@ -139,11 +142,12 @@ def read_array(path: str | Path) -> Array:
     """
     file = str(path)
     data = parse_toml(read_text(path), file=file)
+    # Anything else that is wrong with the table is for `validate` to report.
     table = data.get("topology")
     if isinstance(table, dict) and str(table.get("kind")) in TOPOLOGIES:
         topology: type[Topology] = TOPOLOGIES[table["kind"]]
         try:
-            # A file inside the table is relative to the array's own, which the model does not know.
+            # Relative to the array's file, whose folder the pydantic model does not know.
             data["topology"] = topology.located(table, Path(path).parent)
         except InputError as error:
             source = error.file or file

@@ -9,11 +9,11 @@ from hypar_opt.hardware.quantities import EnergyQuantity
 
 
 class EnergyConstants(Document):
-    """Joules of a multiply-accumulate and of a 32-bit word that moves.
+    """Joules of a multiply-accumulate, and of a 32-bit word that is moved.
 
-    Source: the HyPar paper, section 6.1, which takes 0.9 pJ an addition, 3.7 pJ a
-    multiplication and 640 pJ a DRAM access; that these make up ``mac`` and ``remote`` as its
-    array files say is assumed.
+    Source: the HyPar paper, section 6.1, which charges 0.9 pJ an addition, 3.7 pJ a
+    multiplication and 640 pJ a DRAM access. That ``mac`` is one of each of the first two, and
+    ``remote`` three DRAM accesses, as the paper's array files have it, is assumed.
     """
 
     mac: EnergyQuantity

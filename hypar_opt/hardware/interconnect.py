@@ -1,4 +1,4 @@
-"""An array's links, and the bandwidth that they give a hierarchy level's exchange."""
+"""An array's links, and the bisection bandwidth and latency that they give an exchange."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Link:
     Parameters
     ----------
     bytes_per_second
-        Of each direction if ``full_duplex``, else of both together.
+        Of every direction if ``full_duplex``, else of both together.
     latency
-        Seconds that a message takes to cross it.
+        Seconds for a message to cross it.
     """
 
     source: Hashable
@@ -39,12 +39,12 @@ class Link:
 
 @dataclass(frozen=True)
 class BisectionLink:
-    """All links as one, to an exchange in which every accelerator sends as many bytes at once.
+    """One link equivalent to all of them, for an exchange of equally many bytes per accelerator.
 
     Parameters
     ----------
     seconds_per_byte
-        Of the exchange's bytes, those of all accelerators added up.
+        Of the exchange's bytes, those of all accelerators together.
     latency
         Seconds of the slowest message.
     hops
@@ -84,38 +84,41 @@ class Interconnect:
         self.channel_link: tuple[int, ...] = tuple(
             number for number, link in enumerate(self.links) for _ in range(1 + link.full_duplex)
         )
-        """The link of each channel."""
+        """For every channel, the number of its link."""
+        # Kept, since all levels and placements share the few patterns of bits.
         self._bisections: dict[tuple[tuple[int, ...], bool], BisectionLink] = {}
 
     @property
     def levels(self) -> int:
-        """Halvings down to one accelerator."""
+        """The hierarchy levels: halvings of the array down to one accelerator."""
         return self.accelerators.bit_length() - 1
 
     @cached_property
     def capacities(self) -> tuple[Fraction, ...]:
-        """Bytes a second of each channel."""
+        """For every channel, bytes a second."""
         return tuple(self.links[link].bytes_per_second for link in self.channel_link)
 
     @property
     def hops_upper_bound(self) -> int:
-        """No shortest path has more links: it visits a node once at most."""
+        """An upper bound on a shortest path's links: it visits a node at most once."""
         return len(self.graph) - 1
 
     @cached_property
     def latency_upper_bound(self) -> Fraction:
-        """No shortest path takes more seconds."""
+        """An upper bound on a shortest path's latency, in seconds."""
+        # A single accelerator has no link.
         return self.hops_upper_bound * max(
             (link.latency for link in self.links), default=Fraction()
         )
 
     @cached_property
     def paths(self) -> ShortestPaths:
-        """The routes, as they are asked for."""
+        """The routes, each computed when it is first used."""
         channels: dict[tuple[Any, Any], int] = {}
         number = 0
         for link in self.links:  # in the order of `channel_link`
             channels[link.source, link.target] = number
+            # A half-duplex link has one channel, which both directions share.
             number += link.full_duplex
             channels[link.target, link.source] = number
             number += 1
@@ -127,22 +130,22 @@ class Interconnect:
         return self.paths.route(source, target)
 
     def bisection(self, bit: int) -> BisectionLink:
-        """Return what an exchange between halves of the array gets, split by one bit.
+        """Return the bisection link of an exchange between halves, split by one bit.
 
-        Every accelerator exchanges with the one whose number differs in that bit.
+        Every accelerator exchanges with the one whose number differs in that bit alone.
         """
         return self._bisection((bit,), ring=False)
 
     def ring(self, bits: Iterable[int]) -> BisectionLink:
-        """Return what a round around rings gets, of accelerators that differ in these bits alone.
+        """Return the link of a round around rings of accelerators that differ in these bits alone.
 
-        All rings run at once; every accelerator sends to the next in its own.
+        All rings run at once; every accelerator sends to the next in its ring.
         """
-        # A ring goes in the order of numbers, whatever the order of its levels.
+        # A ring is in the order of the accelerators' numbers, whatever the order of its levels.
         return self._bisection(tuple(sorted(bits)), ring=True)
 
     def receivers(self, bits: Iterable[int], *, ring: bool) -> list[int]:
-        """Return the accelerator that each accelerator sends to.
+        """Return, for every accelerator, the one that it sends to.
 
         Parameters
         ----------
@@ -153,22 +156,22 @@ class Interconnect:
             else to the one that differs in all these bits.
         """
         mask = sum(1 << bit for bit in bits)
-        # With all other bits set, adding one carries from bit to bit of the mask.
+        # With all other bits set, adding one carries through them to the next bit of the mask.
         return [
             number & ~mask | ((number | ~mask) + 1) & mask if ring else number ^ mask
             for number in range(self.accelerators)
         ]
 
     def _bisection(self, bits: tuple[int, ...], *, ring: bool) -> BisectionLink:
-        """Return what a pattern gets in which every accelerator sends to one other.
+        """Return the link of a pattern in which every accelerator sends to one other.
 
-        The most loaded channel decides: no flow over it gets more than its share of it until
-        all are done, and every other flow gets as much or more.
+        The bottleneck channel decides: under max-min fairness its flows share it equally until
+        all are done, and every other flow is at least as fast.
         """
         if (bits, ring) not in self._bisections:
             receivers = self.receivers(bits, ring=ring)
             routes = [self.route(sender, receiver) for sender, receiver in enumerate(receivers)]
-            # Exact: search and simulator compare these numbers, and must agree on ties.
+            # Fractions: ties between levels and between plans have to be exact.
             loads = [Fraction()] * len(self.channel_link)
             for route in routes:
                 for channel, share in zip(route.channels, route.shares, strict=True):
@@ -177,7 +180,7 @@ class Interconnect:
                 load / capacity for load, capacity in zip(loads, self.capacities, strict=True)
             )
             self._bisections[bits, ring] = BisectionLink(
-                # `slowest` is of one byte from every accelerator.
+                # `slowest` is the time of one byte from every accelerator at once.
                 seconds_per_byte=slowest / self.accelerators,
                 latency=max(route.latency for route in routes),
                 hops=Fraction(sum(route.hops for route in routes), self.accelerators),
@@ -186,7 +189,7 @@ class Interconnect:
 
 
 def _count_accelerators(graph: nx.Graph[Any]) -> int:
-    """Return how many accelerators a graph has, which are numbered and connected as they should.
+    """Return the number of accelerators of a graph, after checking it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Measured seconds of a network's layers, which replace computed ones."""
+"""Measured seconds of a network's layers, in place of computed ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA: Literal["hypar-opt/profile/1"] = "hypar-opt/profile/1"
 
 
 class LayerProfile(Document):
-    """One layer's passes over the whole batch, on one accelerator."""
+    """Seconds of one layer's passes over the full batch, on one accelerator."""
 
     name: str
     forward: Time
@@ -29,10 +29,10 @@ class LayerProfile(Document):
 
 
 class Profile(Document):
-    """The seconds of a network's layers on one accelerator that has the whole batch.
+    """The seconds of a network's layers on one accelerator that has the full batch.
 
-    In a plan on N accelerators each takes an N-th of them: every choice of parallelism halves
-    a layer's work.
+    A plan on N accelerators divides them by N: every choice of parallelism halves a layer's
+    work.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -41,6 +41,7 @@ class Profile(Document):
     source: Printable = ""
     batch: Size
     """The batch that was measured; times of other batches are not derived from it."""
+    # Singular, as the file has a [[layer]] table for every layer.
     layer: Annotated[tuple[LayerProfile, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -54,16 +55,26 @@ class Profile(Document):
     def seconds(
         self, layers: Sequence[str], batch: int, phases: Sequence[str]
     ) -> dict[str, list[Fraction]]:
-        """Return, for each pass, the seconds of each layer on one accelerator.
+        """Return, by pass, the seconds of every layer on one accelerator.
+
+        Parameters
+        ----------
+        layers
+            The network's names, in order.
+        batch
+            The plan's.
+        phases
+            ``forward``, ``backward`` or ``gradient``.
 
         Raises
         ------
         HyparError
-            If it was measured with another batch, or lacks a layer or pass.
+            If it was measured with another batch, lacks a layer or pass, or has another layer.
         """
         # Time is not proportional to the batch, so other batches are not scaled.
         if batch != self.batch:
             raise HyparError(f"{PROFILE}: measured with batch {self.batch}, the plan's is {batch}")
+        # Every layer exactly once: a misspelt name must not fall back to computed seconds.
         measured = {layer.name: layer for layer in self.layer}
         unknown = [name for name in measured if name not in layers]
         missing = [name for name in layers if name not in measured]
@@ -82,7 +93,7 @@ class Profile(Document):
 
 
 def read_profile(path: str | Path) -> Profile:
-    """Read a profile's file.
+    """Read a profile from a TOML file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Quantities in files: text with a unit, converted once and exactly."""
+"""Quantities in files: text with a unit, converted to base units once and exactly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from pydantic_core import CoreSchema, core_schema
 from hypar_opt.documents import rule
 
 MAX_DIGITS = 50
-"""Of a quantity in its base unit; a longer one could not be written out and read again."""
+"""Upper bound on a quantity's digits in its base unit, as decimals are written and read again."""
 
 SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**30)
-"""A quantity that is not zero lies between these, in its base unit, unless it has its own."""
+"""Bounds of a quantity that is not zero, in its base unit; `Quantity.smallest` overrides one."""
 
+# Powers of ten. Both code points of the micro sign are in use: U+00B5 and U+03BC.
 _SMALL = {"": 0, "m": 3, "u": 6, "µ": 6, "μ": 6, "n": 9, "p": 12, "f": 15}
 _LARGE = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+# Powers of two (IEC prefixes).
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?) ?([^0-9\s.]\S*)", re.ASCII)
 _MAX_CHARACTERS = 200
-# Decimal raises where it would round, instead of rounding.
+# Traps make Decimal raise where it would round.
 _EXACT = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation, DivisionByZero])
 
 
@@ -34,12 +36,12 @@ def _parts(unit: str) -> dict[str, Fraction]:
     return {prefix + unit: Fraction(1, 10**power) for prefix, power in _SMALL.items()}
 
 
-def _multiples(unit: str, of_base: Fraction = Fraction(1)) -> dict[str, Fraction]:
-    return {prefix + unit: 10**power * of_base for prefix, power in _LARGE.items()}
+def _multiples(unit: str, in_base_units: Fraction = Fraction(1)) -> dict[str, Fraction]:
+    return {prefix + unit: 10**power * in_base_units for prefix, power in _LARGE.items()}
 
 
-def _binary(unit: str, of_base: Fraction = Fraction(1)) -> dict[str, Fraction]:
-    return {prefix + unit: 2**power * of_base for prefix, power in _BINARY.items()}
+def _binary(unit: str, in_base_units: Fraction = Fraction(1)) -> dict[str, Fraction]:
+    return {prefix + unit: 2**power * in_base_units for prefix, power in _BINARY.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +53,15 @@ class Quantity:
     Parameters
     ----------
     kind, example
-        The quantity's name, and how it may be written, for messages.
+        The quantity's name, and an example of its notation, for messages.
     base
         The base unit, in which it is written back.
     units
-        Every unit that a file may use, in base units.
+        By name, the units that a file may use, in base units.
     zero_allowed
         Whether it may be zero.
     smallest
-        The lower bound of what is not zero, in base units.
+        The lower bound of a quantity that is not zero, in base units.
     """
 
     kind: str
@@ -70,16 +72,23 @@ class Quantity:
     smallest: Fraction = SMALLEST
 
     def parse(self, value: object) -> Fraction:
-        """Return the value in base units; its messages are one line."""
+        """Return the value in base units.
+
+        Raises
+        ------
+        PydanticCustomError
+            If it is no such quantity, out of range, or too long; in one line.
+        """
         match = None
-        # A very long number would take long to convert, only to be refused.
+        # Not even parsed if very long: the conversion of a long number is slow.
         if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
             match = _QUANTITY.fullmatch(value.strip())
         if match is None or match[2] not in self.units:
-            shown = repr(value)
-            shown = shown if len(shown) <= 40 else shown[:37] + "..."
-            raise rule(f"should be {self.kind}, as in {self.example}, got {shown}")
-        # By way of Decimal: a float would round what the file says.
+            # A message is one line, however long the value.
+            excerpt = repr(value)
+            excerpt = excerpt if len(excerpt) <= 40 else excerpt[:37] + "..."
+            raise rule(f"should be {self.kind}, as in {self.example}, got {excerpt}")
+        # By way of Decimal, since a float would round the file's number.
         amount = Fraction(Decimal(match[1])) * self.units[match[2]]
         if not amount and not self.zero_allowed:
             raise rule(f"should be {self.kind} above zero, got {value!r}")
@@ -87,14 +96,21 @@ class Quantity:
             problem = f"should be from {float(self.smallest):g} to 1e30 {self.base}"
             raise rule(f"{problem}, got {value!r}")
         try:
-            self.text(amount)  # an amount that cannot be written back exactly is refused now
+            # An array is written into plan files: what cannot be written exactly is refused now.
+            self.text(amount)
         except DecimalException:
             problem = f"should have at most {MAX_DIGITS} digits in {self.base}"
             raise rule(f"{problem}, got {value!r}") from None
         return amount
 
     def text(self, amount: Fraction) -> str:
-        """Return the exact text, from which `parse` makes the same fraction."""
+        """Return the exact text, which `parse` turns into the same fraction.
+
+        Raises
+        ------
+        decimal.DecimalException
+            If it has more than `MAX_DIGITS` digits.
+        """
         exact = _EXACT.divide(Decimal(amount.numerator), Decimal(amount.denominator))
         return f"{exact.normalize(_EXACT):g} {self.base}"
 
@@ -115,8 +131,8 @@ class Quantity:
 _BITS_AND_BYTES = {
     unit + "/s": size
     # Links are sold in bits, memories in bytes; the base unit is the byte.
-    for of_base, letter in ((Fraction(1), "B"), (Fraction(1, 8), "b"))
-    for unit, size in (_multiples(letter, of_base) | _binary(letter, of_base)).items()
+    for in_base_units, letter in ((Fraction(1), "B"), (Fraction(1, 8), "b"))
+    for unit, size in (_multiples(letter, in_base_units) | _binary(letter, in_base_units)).items()
 }
 _OPERATIONS = {
     unit: size

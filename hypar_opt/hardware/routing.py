@@ -15,16 +15,16 @@ import networkx as nx
 
 @dataclass(frozen=True)
 class Route:
-    """All shortest paths from one accelerator to another, a message being spread evenly.
+    """All shortest paths from one accelerator to another, over which a message is spread evenly.
 
     Parameters
     ----------
     channels, shares
-        What of a byte crosses each channel; the shares add up to ``hops``.
+        Channels, and the fraction of a byte that crosses each; these add up to ``hops``.
     latency
-        Seconds of the slowest of the paths, its links added up.
+        Seconds of the slowest of the paths, the sum of its links'.
     hops
-        Links of each path.
+        Links of any of the paths, which are equally long.
     """
 
     channels: tuple[int, ...]
@@ -34,14 +34,14 @@ class Route:
 
 
 class ShortestPaths:
-    """The shortest paths of a graph, searched for once each source.
+    """The shortest paths of a graph, by one breadth-first search per source.
 
     Parameters
     ----------
     channels
-        The channel from one node to a neighbour.
+        The channel from a node to a neighbour.
     latencies
-        Seconds of each channel.
+        For every channel, in seconds.
     """
 
     def __init__(
@@ -66,13 +66,14 @@ class ShortestPaths:
             )
         return self._routes[source, target]
 
+    # A tree has one path a pair, and finding it by climbing needs no search of the graph.
     @cached_property
     def _is_tree(self) -> bool:
         return nx.is_tree(self._graph)
 
     @cached_property
     def _parents(self) -> dict[Any, tuple[Any, int]]:
-        """Each node's parent and depth, of a tree, its root being accelerator 0."""
+        """The parent and the depth of every node of a tree, with accelerator 0 as its root."""
         parents: dict[Any, tuple[Any, int]] = {0: (None, 0)}
         for parent, child in nx.bfs_edges(self._graph, 0):
             parents[child] = parent, parents[parent][1] + 1
@@ -84,7 +85,7 @@ class ShortestPaths:
         up: list[Any] = [source]
         down: list[Any] = [target]
         while up[-1] != down[-1]:
-            # Of equal depth only one end climbs, and the other in the next turn.
+            # At equal depth only one end climbs; the other follows in the next iteration.
             if parents[up[-1]][1] >= parents[down[-1]][1]:
                 up.append(parents[up[-1]][0])
             else:
@@ -94,7 +95,7 @@ class ShortestPaths:
     def _along(self, path: Iterable[Any]) -> Route:
         """Return the route of a single path."""
         channels = tuple(self._channels[hop] for hop in pairwise(path))
-        # Channels have few different latencies, and adding fractions is slow.
+        # Channels have few distinct latencies, and adding fractions is slow.
         counts = Counter(self._latencies[channel] for channel in channels)
         latency = sum((times * latency for latency, times in counts.items()), Fraction())
         return Route(channels, (Fraction(1),) * len(channels), latency, len(channels))
@@ -102,32 +103,32 @@ class ShortestPaths:
     def _over_all_paths(self, source: int, target: int) -> Route:
         """Count the shortest paths from the source, and walk back from the target.
 
-        Of the traffic through a node, its predecessors have carried shares in proportion to the
-        number of paths through them.
+        The traffic through a node comes from its predecessors in proportion to the number of
+        shortest paths through them.
         """
-        paths, before = self._search(source, target)
+        paths, predecessors = self._search(source, target)
         shares: dict[int, Fraction] = {}
         traffic, slowest = {target: Fraction(1)}, {target: Fraction()}
         hops = 0
-        while source not in traffic:  # all nodes of a round are as far from the source
+        while source not in traffic:  # all nodes of an iteration are equally far from the source
             hops += 1
-            nearer: dict[Any, Fraction] = {}
-            slower: dict[Any, Fraction] = {}
+            next_traffic: dict[Any, Fraction] = {}
+            next_slowest: dict[Any, Fraction] = {}
             for node, share_of_node in traffic.items():
-                for previous in before[node]:
+                for previous in predecessors[node]:
                     channel = self._channels[previous, node]
                     share = share_of_node * Fraction(paths[previous], paths[node])
                     shares[channel] = share
-                    nearer[previous] = nearer.get(previous, 0) + share
+                    next_traffic[previous] = next_traffic.get(previous, 0) + share
                     # The last byte has arrived when the slowest path has delivered its share.
                     seconds = slowest[node] + self._latencies[channel]
-                    slower[previous] = max(slower.get(previous, seconds), seconds)
-            traffic, slowest = nearer, slower
+                    next_slowest[previous] = max(next_slowest.get(previous, seconds), seconds)
+            traffic, slowest = next_traffic, next_slowest
         return Route(tuple(shares), tuple(shares.values()), slowest[source], hops)
 
     @cached_property
     def neighbours(self) -> dict[Any, list[Any]]:
-        """The neighbours of each node."""
+        """The neighbours of every node."""
         return {node: list(adjacent) for node, adjacent in self._graph.adjacency()}
 
     def _search(self, source: int, target: int) -> tuple[dict[Any, int], dict[Any, list[Any]]]:
@@ -135,14 +136,15 @@ class ShortestPaths:
 
         Returns
         -------
-        The number of shortest paths to each node, and the nodes before it on them.
+        The number of shortest paths to every node, and its predecessors on them.
         """
         if source not in self._searches:
             self._searches[source] = _Search(
                 {source: 0}, {source: 1}, {source: []}, deque([source])
             )
-        distance, paths, before, queue = self._searches[source]
+        distance, paths, predecessors, queue = self._searches[source]
         neighbours = self.neighbours
+        # No farther than the target, so that a large mesh is not searched from every source.
         # All paths to the target are counted once every node nearer than it has been expanded.
         while target not in distance or (queue and distance[queue[0]] < distance[target]):
             node = queue.popleft()
@@ -150,19 +152,19 @@ class ShortestPaths:
             for neighbour in neighbours[node]:
                 if neighbour not in distance:
                     distance[neighbour] = farther
-                    paths[neighbour], before[neighbour] = 0, []
+                    paths[neighbour], predecessors[neighbour] = 0, []
                     queue.append(neighbour)
-                # Also through a node that another path has reached first: all shortest paths count.
+                # Also if another path has reached the neighbour first: all shortest paths count.
                 if distance[neighbour] == farther:
                     paths[neighbour] += paths[node]
-                    before[neighbour].append(node)
-        return paths, before
+                    predecessors[neighbour].append(node)
+        return paths, predecessors
 
 
 class _Search(NamedTuple):
-    """A breadth-first search that continues when a farther target is asked for."""
+    """The state of a breadth-first search, resumed when a route to a farther target is needed."""
 
     distance: dict[Any, int]
     paths: dict[Any, int]
-    before: dict[Any, list[Any]]
+    predecessors: dict[Any, list[Any]]
     queue: deque[Any]

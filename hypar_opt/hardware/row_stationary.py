@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class PeMapping(NamedTuple):
-    """What a layer uses of the processing elements.
+    """A layer's use of the processing elements.
 
-    ``active`` is the number of elements that the fullest pass uses, ``utilisation`` the
-    fraction of all that is active on average over the passes.
+    ``active`` is the highest number of elements in use in a pass, ``utilisation`` the fraction of
+    the elements in use on average over the passes.
     """
 
     active: int
@@ -31,17 +31,18 @@ def row_stationary(rows: int, columns: int, kernel_rows: int, output_rows: int) 
     strips = -(-output_rows // columns)
     side_by_side = max(1, columns // output_rows)
     used_columns = min(columns, side_by_side * output_rows)
-    # A set's last strip may be short of columns.
+    # The last strip of a set has the remaining output rows only.
     missing = -output_rows % columns if strips > 1 else 0
-    # Kernel rows fold into passes over all rows, and one over the rest.
+    # Kernel rows fold into passes of all rows, and one of the remaining rows.
     heights = [(rows, kernel_rows // rows), (kernel_rows % rows, 1)]
     active, passes = 0, Fraction()
     for height, folds in heights:
         if height and folds:
             stacked = rows // height
-            # The short strip comes last, so that the first pass has the fewest of them.
+            # The short strip is a set's last, so that the first pass is the fullest.
             columns_in_use = stacked * used_columns - stacked // strips * missing
             active = max(active, height * columns_in_use)
             passes += folds * Fraction(strips, stacked * side_by_side)
+    # The elements of a set, over the elements of all passes that it takes.
     set_size = Fraction(kernel_rows * output_rows)
     return PeMapping(active, set_size / (rows * columns * passes))

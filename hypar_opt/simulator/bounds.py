@@ -1,4 +1,4 @@
-"""A step's time without simulation: its tasks in sequence, and its longest chain of tasks."""
+"""Bounds on a step's time without simulation: its tasks in sequence, and its critical path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[
 
     The upper bound is the closed form: the tasks in sequence, an exchange taking its messages'
     latencies and its bytes over the bandwidth that the topology gives its pattern. The lower
-    bound is the longest chain of tasks that wait for one another: a task in the background
+    bound is the critical path, the longest chain of dependent tasks: a task in the background
     waits only for the tasks before it, and for the background's earlier ones. Without overlap
     the two are equal.
     """
@@ -25,7 +25,7 @@ def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[
         seconds = task.seconds if isinstance(task, Compute) else _seconds(task, interconnect)
         total += seconds
         if is_overlapped(task):
-            # It starts once it is handed over and the background is free.
+            # It starts once it is handed over and the background has finished the one before.
             background = max(foreground, background) + seconds
         else:
             foreground += seconds
@@ -33,6 +33,8 @@ def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[
 
 
 def _seconds(task: Exchange, interconnect: Interconnect) -> float:
+    """Return an exchange's seconds with all accelerators in lockstep: latency and bandwidth."""
     link = interconnect.ring(task.bits) if task.ring else interconnect.bisection(task.bits[0])
-    # Messages follow one another, so every one of them pays the latency; the bytes pay once.
+    # Messages are sent one after the other, so every one adds its latency; `task.bytes` are
+    # those of all messages, so the bandwidth term is added once.
     return task.messages * float(link.latency) + task.bytes * float(link.seconds_per_byte)

@@ -30,16 +30,16 @@ MAX_PLANS = 2**27
 """Plans whose seconds are returned at once: 1 GiB."""
 
 _RESOLUTION = 10**30
-"""Units of a second: finer than any cost table, so that no charge is rounded."""
+"""Units per second: finer than any cost table's, so that no charge is rounded."""
 _BLOCK = 2**15
-"""Plans whose sums, and the codes of their states, fit in a processor's cache."""
+"""Plans per block: their sums, and the codes of their states, fit in a processor's cache."""
 _MAX_ENTRIES = 2**16
-"""Of a table of three layers' states, which should fit there as well."""
+"""Of a table over three layers' states, which should fit in the cache as well."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
-    """What a layer's state, and the pair of states at a boundary, add to a step.
+    """The time that a layer's state, and a pair of states at a boundary, add to a step.
 
     A state is the choices of a layer at all levels: a number whose digits are the choices'
     columns, H1's first, so that 0b0011 is data, data, model, model.
@@ -79,12 +79,17 @@ class ClosedForm:
         return cls(node, edge)
 
     def of_plans(self, states: NDArray[np.unsignedinteger]) -> Seconds:
-        """Return the seconds of each plan.
+        """Return the seconds of every plan, ``(plans,)`` float64.
 
         Parameters
         ----------
         states : (layers, plans)
             The state of every layer in every plan.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many rows as layers, or a state is out of range.
         """
         layers, plans = states.shape
         if states.size and states.max() >= self.node.shape[1]:
@@ -98,7 +103,7 @@ class ClosedForm:
         return total
 
     def _add_up(self, states: NDArray[np.unsignedinteger], out: Seconds) -> None:
-        """Add to ``out`` what the runs of layers take, for one block of plans."""
+        """Add the seconds of all runs of layers to ``out``, for one block of plans."""
         span, tables = self._tables
         size, layers = self.node.shape[1], len(states)
         code_type = np.min_scalar_type(size ** (span + 1) - 1)  # the smaller, the faster
@@ -116,12 +121,12 @@ class ClosedForm:
             out += table.take(index, out=seconds, mode="wrap")
 
     def of_all(self, states: Sequence[Sequence[int] | NDArray[np.intp]] | None = None) -> Seconds:
-        """Return the seconds of every combination of the layers' states, with an axis a layer.
+        """Return the seconds of every combination of the layers' states, an axis per layer.
 
         Parameters
         ----------
         states
-            Those that a layer may have, for every layer; None for all.
+            For every layer, the states to combine; None for all.
 
         Raises
         ------
@@ -131,36 +136,41 @@ class ClosedForm:
         layers = range(len(self.node))
         if states is None:
             states = [range(self.node.shape[1])] * len(layers)
-        allowed = [np.asarray(of_layer, np.intp) for of_layer in states]
+        allowed = [np.asarray(layer_states, np.intp) for layer_states in states]
         shape = tuple(map(len, allowed))
         if prod(shape) > MAX_PLANS:
             raise RefusedError(f"more than {MAX_PLANS} plans at once; leave fewer choices free")
-        nodes = [self.node[layer, own] for layer, own in enumerate(allowed)]
+        nodes = [self.node[layer, layer_states] for layer, layer_states in enumerate(allowed)]
         # What a layer adds after the one before it: its boundary and its own seconds.
         steps = [
             self.edge[layer - 1][np.ix_(*allowed[layer - 1 : layer + 1])] + nodes[layer]
             for layer in layers[1:]
         ]
-        # NumPy adds long rows fastest: the last sum's are all states after the middle layer.
+        # NumPy adds long rows fastest: in the last sum a row has all states after the middle layer.
         middle = (len(layers) - 1) // 2
-        before = nodes[0][None]
+        seconds_up_to_middle = nodes[0][None]
         for layer in layers[1 : middle + 1]:
-            before = (before[:, :, None] + steps[layer - 1]).reshape(-1, shape[layer])
-        after = np.zeros((shape[-1], 1))
+            seconds_up_to_middle = (seconds_up_to_middle[:, :, None] + steps[layer - 1]).reshape(
+                -1, shape[layer]
+            )
+        seconds_after_middle = np.zeros((shape[-1], 1))
         for layer in layers[:middle:-1]:
-            after = (steps[layer - 1][:, :, None] + after).reshape(shape[layer - 1], -1)
-        seconds: Seconds = (before[:, :, None] + after).reshape(shape)
+            seconds_after_middle = (steps[layer - 1][:, :, None] + seconds_after_middle).reshape(
+                shape[layer - 1], -1
+            )
+        seconds: Seconds = (seconds_up_to_middle[:, :, None] + seconds_after_middle).reshape(shape)
         return seconds
 
     @cached_property
     def _tables(self) -> tuple[int, list[Seconds]]:
         """The number of boundaries in a run of layers, and a table of seconds for every run.
 
-        A table is indexed by the states of all layers of its run: one look-up replaces one for
-        every layer and boundary. The last layer of a run is the first of the next, and the last
-        run may be shorter.
+        A table is indexed by the states of all layers of its run, so that one look-up replaces
+        those of its layers and boundaries. The last layer of a run is the first of the next; the
+        last run may be shorter.
         """
         layers, states = self.node.shape
+        # The longer a run, the fewer look-ups a plan, as long as its table fits in the cache.
         span = 2 if states**3 <= _MAX_ENTRIES else 1
         tables = []
         table = self.node[0]
@@ -168,5 +178,6 @@ class ClosedForm:
             table = table[..., None] + self.edge[layer - 1] + self.node[layer]
             if layer % span == 0 and layer < layers - 1:
                 tables.append(table.reshape(-1))
+                # This layer's own seconds are in the table before, so the next starts at zero.
                 table = np.zeros(states)
         return span, [*tables, table.reshape(-1)]

@@ -1,4 +1,4 @@
-"""Collectives between pairs of accelerators: which levels they cross, in which order.
+"""Collectives between pairs of accelerators: the levels that they cross, in order.
 
 At a level every accelerator exchanges with the one whose number differs in the level's bit.
 """
@@ -10,7 +10,7 @@ from fractions import Fraction
 
 Collective = Callable[[Sequence[int]], list[tuple[int, Fraction]]]
 """From a collective's levels, topmost first, to its exchanges in order: the level that an exchange
-crosses, and its share of all bytes that the collective moves across that level."""
+crosses, and its share of the bytes that the collective moves across that level."""
 
 
 def reduce_scatter(levels: Sequence[int]) -> list[tuple[int, Fraction]]:
@@ -32,5 +32,5 @@ def all_reduce(levels: Sequence[int]) -> list[tuple[int, Fraction]]:
     Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
     operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
     """
-    below = [(level, Fraction(1, 2)) for level in levels[1:]]
-    return [*reversed(below), *((level, Fraction(1)) for level in levels[:1]), *below]
+    lower_levels = [(level, Fraction(1, 2)) for level in levels[1:]]
+    return [*reversed(lower_levels), *((level, Fraction(1)) for level in levels[:1]), *lower_levels]

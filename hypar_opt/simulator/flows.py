@@ -15,16 +15,16 @@ from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.routes import NO_FLOWS, RouteTable
 
 AFTER_OTHER_EVENTS = EventPriority(2)
-"""Later than everything else of the same instant: SimPy's NORMAL is 1."""
+"""After all other events of the same instant: SimPy's NORMAL is 1."""
 
 FLOW = np.dtype(
     [("route", np.intp), ("left", np.float64), ("message", np.intp), ("label", np.intp)]
 )
-"""One flow: its route's number, its bytes still to be sent, its message and its label."""
+"""A flow: its route's number, its bytes left to send, its message and its label."""
 
 
 class Segment(NamedTuple):
-    """A time, in seconds, in which the bytes of the same labels crossed a link."""
+    """An interval, in seconds, in which bytes of the same labels crossed a link."""
 
     start: float
     end: float
@@ -32,11 +32,11 @@ class Segment(NamedTuple):
 
 
 class FlowNetwork:
-    """The links of an array, and the messages that cross them at this moment.
+    """The links of an array, and the messages in flight on them.
 
-    A message from one accelerator to another is a flow: at a rate of r bytes a second it takes
+    A message from one accelerator to another is a flow: at a rate of r bytes a second it uses
     ``r * share`` of every channel of its route. Rates are max-min fair, and solved again
-    whenever flows start or end, once an instant. A message is delivered the route's latency
+    whenever flows start or end, once per instant. A message is delivered the route's latency
     after its last byte has been sent.
 
     Source: D. Bertsekas and R. Gallager, Data Networks, 2nd edition (1992), section 6.5.2.
@@ -82,9 +82,9 @@ class FlowNetwork:
         Parameters
         ----------
         message
-            What ``delivered`` will be called with.
+            Passed to ``delivered`` when it arrives.
         label
-            What ``segments`` call it.
+            Its name in ``segments``.
         """
         self._starting.append((route, bytes, message, label))
         self._sent[route] += bytes
@@ -93,28 +93,28 @@ class FlowNetwork:
 
     @property
     def link_bytes(self) -> tuple[float, ...]:
-        """Bytes that were sent over each link, both directions added."""
+        """Bytes sent over every link, both directions added."""
         return tuple(self._routes.bytes_by_link(self._sent).tolist())
 
     @property
     def link_seconds_at_capacity(self) -> tuple[float, ...]:
-        """Seconds that each link's bytes take at its full bandwidth, in its busier direction."""
+        """Seconds of every link's bytes at its full bandwidth, in its busier direction."""
         return tuple(self._routes.seconds_at_capacity(self._sent).tolist())
 
     @property
     def link_busy(self) -> tuple[float, ...]:
-        """Seconds in which any byte crossed each link."""
+        """Seconds in which any byte crossed a link, for every link."""
         return tuple(self._busy.tolist())
 
     @property
     def segments(self) -> tuple[tuple[Segment, ...], ...]:
-        """Of each link, what crossed it when; neighbours differ in their labels."""
+        """For every link, its segments in order; adjacent ones differ in their labels."""
         return tuple(tuple(segments) for segments in self._segments)
 
     def _schedule_change(self) -> None:
         """Solve the rates once, after all messages of this instant have started or ended."""
         self._change_due = True
-        # Event.succeed() takes no priority, so the event is scheduled as SimPy does it.
+        # Event.succeed() accepts no priority, so the event is scheduled as SimPy does it.
         change = Event(self._env)
         change._ok, change._value = True, None
         change.callbacks.append(self._change)
@@ -140,9 +140,10 @@ class FlowNetwork:
         self._rates = self._routes.rates(self._flows["route"].tobytes())
         ends = self._flows["left"] / self._rates.rates
         seconds = float(ends.min())
-        # Rounding is of the size of the clock's, not of the wait's.
+        # Relative to the clock, not to the wait: rounding errors are of the clock's magnitude.
+        # Decided here, since rounding could leave a flow some bytes when its time has come.
         self._ending = ends <= seconds + RELATIVE_TOLERANCE * (now + seconds)
-        # The wait is the event's value: the clock's difference would be rounded.
+        # The wait is the event's value, since a difference of clock times would be rounded.
         self._next_end = self._env.timeout(seconds, seconds)
         self._next_end.callbacks.append(self._end)
 
@@ -159,7 +160,7 @@ class FlowNetwork:
         if len(self._flows) and not self._change_due:
             self._schedule_change()
         latencies = self._rates.latencies[self._ending]
-        # Messages of one latency arrive together: one event for all of them.
+        # Messages of equal latency arrive together, in one event.
         for latency in np.unique(latencies).tolist():
             messages: list[int] = ended["message"][latencies == latency].tolist()
             if latency:
@@ -172,15 +173,16 @@ class FlowNetwork:
         self._delivered(arrived)
 
     def _advance(self, seconds: float) -> None:
-        """Move bytes for a time in which the rates have not changed."""
+        """Send bytes for an interval in which the rates have not changed."""
         self._busy[self._rates.links] += seconds
         if self._record:
             self._record_segments(self._since, self._env.now)
         left = self._flows["left"]
-        # Rounding may not leave a flow less than nothing to send.
+        # Rounding must not leave a flow a negative number of bytes.
         np.maximum(left - self._rates.rates * seconds, 0.0, out=left)
 
     def _record_segments(self, start: float, end: float) -> None:
+        """Add an interval of constant rates, in seconds, to the segments of the links in use."""
         # Labels in ascending order, so that the same exchanges make the same segment.
         crossing: dict[int, tuple[int, ...]] = {}
         for label in np.unique(self._flows["label"]).tolist():
@@ -189,7 +191,7 @@ class FlowNetwork:
                 crossing[link] = (*crossing.get(link, ()), label)
         for link, labels in crossing.items():
             segments = self._segments[link]
-            # A change of rates elsewhere does not divide a link's segment.
+            # A change of rates elsewhere does not split a link's segment.
             if segments and segments[-1].end == start and segments[-1].labels == labels:
                 segments.append(segments.pop()._replace(end=end))
             elif end > start:

@@ -15,7 +15,7 @@ from hypar_opt.simulator.tasks import Compute, Task
 
 
 class TaskSpan(NamedTuple):
-    """When one accelerator ran one task, waiting included; seconds from the step's start."""
+    """When one accelerator ran one task, waiting included: seconds from the step's start."""
 
     task: int
     start: float
@@ -29,6 +29,7 @@ class RepeatableEvent(Event):
     already, and a second one would double the simulation's work.
     """
 
+    # What a process reads of an event when it resumes.
     _ok = True
     _value = None
 
@@ -38,11 +39,18 @@ class RepeatableEvent(Event):
 
 
 class Machine:
-    """The state of the accelerators.
+    """The accelerators of an array, running a step.
 
     Accelerator i of N has two streams: i runs its tasks in order, N + i those in the
     background. A stream has at most one message in flight, so a stream's number identifies its
     message. The same streams of all accelerators run through the same rounds, and count them.
+
+    Parameters
+    ----------
+    tasks
+        Of every accelerator, in order.
+    record
+        Whether the network keeps its segments.
     """
 
     def __init__(self, tasks: Sequence[Task], interconnect: Interconnect, *, record: bool) -> None:
@@ -61,11 +69,11 @@ class Machine:
         streams = range(2 * self.accelerators)
         self._wakeups = [RepeatableEvent(self.env) for _ in streams]
         self._sending: dict[int, MessageRounds] = {}
-        # Partners need not be in one round: the rounds tell which message a stream waits for.
+        # Partners need not be in the same round, and a stream waits for its own round's message.
         self._round = [0 for _ in streams]
-        # Deliveries that a stream awaits in its round: of its own message, and of one to it.
+        # Deliveries that a stream still awaits in its round: of its message, and of one to it.
         self._awaited = [0 for _ in streams]
-        # Rounds and streams whose message arrived before the stream began that round.
+        # Rounds and receiving streams of messages that arrived before that round had begun.
         self._early: set[tuple[int, int]] = set()
         self._ends: list[list[float]] = [[] for _ in streams]
         self._handed_over = [0] * self.accelerators
@@ -84,14 +92,14 @@ class Machine:
             assert counts == [len(self._steps), len(self._overlapped)], "deadlock"
 
     def end(self, accelerator: int) -> float:
-        """Return when one accelerator has finished, seconds."""
+        """Return when an accelerator has finished both its streams, in seconds."""
         return max((ends[-1] for ends in self._ends_of(accelerator) if ends), default=0.0)
 
     def spans(self, accelerator: int) -> list[TaskSpan]:
-        """Return when one accelerator ran each task.
+        """Return when an accelerator ran its tasks, in their order.
 
-        Handing an exchange over to the background takes no time; there it starts when the
-        exchange before it has ended.
+        Handing an exchange over to the background takes no time; in the background it starts
+        when the exchange before it has ended.
         """
         in_order, background = self._ends_of(accelerator)
         background_ends = iter(background)
@@ -110,6 +118,7 @@ class Machine:
         return self._ends[accelerator], self._ends[self.accelerators + accelerator]
 
     def _run_in_order(self, accelerator: int) -> ProcessGenerator:
+        """Run an accelerator's tasks, as a SimPy process."""
         # Bound once: the loop runs for every message of the step.
         env, timeout, note_end = self.env, self.env.timeout, self._ends[accelerator].append
         for step in self._steps:
@@ -126,12 +135,13 @@ class Machine:
         """Let the background stream start its next exchange, and wake it if it is idle."""
         self._handed_over[accelerator] += 1
         idle = self._idle[accelerator]
-        # It waits only if it has finished all that was handed over before.
+        # It is idle only if it has finished all exchanges handed over before.
         if idle is not None:
             self._idle[accelerator] = None
             idle.succeed()
 
     def _run_background(self, accelerator: int) -> ProcessGenerator:
+        """Run an accelerator's exchanges in the background, as a SimPy process."""
         stream = self.accelerators + accelerator
         for finished, step in enumerate(self._overlapped):
             if self._handed_over[accelerator] == finished:
@@ -142,10 +152,11 @@ class Machine:
             self._ends[stream].append(self.env.now)
 
     def _send(self, stream: int, step: MessageRounds) -> Event:
-        """Send a round's message; return the event of its delivery and of the expected one's."""
+        """Send a round's message; return the event of its delivery and of the one expected."""
         self._sending[stream] = step
         self._round[stream] = now = self._round[stream] + 1
         self._awaited[stream] = 2
+        # Tested first for emptiness: in lockstep no message is early, and this runs per message.
         if self._early and (now, stream) in self._early:
             self._early.remove((now, stream))
             self._awaited[stream] = 1
@@ -153,6 +164,7 @@ class Machine:
         return self._wakeups[stream]
 
     def _deliver(self, senders: list[int]) -> None:
+        """Count delivered messages, by their senders, and resume the streams that await no more."""
         rounds, awaited, wakeups = self._round, self._awaited, self._wakeups
         for sender in senders:
             step, now = self._sending[sender], rounds[sender]

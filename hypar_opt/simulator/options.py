@@ -1,4 +1,4 @@
-"""How a step is run on an array, and whether it is recorded."""
+"""The options of a simulated step: algorithm, overlap, measured times, recording."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RunOptions:
     overlap
         ``none``, or ``gradient``: gradients are all-reduced while later tasks run.
     profile
-        Measured seconds, which replace those computed from the accelerator.
+        Measured seconds, instead of those computed from the accelerator.
     input_sizes
-        Input sizes by which multiply-accumulates are counted, instead of the network's own.
+        Input sizes by which multiply-accumulates are counted, instead of the network's.
     trace
-        Record what every accelerator and link does when.
+        Whether to record the spans of every accelerator and link.
 
     Raises
     ------

@@ -31,7 +31,7 @@ class LevelTraffic:
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """What one link carries.
+    """What one link carries in a step.
 
     Parameters
     ----------
@@ -51,7 +51,17 @@ class LinkTraffic:
 
 @dataclass(frozen=True)
 class StepEnergy:
-    """Joules of one step, over all accelerators."""
+    """Joules of one step, of all accelerators together.
+
+    Parameters
+    ----------
+    macs, sram
+        Of the multiply-accumulates, and of their buffer accesses.
+    dram
+        Of the words of each accelerator's own DRAM.
+    remote, hops
+        Of the words between accelerators: their memory accesses, and the links that they cross.
+    """
 
     macs: float
     sram: float
@@ -76,16 +86,16 @@ class StepResult:
         The cost of time: all tasks in sequence, as if nothing overlapped and all accelerators
         ran in lockstep. Where that is so, it equals ``seconds``.
     lower_bound
-        With overlap, the longest chain of tasks that wait for one another; else ``closed_form``.
+        With overlap, the critical path of the tasks; else ``closed_form``.
         In lockstep ``seconds`` is between the two.
     layers
-        In the order of the step; they add up to ``seconds``.
+        By layer and pass, in the order of the step; they add up to ``seconds``.
     levels
         H1 first.
     links
         In the topology's order.
     bottleneck
-        The link with the most ``seconds_at_capacity``, and the number of others that equal it.
+        The link with the highest ``seconds_at_capacity``, and the number of others that equal it.
     memory, capacity
         Bytes that an accelerator needs, and has.
     vault_words
@@ -93,7 +103,7 @@ class StepResult:
     events
         Computations and messages simulated.
     trace
-        What every accelerator and link did when, if recorded.
+        The spans of every accelerator and link, if recorded.
     """
 
     seconds: float
@@ -117,7 +127,7 @@ class StepResult:
 
     @property
     def communication(self) -> float:
-        """Seconds of communication that computing does not hide."""
+        """Seconds of communication that no computation overlaps."""
         return sum(layer.communication for layer in self.layers)
 
     @property
@@ -131,6 +141,7 @@ class StepResult:
 
     def document(self) -> dict[str, Any]:
         """Return the result as plain data, without the trace."""
+        # The keys are the format of `simulate --json`, and do not follow the fields' names.
         bottleneck = None
         if self.bottleneck is not None:
             bottleneck = {"link": self.bottleneck[0], "alike": self.bottleneck[1]}

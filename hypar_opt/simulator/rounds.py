@@ -1,4 +1,4 @@
-"""Exchanges as rounds of messages: who sends to whom, over which route, across which level."""
+"""Exchanges as rounds of messages: receiver, route and hierarchy level of every message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypar_opt.simulator.tasks import Exchange
 
 @dataclass(frozen=True)
 class TrafficPattern:
-    """The messages of a round, by the stream that sends them (`Machine`).
+    """The messages of a round, in lists by the stream that sends them (`Machine`).
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class MessageRounds:
     Parameters
     ----------
     task
-        Its number among the step's tasks.
+        The exchange's number among the step's tasks.
     rounds
-        Rounds, one after the other.
+        How many, run one after the other.
     bytes
         Of one message.
     """
@@ -50,7 +50,7 @@ class MessageRounds:
 
 
 class Patterns:
-    """The traffic patterns of a step's exchanges, made once for all that share one.
+    """The traffic patterns of a step's exchanges, each computed once.
 
     Parameters
     ----------
@@ -68,13 +68,14 @@ class Patterns:
         key = exchange.ring, exchange.levels, exchange.bits
         if key not in self._patterns:
             self._patterns[key] = self._pattern(exchange)
-        # `bytes` are those of all accelerators and rounds.
+        # `exchange.bytes` are those of all accelerators and rounds.
         message = exchange.bytes / (self._interconnect.accelerators * exchange.messages)
         return MessageRounds(
             number, exchange.messages, message, self._patterns[key], exchange.background
         )
 
     def _pattern(self, exchange: Exchange) -> TrafficPattern:
+        """Return who sends to whom in a round of an exchange, over which route and level."""
         receivers = self._interconnect.receivers(exchange.bits, ring=exchange.ring)
         # A ring's neighbours are separated at the topmost level whose bit differs, and an
         # exchange has its topmost level first.

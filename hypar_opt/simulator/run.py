@@ -1,4 +1,4 @@
-"""One training step on an array of accelerators, simulated event by event and measured."""
+"""The simulation of one training step on an array, event by event, and its measurements."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from hypar_opt.simulator.machine import Machine, TaskSpan
 from hypar_opt.simulator.tasks import Exchange, Task, is_overlapped
 
 MAX_WORK = 10**9
-"""Computations and messages of a step, times accelerators: some minutes' work. An event may
-change the rates of all messages in flight, which are as many as the accelerators."""
+"""Upper bound on a step's computations and messages, times accelerators: minutes of simulation.
+An event may change the rates of all messages in flight, which are as many as the accelerators."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training step, measured.
+    """The measurements of one simulated training step.
 
     Parameters
     ----------
     seconds
         Until the last accelerator has finished.
     task_seconds
-        Of each task, the time that this last accelerator (the lowest number among equals) spent
+        For every task, the time that the last accelerator (the lowest number among equals) spent
         in it, waiting included; of a task in the background, the part after all others. They
         add up to ``seconds``.
     level_bytes
         Delivered across each hierarchy level; a message between neighbours in a ring counts for
         the topmost level that separates them.
     link_bytes, link_busy, link_seconds_at_capacity
-        Of each link: the bytes sent over it, both directions added; the seconds in which any
-        byte crossed it; the seconds that its busier direction takes at the full bandwidth.
+        For every link: the bytes sent over it, both directions added; the seconds in which any
+        byte crossed it; the seconds of its busier direction's bytes at the full bandwidth.
     events
-        Computations and messages: the timeouts that would be enough without a network.
+        Computations and messages, each of which would be one timeout without a network.
     spans
-        If recorded: of each accelerator, its tasks in order. Those in the background overlap
+        If recorded: for every accelerator, its tasks in order. Those in the background overlap
         the others.
     segments
-        If recorded: of each link, the tasks whose bytes crossed it when.
+        If recorded: for every link, its intervals with the tasks whose bytes crossed it.
     """
 
     seconds: float
@@ -55,14 +55,14 @@ class Run:
 
 
 def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Run:
-    """Let every accelerator run the tasks in order, exchanging messages over the links.
+    """Simulate every accelerator running the tasks in order, with messages over the links.
 
     Parameters
     ----------
     tasks
         Exchanges have bytes to send and bits below ``interconnect.levels``.
     record
-        Whether to keep what each accelerator and each link did when.
+        Whether to keep the spans of every accelerator and the segments of every link.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     """
     accelerators = range(interconnect.accelerators)
     events = len(accelerators) * sum(map(_rounds, tasks))
-    # Refused before any work is done: how much there will be is known from the tasks.
+    # The number of events follows from the tasks, so the step is refused before it is run.
     if events * len(accelerators) > MAX_WORK:
         raise RefusedError(
             f"the step is {events:,} computations and messages, and at most"
@@ -80,8 +80,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         )
     machine = Machine(tasks, interconnect, record=record)
     machine.run()
-    # The step is accounted for on one accelerator that ends it: the tasks of others, who wait
-    # less or more, do not add up to the step.
+    # The step's time is attributed to tasks on one accelerator, one that ends last: on another,
+    # which waits for less or longer, they do not add up to the step.
     ends = [machine.end(accelerator) for accelerator in accelerators]
     seconds = max(ends)
     network = machine.network
@@ -104,10 +104,11 @@ def _rounds(task: Task) -> int:
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:
+    """Return the seconds that every task adds to one accelerator's step."""
     foreground_end = max(
         (span.end for span in spans if not is_overlapped(tasks[span.task])), default=0.0
     )
-    # What the foreground hides of a task in the background costs the step nothing.
+    # The part of a background task that overlaps the foreground adds nothing to the step.
     return tuple(
         max(0.0, span.end - max(span.start, foreground_end))
         if is_overlapped(tasks[span.task])

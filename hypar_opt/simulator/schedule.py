@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 BytesByLevel = tuple[tuple[Fraction, ...], ...]
-"""Bytes of each hierarchy level, H1 first, and of each layer or boundary."""
+"""Bytes by hierarchy level, H1 first, and by layer or boundary."""
 
 
 @dataclass(frozen=True)
 class ExchangedBytes:
-    """What one pass exchanges under a plan, in bytes of all accelerators together.
+    """What one pass of a plan exchanges, in bytes of all accelerators together.
 
     Parameters
     ----------
@@ -37,16 +37,16 @@ class ExchangedBytes:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a step's tasks are made of, and how they are run.
+    """What determines a step's tasks: bytes, seconds, and the algorithms of the exchanges.
 
     Parameters
     ----------
     exchanged
-        What each pass exchanges.
+        By pass, the bytes of its exchanges.
     seconds
-        Of each pass, the computing time of each layer on one accelerator.
+        By pass, the computing time of every layer on one accelerator.
     placement
-        The bit of an accelerator's number that each level splits.
+        For every level, the bit of an accelerator's number that it splits.
     scatter
         Reduce-scatter partial sums forward and all-gather errors backward, as the reading
         ``executed`` does; otherwise all-reduce partial sums.
@@ -83,20 +83,21 @@ class Schedule:
     def _forward(self, layer: int) -> Iterator[Task]:
         yield from self._boundaries(layer, Phase.FORWARD)
         yield self._compute(layer, Phase.FORWARD)
-        # Where errors are gathered backward, every accelerator needs its part of the sum alone.
+        # Where errors are all-gathered backward, every accelerator needs a shard of the sum only.
         reduction = reduce_scatter if self.scatter else all_reduce
         yield from self._collective(reduction, layer, Phase.FORWARD, ExchangeKind.PARTIAL_SUMS)
 
     def _backward(self, layer: int) -> Iterator[Task]:
         if self.scatter:
             yield from self._collective(all_gather, layer, Phase.BACKWARD, ExchangeKind.ERRORS)
-        # The gradient comes first, so that its all-reduce has the error's work to overlap with.
+        # The gradient comes first, so that its all-reduce can overlap the error's computation.
         yield self._compute(layer, Phase.GRADIENT)
         yield from self._collective(all_reduce, layer, Phase.GRADIENT, ExchangeKind.GRADIENTS)
         yield self._compute(layer, Phase.BACKWARD)
         if not self.scatter:
             kind = ExchangeKind.PARTIAL_SUMS
             yield from self._collective(all_reduce, layer, Phase.BACKWARD, kind)
+        # Last backward, as they are first forward: in another order more bytes would move.
         yield from self._boundaries(layer, Phase.BACKWARD)
 
     def _compute(self, layer: int, phase: Phase) -> Compute:
@@ -108,13 +109,13 @@ class Schedule:
         for boundary in self._boundaries_before[layer]:
             for level, amounts in enumerate(self.exchanged[phase].boundaries):
                 moved, bits = float(amounts[boundary]), (self.placement[level],)
-                # Nothing moves where both layers keep the tensor in one layout.
+                # Nothing moves where both layers have the tensor in the same layout.
                 if moved:
                     yield Exchange(name, phase, ExchangeKind.BOUNDARY, (level,), bits, moved)
 
     @cached_property
     def _boundaries_before(self) -> list[list[int]]:
-        """The boundaries whose feature maps each layer reads."""
+        """For every layer, the boundaries whose feature maps it reads."""
         read: list[list[int]] = [[] for _ in self.workload.layers]
         for number, boundary in enumerate(self.workload.boundaries):
             read[boundary.target].append(number)
@@ -125,7 +126,7 @@ class Schedule:
     ) -> Iterator[Exchange]:
         """Yield the exchanges over the levels at which a layer's shards are reduced or gathered."""
         amounts = [level_bytes[layer] for level_bytes in self.exchanged[phase].layers]
-        # A layer reduces only at the levels whose choice leaves partial sums or copies.
+        # A layer communicates only at the levels whose choice leaves partial sums or replicas.
         levels = [level for level, moved in enumerate(amounts) if moved]
         if self.ring and levels:  # one ring through all these levels
             exchanges = [(tuple(levels), sum(amounts[level] for level in levels))]

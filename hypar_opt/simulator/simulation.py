@@ -1,4 +1,4 @@
-"""Simulate a plan's training step, and account for its time, traffic, energy and memory."""
+"""Simulate a plan's training step, and report its time, traffic, energy and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _AS_THE_ARRAY = RunOptions()
 _ALIKE = 1e-9
-"""Relative difference of links' seconds that is rounding."""
+"""Relative tolerance within which links are equally loaded: their seconds differ by rounding."""
 
 
 def simulate_step(
@@ -43,7 +43,7 @@ def simulate_step(
     Parameters
     ----------
     array
-        With as many accelerators as the plan has. The plan's own placement applies if it was
+        With as many accelerators as the plan. The plan's own placement applies if the plan was
         made for this array.
 
     Raises
@@ -56,10 +56,10 @@ def simulate_step(
     measured = run(tasks, array.interconnect, record=options.trace)
     counts, passes = final_counts(plan, workload), len(phases_of(plan))
     weights, inputs, outputs = local_words(workload, counts)
-    # The words of all accelerators, once for every pass; smaller elements are parts of a word.
+    # The words of all accelerators, once per pass; an element may be smaller than a word.
     local_bytes = int((weights + inputs + outputs).sum()) * passes * plan.element_bytes
-    # Divided by image, input channel or output channel, a layer leaves two of its tensors in the
-    # vaults that use them; the smallest, the third, goes to or comes from all other vaults.
+    # Split by image, input channel or output channel, a layer has two of its three tensors in the
+    # vaults that use them; the third, chosen to be the smallest, moves between all vaults.
     between_vaults = int(np.minimum(np.minimum(weights, inputs), outputs).sum())
     return StepResult(
         seconds=measured.seconds,
@@ -75,7 +75,7 @@ def simulate_step(
             dram_words=Fraction(local_bytes, WORD_BYTES),
             measured=measured,
         ),
-        # The load is in bytes times 2^levels; shards of odd sizes are rounded up.
+        # The load is in bytes times 2^levels, to stay an integer; rounded up to whole bytes.
         memory=-(-int(memory_load(workload, counts, plan).sum()) >> plan.levels),
         capacity=int(array.accelerator.dram_capacity),
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
@@ -85,6 +85,7 @@ def simulate_step(
 
 
 def _layers(tasks: Sequence[Task], measured: Run) -> tuple[LayerTime, ...]:
+    """Return the time of every layer and pass, in the order of the step."""
     times: dict[tuple[str, str], list[float]] = {}
     for task, seconds in zip(tasks, measured.task_seconds, strict=True):
         compute_communication = times.setdefault((task.layer, task.phase), [0.0, 0.0])
@@ -93,13 +94,16 @@ def _layers(tasks: Sequence[Task], measured: Run) -> tuple[LayerTime, ...]:
 
 
 def _levels(tasks: Sequence[Task], measured: Run) -> tuple[LevelTraffic, ...]:
-    """Return each level's traffic; a ring's seconds count for the topmost level it crosses."""
+    """Return the traffic of every level; a ring's seconds count for its topmost level."""
     seconds = [0.0] * len(measured.level_bytes)
     for task, task_seconds in zip(tasks, measured.task_seconds, strict=True):
         if isinstance(task, Exchange):
             seconds[task.levels[0]] += task_seconds
     traffic = zip(measured.level_bytes, seconds, strict=True)
-    return tuple(LevelTraffic(level, *both) for level, both in enumerate(traffic, 1))
+    return tuple(
+        LevelTraffic(level, *bytes_and_seconds)
+        for level, bytes_and_seconds in enumerate(traffic, 1)
+    )
 
 
 def _links(measured: Run, interconnect: Interconnect) -> tuple[LinkTraffic, ...]:
@@ -114,6 +118,7 @@ def _links(measured: Run, interconnect: Interconnect) -> tuple[LinkTraffic, ...]
 
 
 def _bottleneck(measured: Run, interconnect: Interconnect) -> tuple[str, int] | None:
+    """Return the most loaded link and how many others equal it; None if no byte moved."""
     longest = max(measured.link_seconds_at_capacity, default=0.0)
     if not longest:
         return None
@@ -123,12 +128,13 @@ def _bottleneck(measured: Run, interconnect: Interconnect) -> tuple[str, int] | 
 
 
 def _energy(array: Array, *, macs: int, dram_words: Fraction, measured: Run) -> StepEnergy:
+    """Return the energy of operations and words, of all accelerators together."""
     constants = array.energy
     return StepEnergy(
         macs=float(macs * constants.mac),
         sram=float(macs * constants.sram),
         dram=float(dram_words * constants.dram),
-        # A word between accelerators costs its memory accesses once, and its links by the hop.
+        # A word between accelerators costs its memory accesses once, and energy per link crossed.
         remote=sum(measured.level_bytes) / WORD_BYTES * float(constants.remote),
         hops=sum(measured.link_bytes) / WORD_BYTES * float(constants.hop),
     )

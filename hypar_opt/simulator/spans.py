@@ -1,4 +1,4 @@
-"""A recorded step: which tasks every accelerator and every link had at which time."""
+"""A recorded step: the tasks of every accelerator and every link over time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Span:
     Parameters
     ----------
     start_us, duration_us
-        Microseconds from the step's start, both ends rounded to whole nanoseconds: spans that
-        follow one another still do not overlap, and alike accelerators compare equal.
+        Microseconds from the step's start, both ends rounded to nanoseconds: adjacent spans
+        still do not overlap, and spans of accelerators in lockstep compare equal.
     tasks
-        On an accelerator the one task, waiting included; on a link all exchanges whose bytes
+        On an accelerator a single task, waiting included; on a link all exchanges whose bytes
         cross it.
     """
 
@@ -31,8 +31,8 @@ class Span:
 
     @classmethod
     def between(cls, start: float, end: float, tasks: tuple[Task, ...]) -> Span:
-        """Return the span from one second to another."""
-        # Both ends, not the duration, or rounding could let neighbours overlap.
+        """Return the span of tasks between two times, in seconds."""
+        # Both ends, not the duration: a rounded duration could make adjacent spans overlap.
         first, last = round(start * 1e9), round(end * 1e9)
         return cls(first / 1000, (last - first) / 1000, tasks)
 
@@ -47,7 +47,7 @@ class Span:
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The tasks that communicate: all of a link's, and of an accelerator's all or none."""
+        """The tasks that communicate: all of a link's; of an accelerator's, its task or none."""
         return tuple(task for task in self.tasks if isinstance(task, Exchange))
 
     @property
@@ -57,7 +57,7 @@ class Span:
 
     @property
     def is_overlapped(self) -> bool:
-        """Whether an accelerator had it in the background, overlapped with other tasks."""
+        """Whether its task ran in the background, overlapped with other tasks."""
         return any(map(is_overlapped, self.tasks))
 
 
@@ -69,11 +69,15 @@ class Track:
     spans: tuple[Span, ...]
 
     def streams(self) -> tuple[Track, ...]:
-        """Return an accelerator's spans by stream: its own tasks, and any in the background."""
+        """Return an accelerator's spans by stream: its foreground, and its background if any."""
         foreground = tuple(span for span in self.spans if not span.is_overlapped)
         background = tuple(span for span in self.spans if span.is_overlapped)
-        own = Track(self.name, foreground)
-        return (own, Track(f"{self.name} gradients", background)) if background else (own,)
+        foreground_track = Track(self.name, foreground)
+        return (
+            (foreground_track, Track(f"{self.name} gradients", background))
+            if background
+            else (foreground_track,)
+        )
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ class Trace:
     accelerators
         By number.
     links
-        As the topology has them. Their exchanges may be in the background too, but share the
-        link with the others: `Track.streams` is for accelerators.
+        In the topology's order. Exchanges in the background share a link with the others, so
+        that `Track.streams` applies to accelerators only.
     """
 
     accelerators: tuple[Track, ...]

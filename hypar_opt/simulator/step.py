@@ -1,4 +1,4 @@
-"""A plan's training step on an array: what it exchanges, computes, and in which tasks."""
+"""A plan's training step on an array: its exchanges, its computations, and their tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def program(
     HyparError
         If the profile is not of this network and batch.
     """
-    # The simulator moves real bytes: a level's weight is a preference of the search alone.
+    # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
     communication = CommunicationCost.from_problem(unweighted, workload)
     schedule = Schedule(
@@ -53,7 +53,13 @@ def program(
 def exchanged_bytes(
     workload: Workload, communication: CommunicationCost, rows: Sequence[Sequence[int]]
 ) -> Mapping[Phase, ExchangedBytes]:
-    """Return what each pass exchanges: the entries of the cost's tables that a plan picks."""
+    """Return the bytes that every pass exchanges: the cost tables' entries at a plan's choices.
+
+    Parameters
+    ----------
+    rows : levels x layers
+        The column of every layer's choice, H1 first.
+    """
     return {
         phase: _of_pass(workload, communication.of(phase), rows) for phase in communication.phases
     }
@@ -62,10 +68,12 @@ def exchanged_bytes(
 def _of_pass(
     workload: Workload, cost: CommunicationCost, rows: Sequence[Sequence[int]]
 ) -> ExchangedBytes:
+    """Return the bytes that one pass exchanges, by level and layer or boundary."""
     sources, targets = workload.ends.T
     layers, boundaries = [], []
-    above = SplitCounts.down(len(workload.layers), cost.choices, rows)
-    for splits, row in zip(above, rows, strict=False):
+    splits_above = SplitCounts.down(len(workload.layers), cost.choices, rows)
+    # `down` yields one more: the splits below the deepest level.
+    for splits, row in zip(splits_above, rows, strict=False):
         choice = np.asarray(row, np.intp)
         node = cost.node(workload, splits)[np.arange(len(choice)), choice]
         edge = cost.edge(workload, splits, splits)
@@ -76,6 +84,7 @@ def _of_pass(
 
 
 def _in_bytes(charges: Integers, cost: CommunicationCost) -> tuple[Fraction, ...]:
+    # Small elements have fractional bytes: a table of theirs counts halves or quarters.
     return tuple(Fraction(charge, cost.resolution) for charge in charges.tolist())
 
 
@@ -85,24 +94,25 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
 
 
 def final_counts(plan: Plan, workload: Workload) -> Integers:
-    """Return how often each layer takes each choice, over all levels: ``(choices, layers)``."""
-    *_, below = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
-    return below.counts
+    """Return how many levels have each choice, for every layer: ``(choices, layers)`` integers."""
+    *_, final_splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
+    return final_splits.counts
 
 
 def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
-    """Return the plan's own placement where it was made for this array, or the array's."""
+    """Return the plan's placement if the plan was made for this array, or else the array's."""
     # On another array the plan's order of the bits has no meaning.
-    known = plan.array is not None and plan.array.digest == array.digest()
-    return plan.placement if known and plan.placement is not None else array.placement
+    made_for_array = plan.array is not None and plan.array.digest == array.digest()
+    return plan.placement if made_for_array and plan.placement is not None else array.placement
 
 
 def _seconds(
     plan: Plan, workload: Workload, array: Array, options: RunOptions
 ) -> Mapping[Phase, Sequence[float]]:
-    """Return, for each pass, the computing time of each layer on one accelerator."""
+    """Return, by pass, the seconds of every layer's computation on one accelerator."""
     phases = phases_of(plan)
     if options.profile is None:
+        # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         work = Work(array.accelerator, plan.levels, plan.element_bytes, options.input_sizes)
         counts = final_counts(plan, workload)
         computed = [float(seconds) for seconds in work.seconds(workload, counts)]

@@ -35,13 +35,13 @@ class Compute:
 
     @property
     def name(self) -> str:
-        """What timelines call it."""
+        """Its name in timelines."""
         return f"{self.layer} {self.phase}"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Messages of one size between all accelerators at once.
+    """Messages of equal size between all accelerators at once.
 
     An accelerator goes on once its own message has been delivered and it has received one.
 
@@ -52,11 +52,11 @@ class Exchange:
     levels
         The hierarchy levels that it crosses, H1 being 0: one, or several around a ring.
     bits
-        The bit of an accelerator's number that each of these levels splits.
+        For every one of these levels, the bit of an accelerator's number that it splits.
     bytes
         Sent by all accelerators together, over all messages.
     messages
-        Messages of each accelerator, of one size, sent one after the other.
+        Messages of every accelerator, of equal size, sent one after the other.
     ring
         If true, the 2^len(bits) accelerators whose numbers differ in ``bits`` alone form a ring
         in the order of their numbers, and each sends to the next. Otherwise the two
@@ -78,7 +78,7 @@ class Exchange:
 
     @property
     def name(self) -> str:
-        """What timelines call it."""
+        """Its name in timelines."""
         return f"{self.layer} {self.kind} {self.level_names}"
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from hypar_opt.simulator.spans import Span, Trace
 
 ACCELERATORS, LINKS = 1, 2
-"""Process numbers; accelerators and links are their threads."""
+"""Process numbers of the format; accelerators and links are their threads."""
 
 
 def chrome_trace(trace: Trace) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def chrome_trace(trace: Trace) -> dict[str, Any]:
 
     Accelerator i has thread 2i, and 2i + 1 for its exchanges in the background; every link has
     a thread. Times are in microseconds, as the format has them. ``bytes`` are those that an
-    exchange sends in all, from all accelerators.
+    exchange sends from all accelerators together.
 
     Source: Trace Event Format, Google, 2016: complete events and metadata events.
     """
@@ -27,9 +27,9 @@ def _events(trace: Trace) -> Iterator[dict[str, Any]]:
     yield _name_event("process_name", ACCELERATORS, 0, "accelerators")
     yield _name_event("process_name", LINKS, 0, "links")
     for number, track in enumerate(trace.accelerators):
-        for stream, own in enumerate(track.streams()):
-            yield _name_event("thread_name", ACCELERATORS, 2 * number + stream, own.name)
-        # Both threads' events stay in the order of the program.
+        for stream, stream_track in enumerate(track.streams()):
+            yield _name_event("thread_name", ACCELERATORS, 2 * number + stream, stream_track.name)
+        # Both streams together, so that events stay in the order of the program.
         for span in track.spans:
             yield _complete_event(span, ACCELERATORS, 2 * number + span.is_overlapped)
     for number, track in enumerate(trace.links):

@@ -1,4 +1,4 @@
-"""Solvers by name. Each sees a cost table and nothing else."""
+"""Solvers by name. A solver is given a cost table and nothing else of the problem."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypar_opt.registry import Registry
 if TYPE_CHECKING:
     from hypar_opt.solvers.base import Solver
 
+# Modules are named as text, so that listing solvers imports none of their libraries.
 SOLVERS: Registry[type[Solver]] = Registry(
     "solver",
     "hypar_opt.solvers",

@@ -1,4 +1,4 @@
-"""What every solver offers, and what it answers."""
+"""The interface of a solver, its options, and its result."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Table = CostTable | SeparableTable | FactoredTable
-"""What a solver may be given: a level, or all levels together in one of three forms."""
+"""The input of a solver: one level's costs, or all levels' together in one of three forms."""
 
 
 class Status(StrEnum):
-    """What an answer is worth."""
+    """What a result proves."""
 
     OPTIMAL = "optimal"
     """No assignment of this table costs less; the bound equals the objective."""
 
     FEASIBLE = "feasible"
-    """An assignment, with no word on whether a better one exists, or a bound below it."""
+    """An assignment that is not proven optimal: no lower bound, or one below its cost."""
 
     INFEASIBLE = "infeasible"
-    """No assignment keeps to what is allowed."""
+    """No assignment satisfies the constraints."""
 
     NO_ANSWER = "no answer"
-    """A limit came before the first assignment."""
+    """A limit ended the search before it had an assignment."""
 
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """How to solve. A solver refuses, by name, what it cannot heed.
+    """How to solve. A solver refuses, by name, an option that it does not support.
 
     Parameters
     ----------
     backend
         The program behind a modelling library: ``cbc``, ``highs``, ...
     parameters
-        Handed to the backend as they are.
+        The backend's own, by name, passed on unchanged.
     time_limit
-        Seconds: of `hypar_opt.solve` from the call, of a solver what is left of them.
+        Seconds: from the call of `hypar_opt.solve`; a solver is given those that are left.
     gap
-        Stop once (objective - bound) / objective is no more: 0 asks for an optimum.
+        Stop once (objective - bound) / objective is at most this: 0 demands an optimum.
     threads, seed
-        Of the backend. One thread unless asked for, so that a run repeats.
+        Of the backend. One thread by default, so that runs are reproducible.
     warm_start
-        An assignment to start from, for each table of the search.
+        An assignment to start from, in the table's columns.
     hint
-        Start from dynamic programming's assignment.
+        Start from the assignment of dynamic programming.
     log
         A file for the backend's own log.
     export
@@ -76,6 +76,7 @@ class SolverOptions:
     def given(self) -> set[str]:
         """Return the names of the options that differ from their defaults."""
         default = SolverOptions()
+        # Compared with the defaults, not recorded: an option given at its default changes nothing.
         return {name for name in vars(self) if getattr(self, name) != getattr(default, name)}
 
 
@@ -90,23 +91,23 @@ def flags(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class SolveResult:
-    """A solver's answer to one table. What it claims is checked before it is used.
+    """A solver's answer to one table. The search prices it again before it is used.
 
     Parameters
     ----------
     assignment
         Each layer's choice, as its column in the table; None without an answer.
     objective
-        What the assignment costs, in the table's whole numbers, as the solver has it; None
-        where the solver does not say.
+        The assignment's cost as the solver reports it, in the table's integers; None if the
+        solver reports none.
     bound
-        No assignment costs less; None where the solver has no word on that.
+        A lower bound on the cost of every assignment; None if the solver proves none.
     stopped_by
         What ended the search before a proof: ``time limit`` or ``gap``.
     statistics
-        Of the model that was built: rows, columns, nonzeros, root bound, as far as known.
+        Of the model that was built: rows, columns, nonzeros, root bound, those that are known.
     versions
-        Of what was used.
+        Of the libraries and programs that were used, by name.
     """
 
     assignment: tuple[int, ...] | None
@@ -119,23 +120,23 @@ class SolveResult:
 
 
 def columns(layers: int, edges: int, choices: int) -> int:
-    """Return how many columns a 0-1 program of a table has at the most.
+    """Return an upper bound on the columns of a table's 0-1 program, that of the path form.
 
-    One for each layer and choice, and one for each edge and pair of choices.
+    A column for every layer and choice, and one for every edge and pair of choices.
     """
     return choices * (layers + choices * edges)
 
 
-def too_large(most: int | None, layers: int, edges: int, choices: int) -> str | None:
-    """Return why a table of this size is refused, if at the most so many columns are taken."""
-    needed = columns(layers, edges, choices)
-    if most is None or needed <= most:
+def too_large(upper_bound: int | None, layers: int, edges: int, choices: int) -> str | None:
+    """Return why a table with more columns than the upper bound is refused; None if it is not."""
+    count = columns(layers, edges, choices)
+    if upper_bound is None or count <= upper_bound:
         return None
-    return f"takes at most {most:,} columns, this may need {needed:,}; try dp"
+    return f"takes at most {upper_bound:,} columns, this may need {count:,}; try dp"
 
 
 class Solver(ABC):
-    """One way to assign a choice to each layer of a cost table.
+    """An algorithm that assigns a choice to every layer of a cost table.
 
     Every exact solver returns the same assignment: among the cheapest, the one that is
     first in the table's order of choices, compared from the last layer back. Ties decide
@@ -143,26 +144,26 @@ class Solver(ABC):
     """
 
     summary: ClassVar[str]
-    """What it does and what it guarantees, in a line."""
+    """The method and its guarantee, in one line."""
 
     searches: ClassVar[bool] = True
-    """Whether it compares assignments; a baseline takes the same one at every level."""
+    """Whether it compares assignments; a baseline has the same one at every level."""
 
     supported_options: ClassVar[frozenset[str]] = frozenset()
-    """The names of the `SolverOptions` that it takes."""
+    """The names of the `SolverOptions` that it supports."""
 
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable})
-    """The types of table that `solve` takes. All take a `CostTable`; a `SeparableTable` or a
-    `FactoredTable` says the same of all levels together in far less memory."""
+    """The types of table that `solve` accepts. Every solver accepts a `CostTable`; a
+    `SeparableTable` or a `FactoredTable` describes all levels together in far less memory."""
 
     most_columns: ClassVar[int | None] = None
-    """Columns that its program may have, as `columns` counts them; None for any number. It is
-    asked before a table is made that it would not take."""
+    """Columns that its program may have, as `columns` counts them; None for any number. Checked
+    from the sizes alone, before a table is built that the solver would refuse."""
 
     def accepts(self, table: Any) -> str | None:  # noqa: ARG002
-        """Return why this table, of a type that it takes, is refused; None where it is not."""
+        """Return why a table of an accepted type is refused; None where it is not."""
         return None
 
     @abstractmethod
     def solve(self, table: Any, options: SolverOptions) -> SolveResult:
-        """Answer a table of an accepted type that `accepts` did not refuse."""
+        """Solve a table of an accepted type that `accepts` did not refuse."""

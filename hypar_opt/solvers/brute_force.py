@@ -1,4 +1,4 @@
-"""All assignments of one table: the oracle that the other solvers are tested against."""
+"""Exhaustive search: the oracle that the other solvers are tested against."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
 
 MAX_ASSIGNMENTS = 2**24
-"""Their costs fill 128 MB."""
+"""Their costs, 8 bytes each, fill 128 MB."""
 
 
 class BruteForce(Solver):
-    """Price all assignments at once, as one array with an axis a layer."""
+    """Price all assignments at once, in one array with an axis per layer."""
 
     summary: ClassVar[str] = (
         f"every assignment, on any graph; at most {MAX_ASSIGNMENTS:,} of them a table"
@@ -29,6 +29,7 @@ class BruteForce(Solver):
     def accepts(self, table: CostTable) -> str | None:
         count = table.choices**table.layers
         if count > MAX_ASSIGNMENTS:
+            # A power that Python would take long to write out, and nobody could read.
             shown = f"{count:,}" if table.layers <= 64 else f"{table.choices}^{table.layers}"
             return f"takes at most {MAX_ASSIGNMENTS:,} assignments a table, and there are {shown}"
         return None
@@ -41,14 +42,16 @@ class BruteForce(Solver):
         # The first of equal minima in memory order, which is the canonical one.
         optimum = int(costs.argmin())
         objective = int(costs.flat[optimum])
+        # Only an assignment with a forbidden choice, or over the capacity, costs the penalty.
         if objective >= penalty:
             return SolveResult(None, None, Status.INFEASIBLE)
+        # The axes are in reverse order of the layers.
         assignment = np.unravel_index(optimum, costs.shape)[::-1]
         return SolveResult(tuple(map(int, assignment)), objective, Status.OPTIMAL, bound=objective)
 
 
 def _all_costs(table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
-    """Return all assignments' costs, and the penalty that those not allowed cost at the least.
+    """Return all assignments' costs, and the penalty: a lower bound on those not allowed.
 
     Returns
     -------
@@ -56,6 +59,7 @@ def _all_costs(table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
         The last layer's axis first, so that memory order is the canonical order.
     penalty
     """
+    # A penalty instead of a mask: the sums below stay plain additions of whole axes.
     unconstrained, penalty = table.with_penalty()
     costs = _sums(table, unconstrained.node, deadline)
     for (source, target), edge in zip(unconstrained.ends, unconstrained.edge, strict=True):

@@ -1,4 +1,4 @@
-"""Settle ties for a solver that returns any optimum: from the last layer back, first choice."""
+"""Break ties for a solver that returns any optimum: from the last layer back, first choice."""
 
 from __future__ import annotations
 
@@ -19,35 +19,44 @@ Minimise = Callable[["CostTable"], "SolveResult"]
 
 
 def canonical(
-    table: CostTable, found: SolveResult, minimise: Minimise, deadline: Deadline
+    table: CostTable, optimum: SolveResult, minimise: Minimise, deadline: Deadline
 ) -> SolveResult:
-    """Return, for an optimum, the one of its ties that every exact solver returns.
+    """Return, of the assignments that tie with an optimum, the one every exact solver returns.
 
-    Each question is put to the solver itself: with the layers behind as they are, can this
-    layer take an earlier choice at the same cost? So a tie is settled by the same model that
-    found the optimum, and shared with no other solver. It takes about one more solve for
-    each layer that is not at its first choice.
+    From the last layer back, the solver itself decides: with the later layers fixed, can this
+    layer have an earlier choice at the same cost? So ties are broken by the model that proved
+    the optimum, and the plan depends on no other solver. It needs about one more solve for
+    every layer that is not at its first choice.
 
-    A limit that comes while ties are settled leaves an optimum that may not be the canonical
-    one: the result says ``time limit``.
+    A limit that comes while ties are broken leaves an optimum that may not be the canonical
+    one: ``stopped_by`` then is ``time limit``.
+
+    Parameters
+    ----------
+    optimum
+        An optimal result, with an assignment.
     """
-    assert found.assignment is not None
-    assignment = list(found.assignment)
-    may = allowed_choices(table).copy()
+    assert optimum.assignment is not None
+    assignment = list(optimum.assignment)
+    allowed = allowed_choices(table).copy()
     for layer in range(table.layers - 1, -1, -1):
-        earlier = may[layer].copy()
+        earlier = allowed[layer].copy()
         earlier[assignment[layer] :] = False
         while earlier.any():
             if deadline.passed():
-                return replace(found, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
-            may[layer] = earlier
-            again = minimise(replace(table, allowed=may))
-            if again.stopped_by == TIME_LIMIT:
-                return replace(found, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
-            if again.assignment is None or again.objective != found.objective:
+                return replace(optimum, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
+            allowed[layer] = earlier
+            tied = minimise(replace(table, allowed=allowed))
+            if tied.stopped_by == TIME_LIMIT:
+                return replace(optimum, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
+            # Infeasible, or at a higher cost: the present choice is the first that is optimal.
+            if tied.assignment is None or tied.objective != optimum.objective:
                 break
-            assignment = list(again.assignment)
+            # It may differ in all layers not fixed yet; the next iteration asks for an even
+            # earlier choice of this layer.
+            assignment = list(tied.assignment)
             earlier[assignment[layer] :] = False
-        may[layer] = False
-        may[layer, assignment[layer]] = True
-    return replace(found, assignment=tuple(assignment))
+        # Fixed from here on, since the canonical order compares later layers first.
+        allowed[layer] = False
+        allowed[layer, assignment[layer]] = True
+    return replace(optimum, assignment=tuple(assignment))

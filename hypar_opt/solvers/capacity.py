@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,22 +18,23 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
 
 _LARGEST_SORT = 2**20
-"""Paths that are sorted at once: about a fifth of a second, between two looks at the clock."""
+"""Paths that are sorted at once, in about 0.2 s: the interval of checks of the deadline."""
 
-MOST_LABELS = 20_000_000
-"""Partial plans kept under a capacity, over all layers."""
+MAX_LABELS = 20_000_000
+"""Upper bound on the labels (partial plans) kept under a capacity, over all layers."""
 
 
 def within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, tuple[int, ...]]:
-    """Return the least cost within a table's capacity, and the canonical assignment that has it.
+    """Return the least cost within a table's capacity, and the canonical assignment of that cost.
 
-    For each choice of a layer it carries along the Pareto front, in cost and load, of all
-    paths that end there. The cost is None where no assignment fits the capacity.
+    Dynamic programming with labels, as for a resource-constrained shortest path: for every
+    choice of a layer it keeps the Pareto front, in cost and load, of the paths that end in it.
+    The cost is None where no assignment fits the capacity.
 
     Raises
     ------
     RefusedError
-        If the fronts grow beyond `MOST_LABELS`.
+        If the fronts grow beyond `MAX_LABELS`.
     NoAnswerError
         If the deadline passes.
     """
@@ -45,7 +47,7 @@ def within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, t
 
 
 Front = tuple[Integers, Integers]
-"""Costs and loads of the paths that no other beats in both: loads rise, costs fall."""
+"""Costs and loads of the paths that no other dominates: loads ascend, costs descend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,37 +64,41 @@ class _Capacitated:
     def of(cls, table: CostTable) -> _Capacitated:
         assert table.load is not None
         assert table.capacity is not None
+        # Python integers (dtype object) in all three if a sum of one may not fit int64.
         dtype = np.result_type(table.node, table.edge, table.load)
         node, edge, load = (
-            part.astype(dtype) for part in (table.node, table.chain_edges(), table.load)
+            entries.astype(dtype) for entries in (table.node, table.chain_edges(), table.load)
         )
         return cls(node, edge, load, allowed_choices(table), table.capacity)
 
-    def least_load_behind(self) -> list[int]:
-        """Return, for each layer, what the layers behind it load at the least."""
+    def least_load_after(self) -> list[int]:
+        """Return, for every layer, a lower bound on the load of all later layers."""
         lightest = [
-            min((weight for weight, ok in zip(row, may, strict=True) if ok), default=None)
-            for row, may in zip(self.load.tolist(), self.allowed.tolist(), strict=True)
+            min(compress(row, allowed_row), default=None)
+            for row, allowed_row in zip(self.load.tolist(), self.allowed.tolist(), strict=True)
         ]
-        behind = [0] * len(lightest)
+        load_after = [0] * len(lightest)
         for layer in range(len(lightest) - 2, -1, -1):
-            least = lightest[layer + 1]
-            behind[layer] = behind[layer + 1] + (self.capacity + 1 if least is None else least)
-        return behind
+            load = lightest[layer + 1]
+            # A layer without an allowed choice exceeds any capacity.
+            load_after[layer] = load_after[layer + 1] + (
+                self.capacity + 1 if load is None else load
+            )
+        return load_after
 
 
 def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
-    """Return the Pareto front of the paths to each choice of each layer."""
-    behind = problem.least_load_behind()
+    """Return the Pareto front of the paths to every choice of every layer."""
+    load_after = problem.least_load_after()
     layers, choices = problem.node.shape
-    nothing = np.zeros(0, problem.node.dtype)
+    empty = np.zeros(0, problem.node.dtype)
     fronts: list[list[Front]] = []
     labels = 0
     for layer in range(layers):
         front: list[Front] = []
         for choice in range(choices):
             deadline.check()
-            costs = loads = nothing
+            costs = loads = empty
             if problem.allowed[layer, choice]:
                 if layer == 0:
                     costs = loads = np.zeros(1, problem.node.dtype)
@@ -102,14 +108,14 @@ def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
                     costs, loads = _merged([(c + s, w) for (c, w), s in extended], deadline)
                 costs = costs + problem.node[layer, choice]
                 loads = loads + problem.load[layer, choice]
-                # A path that the layers behind cannot complete within the capacity is dropped.
-                fits = loads <= problem.capacity - behind[layer]
+                # A path that the later layers cannot complete within the capacity is dropped.
+                fits = loads <= problem.capacity - load_after[layer]
                 costs, loads = pareto_front(costs[fits], loads[fits])
             front.append((costs, loads))
             labels += len(costs)
-        if labels > MOST_LABELS:
+        if labels > MAX_LABELS:
             raise RefusedError(
-                f"a capacity leaves more than {MOST_LABELS:,} partial plans to compare; try cpsat"
+                f"a capacity leaves more than {MAX_LABELS:,} partial plans to compare; try cpsat"
             )
         fronts.append(front)
     return fronts
@@ -118,42 +124,46 @@ def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
 def _traced_back(
     problem: _Capacitated, fronts: list[list[Front]], objective: int
 ) -> tuple[int, ...]:
-    """Return, from the last layer back, the first choice from which the least cost can be had."""
-    remaining, room = objective, problem.capacity
+    """Return, from the last layer back, the first choice that attains the least cost.
+
+    The capacity left decides too: a choice may attain the cost with a load that does not fit.
+    """
+    remaining, capacity_left = objective, problem.capacity
     assignment: list[int] = []
     for layer in range(len(fronts) - 1, -1, -1):
         for choice, (costs, loads) in enumerate(fronts[layer]):
             step = int(problem.edge[layer, choice, assignment[-1]]) if assignment else 0
-            if ((costs == remaining - step) & (loads <= room)).any():
+            if ((costs == remaining - step) & (loads <= capacity_left)).any():
                 assignment.append(choice)
                 remaining -= step + int(problem.node[layer, choice])
-                room -= int(problem.load[layer, choice])
+                capacity_left -= int(problem.load[layer, choice])
                 break
     return tuple(reversed(assignment))
 
 
 def _merged(fronts: list[Front], deadline: Deadline) -> Front:
-    """Return several fronts as one set of paths; large ones two by two, each pair a front again."""
+    """Return the union of several fronts; large ones are merged pairwise, keeping Pareto fronts."""
     while len(fronts) > 1 and sum(len(costs) for costs, _ in fronts) > _LARGEST_SORT:
         merged = []
         for start in range(0, len(fronts), 2):
             deadline.check()
             costs, loads = (
-                np.concatenate(part) for part in zip(*fronts[start : start + 2], strict=True)
+                np.concatenate(entries) for entries in zip(*fronts[start : start + 2], strict=True)
             )
             merged.append(pareto_front(costs, loads))
         fronts = merged
-    costs, loads = (np.concatenate(part) for part in zip(*fronts, strict=True))
+    costs, loads = (np.concatenate(entries) for entries in zip(*fronts, strict=True))
     return costs, loads
 
 
 def pareto_front(costs: Integers, loads: Integers) -> Front:
-    """Drop each path that another matches in load and in cost, keeping one of equals."""
+    """Return the Pareto front of paths: those that no other path dominates, one of equals."""
     if len(costs) == 0:
         return costs, loads
     order = np.lexsort((costs, loads))
     costs, loads = costs[order], loads[order]
-    least = np.minimum.accumulate(costs)
+    lowest_cost = np.minimum.accumulate(costs)
+    # By ascending load, a path is dominated unless it costs less than all lighter ones.
     keep = np.ones(len(costs), bool)
-    keep[1:] = costs[1:] < least[:-1]
+    keep[1:] = costs[1:] < lowest_cost[:-1]
     return costs[keep], loads[keep]

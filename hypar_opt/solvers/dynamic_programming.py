@@ -24,13 +24,14 @@ _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
 
 Charges = tuple[int, int, int, int, int, int]
-"""A layer's: its node's of data and model; of the edge before it dp-dp, dp-mp, mp-dp, mp-mp."""
+"""Of a layer: its node's, data and model, and those of the edge into it: dp-dp, dp-mp, mp-dp,
+mp-mp."""
 
 
 class DynamicProgramming(Solver):
-    """Extend, layer by layer, the cheapest path that ends in each choice.
+    """Extend, layer by layer, the cheapest path that ends in every choice (Viterbi).
 
-    Source: Algorithm 1.
+    Source: the HyPar paper, Algorithm 1.
     """
 
     summary: ClassVar[str] = "layer-wise dynamic programming; exact on a chain, linear in layers"
@@ -51,6 +52,7 @@ class DynamicProgramming(Solver):
 
     def solve(self, table: Table, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
+        # On a graph that is no chain the recursion would return a wrong optimum, and no error.
         refusal = self.accepts(table)
         if refusal:
             raise RefusedError(refusal)
@@ -67,24 +69,32 @@ class DynamicProgramming(Solver):
 
 
 def _table(table: CostTable, deadline: Deadline) -> SolveResult:
-    """Solve one table: of a level, or of all levels with a choice a state."""
-    free, penalty = table.with_penalty()
+    """Solve a plain table: of one level, or of all levels with a column per state."""
+    unconstrained, penalty = table.with_penalty()
+    # A capacity couples the layers, so that one cheapest path a choice is not enough.
     if table.capacity is not None:
         objective, assignment = within_capacity(table, deadline)
     elif table.choices == 2:
         path = ChainDP()
-        path.extend(_rows(free, deadline))
+        path.extend(_rows(unconstrained, deadline))
         objective, answers = path.best()
         assignment = tuple(answers)
     else:
-        objective, assignment = _any_choices(free, deadline)
+        objective, assignment = _any_choices(unconstrained, deadline)
     if objective is None or objective >= penalty:
         return SolveResult(None, None, Status.INFEASIBLE)
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 
 
 def _separable(table: SeparableTable, deadline: Deadline) -> SolveResult:
-    """Solve all levels together as independent chains, without making their tables."""
+    """Solve all levels together as independent chains, without building their tables.
+
+    Chain t asks of every layer whether at least t of its levels are model parallel. In
+    it data costs ``data * 2^(levels - t)`` and model ``model * 2^(t - 1)``. The chains'
+    canonical optima are nested, so together they are a plan.
+
+    Source: docs/decisions/0005-joint-optimum.md.
+    """
     several_chains = len(table.ends) < len(table.data) - 1
     pairs: Sequence[Sequence[int]] = _with_gaps(table) if several_chains else table.pairs
     columns = [table.data, table.model, *([0, *column] for column in pairs)]
@@ -93,9 +103,10 @@ def _separable(table: SeparableTable, deadline: Deadline) -> SolveResult:
         deadline.check()
         data, model, *charges = (column[start : start + _BLOCK] for column in columns)
         for t, chain in enumerate(chains, 1):
-            halved = map(lshift, data, repeat(table.levels - t))
-            doubled = map(lshift, model, repeat(t - 1))
-            chain.extend(zip(halved, doubled, *charges, strict=True))
+            # Shifts, since Python's integers are exact at any number of levels.
+            data_costs = map(lshift, data, repeat(table.levels - t))
+            model_costs = map(lshift, model, repeat(t - 1))
+            chain.extend(zip(data_costs, model_costs, *charges, strict=True))
     objective, assignment = 0, bytearray()
     for chain in chains:
         cost, answers = chain.best()
@@ -106,6 +117,7 @@ def _separable(table: SeparableTable, deadline: Deadline) -> SolveResult:
 
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together, without the table of all pairs of states."""
+    # The inverse of the permutation `columns`: from a state to its canonical rank.
     rank = np.argsort(table.columns)
     objective, states = cheapest_states(table, rank, deadline)
     if table.penalty is not None and objective >= table.penalty:
@@ -115,7 +127,8 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
 
 
 def _with_gaps(table: SeparableTable) -> list[list[int]]:
-    """Return the pairs with zeros where a layer begins another chain."""
+    """Return the pairs' charges, with zeros where a layer begins another chain."""
+    # A pair's column starts with the second layer, hence the shift by one.
     targets = [target - 1 for _, target in table.ends]
     columns = [[0] * (len(table.data) - 1) for _ in table.pairs]
     for column, charges in zip(columns, table.pairs, strict=True):
@@ -127,42 +140,45 @@ def _with_gaps(table: SeparableTable) -> list[list[int]]:
 class ChainDP:
     """The cheapest paths along a chain of two choices, layer by layer.
 
-    Only the difference between the two has to be carried along: ``gap`` is the cost of the
-    cheapest path that ends in model parallelism, less that of the one that ends in data.
+    ``gap`` is the cost of the cheapest path that ends in model parallelism, less that of the
+    cheapest that ends in data: every decision depends on this difference alone.
     """
 
     def __init__(self) -> None:
         self._to_data = self._gap = 0
-        self._came_from = bytearray()  # bit 0: model before data; bit 1: model before model
+        self._predecessors = bytearray()  # bit 0: model before data; bit 1: model before model
 
     def extend(self, rows: Iterable[Charges]) -> None:
-        """Extend both paths by the charges of a layer each, zeros before the first of a chain."""
-        to_data, gap, came_from = self._to_data, self._gap, self._came_from
+        """Extend both paths by a layer per row; a chain's first layer has no edge: zeros."""
+        to_data, gap, predecessors = self._to_data, self._gap, self._predecessors
         for data, model, dd, dm, md, mm in rows:
             before_data, before_model = dd, dm
-            came = 0
+            bits = 0
+            # Strictly less: of equal paths the one from data, the first choice, is canonical.
             if gap + md < before_data:
-                before_data, came = gap + md, 1
+                before_data, bits = gap + md, 1
             if gap + mm < before_model:
-                before_model, came = gap + mm, came + 2
+                before_model, bits = gap + mm, bits + 2
             to_data += before_data + data
             gap = before_model + model - before_data - data
-            came_from.append(came)
+            predecessors.append(bits)
         self._to_data, self._gap = to_data, gap
 
     def best(self) -> tuple[int, bytes]:
-        """Return the least cost, and the canonical assignment that has it."""
+        """Return the least cost, and the canonical assignment of that cost."""
+        # Of equal ends, data parallelism: the first choice.
         choice = 1 if self._gap < 0 else 0
         objective = self._to_data + (self._gap if choice else 0)
         assignment = bytearray([choice])
-        for came in reversed(self._came_from[1:]):
-            choice = came >> choice & 1
+        for bits in reversed(self._predecessors[1:]):
+            choice = bits >> choice & 1
             assignment.append(choice)
         assignment.reverse()
         return objective, bytes(assignment)
 
 
 def _rows(table: CostTable, deadline: Deadline) -> Iterator[Charges]:
+    """Yield the charges of every layer of a chain of two choices, as Python integers."""
     edges = table.chain_edges()
     yield (*table.node[0].tolist(), 0, 0, 0, 0)
     for start in range(1, table.layers, _BLOCK):
@@ -174,16 +190,17 @@ def _rows(table: CostTable, deadline: Deadline) -> Iterator[Charges]:
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> tuple[int, tuple[int, ...]]:
+    """Return the least cost of a chain, and the canonical assignment of that cost."""
     cheapest, edges = table.node[0], table.chain_edges()
-    came_from = np.zeros((table.layers - 1, table.choices), np.intp)
+    predecessors = np.zeros((table.layers - 1, table.choices), np.intp)
     for layer in range(1, table.layers):
         deadline.check()
         paths = cheapest[:, None] + edges[layer - 1]
-        came_from[layer - 1] = paths.argmin(axis=0)  # the first of equals
+        predecessors[layer - 1] = paths.argmin(axis=0)  # the first of equals: canonical
         cheapest = paths.min(axis=0) + table.node[layer]
     choice = int(cheapest.argmin())
     assignment = [choice]
-    for came in came_from[::-1]:
-        choice = int(came[choice])
+    for sources in predecessors[::-1]:
+        choice = int(sources[choice])
         assignment.append(choice)
     return int(cheapest.min()), tuple(reversed(assignment))

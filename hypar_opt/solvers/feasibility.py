@@ -1,4 +1,4 @@
-"""What a table forbids by itself, before any search."""
+"""Which choices a table allows, and whether any assignment can be feasible."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def allowed_choices(table: CostTable) -> NDArray[np.bool_]:
-    """Return where a layer may take a choice, ``(layers, choices)``."""
+    """Return which choices every layer is allowed, ``(layers, choices)`` bool."""
     return np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
 
 
 def trivially_infeasible(table: CostTable) -> bool:
-    """Whether a layer has no choice at all, or the lightest choices exceed the capacity.
+    """Whether a layer has no allowed choice, or the lightest choices exceed the capacity.
 
     Nothing else makes a table infeasible: edges forbid no pair of choices.
     """
@@ -27,5 +27,7 @@ def trivially_infeasible(table: CostTable) -> bool:
         return True
     if table.load is None or table.capacity is None:
         return False
-    lightest = (int(row[may].min()) for row, may in zip(table.load, allowed, strict=True))
+    lightest = (
+        int(row[allowed_row].min()) for row, allowed_row in zip(table.load, allowed, strict=True)
+    )
     return sum(lightest) > table.capacity

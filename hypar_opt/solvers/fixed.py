@@ -1,4 +1,4 @@
-"""Plans that need no search: the baselines of the evaluation."""
+"""Assignments without a search: the baselines of the paper's evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DataParallelism(Solver):
 
     @classmethod
     def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
-        """Return each layer's choice, given the "one weird trick"'s."""
+        """Return every layer's choice; `trick` has those of the "one weird trick"."""
         return (DATA,) * len(trick)
 
     def accepts(self, table: CostTable) -> str | None:
@@ -35,6 +35,7 @@ class DataParallelism(Solver):
             return SolveResult(None, None, Status.INFEASIBLE)
         if table.load is not None and table.load[layers, assignment].sum() > table.capacity:
             return SolveResult(None, None, Status.INFEASIBLE)
+        # No search, so no bound: a baseline is feasible even where it happens to be optimal.
         return SolveResult(assignment, objective=None, status=Status.FEASIBLE)
 
 
@@ -52,7 +53,7 @@ class OneWeirdTrick(DataParallelism):
     """Data parallelism for convolutions, model parallelism for fully-connected layers.
 
     Source: Krizhevsky, "One weird trick for parallelizing convolutional neural networks",
-    arXiv:1404.5997; section 6.5.2.
+    arXiv:1404.5997; the HyPar paper, section 6.5.2.
     """
 
     summary: ClassVar[str] = "data parallelism for conv, model parallelism for fc; no search"
@@ -67,4 +68,4 @@ BASELINES = {
     "Model Parallelism": ModelParallelism,
     "the Trick": OneWeirdTrick,
 }
-"""Plans that are always known."""
+"""The paper's baselines by name; they need no search, so they are known within any limit."""

@@ -1,9 +1,9 @@
-"""Viterbi over what each layer takes at all levels together, exact for any charges a level.
+"""Viterbi over a layer's choices at all levels together, exact whatever the levels charge.
 
 A layer has ``choices ** levels`` states. Where the boundary's charge is a sum over levels,
-the step from one layer to the next is taken level by level, the topmost first: each step
-replaces one digit of the source's state by one of the target's, which costs O(levels x
-states) a boundary instead of O(states ^ 2).
+the transition from one layer to the next goes level by level, the topmost first: every step
+replaces one digit of the source's state by one of the target's, which takes O(levels x
+states) time per boundary instead of O(states ^ 2).
 
 Source: docs/decisions/0005-joint-optimum.md.
 """
@@ -28,35 +28,50 @@ if TYPE_CHECKING:
 def cheapest_states(
     table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline = NEVER
 ) -> tuple[int, list[int]]:
-    """Return the least cost and the canonical states that have it, one a layer.
+    """Return the least cost and the canonical states of that cost, one per layer.
 
     Parameters
     ----------
     table
-        A chain, its forbidden states priced out.
+        A chain; forbidden states cost the penalty (big-M).
     rank : (states,)
-        Each state's place in canonical order.
+        The rank of every state in canonical order.
     deadline
-        Looked at once a layer.
-    """
-    costs = costs_to_come(table, deadline)
-    least = costs[-1].min()
-    states = [_first(costs[-1] == least, rank)]
-    for layer in range(len(costs) - 1, 0, -1):
-        target = states[-1]
-        into = costs[layer][target] - table.node[layer, target]
-        step = step_into(table, layer - 1, target)
-        states.append(_first(costs[layer - 1] + step == into, rank))
-    return int(least), states[::-1]
-
-
-def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:
-    """Return, for each layer, the least cost of all layers up to it by its state.
+        Checked once per layer.
 
     Raises
     ------
     RefusedError
         If the table is no chain of all its layers.
+    NoAnswerError
+        If the deadline passes.
+    """
+    costs = costs_to_come(table, deadline)
+    lowest_cost = costs[-1].min()
+    states = [_first(costs[-1] == lowest_cost, rank)]
+    for layer in range(len(costs) - 1, 0, -1):
+        target = states[-1]
+        # The minima do not tell their sources: those whose cost and charge add up to the target's.
+        into = costs[layer][target] - table.node[layer, target]
+        step = step_into(table, layer - 1, target)
+        states.append(_first(costs[layer - 1] + step == into, rank))
+    return int(lowest_cost), states[::-1]
+
+
+def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:
+    """Return, for every layer, the least cost of all layers up to it, by its state.
+
+    Returns
+    -------
+    list of (states,) arrays
+        In the table's units, a layer's own charge included.
+
+    Raises
+    ------
+    RefusedError
+        If the table is no chain of all its layers.
+    NoAnswerError
+        If the deadline passes.
     """
     if not np.array_equal(table.ends, chain_ends(len(table.node))):
         raise RefusedError("takes chains of layers, and this graph is none")
@@ -68,7 +83,7 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
 
 
 def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
-    """Return the least of ``costs[source] + charge[source, target]`` for each target state.
+    """Return the minimum over sources of ``costs[source] + charge[source, target]``, ``(states,)``.
 
     At each level the array's axes are the target's digits above, the source's digit here,
     and the source's digits below.
@@ -77,6 +92,7 @@ def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers
     prefixes = 1
     for pairs in table.pairs:
         charge = pairs[boundary]  # (prefixes or 1, source digit, target digit)
+        # Topmost first: a charge may depend on the target's digits above, which by now are in.
         view = costs.reshape(prefixes, choices, 1, -1)
         step = view[:, 0] + charge[:, 0, :, None]
         for digit in range(1, choices):
@@ -87,7 +103,7 @@ def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers
 
 
 def step_into(table: FactoredTable, boundary: int, target: int) -> Integers:
-    """Return the charge of each source state before one target state."""
+    """Return the charges from every source state to one target state, ``(states,)``."""
     choices, levels = table.choices, table.levels
     charge: Integers = np.zeros(1, table.node.dtype)
     for level, pairs in enumerate(table.pairs):
@@ -97,6 +113,7 @@ def step_into(table: FactoredTable, boundary: int, target: int) -> Integers:
     return charge
 
 
-def _first(among: NDArray[np.bool_], rank: NDArray[np.intp]) -> int:
-    found = np.flatnonzero(among)
-    return int(found[rank[found].argmin()])
+def _first(is_candidate: NDArray[np.bool_], rank: NDArray[np.intp]) -> int:
+    """Return the candidate of the lowest rank: the canonical one of the ties."""
+    candidates = np.flatnonzero(is_candidate)
+    return int(candidates[rank[candidates].argmin()])

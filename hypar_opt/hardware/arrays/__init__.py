@@ -1,4 +1,4 @@
-"""Array presets, a TOML file each: the paper's arrays, and several current machines."""
+"""Array presets, one TOML file per array: the paper's arrays, and several current machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def papers(levels: int) -> str:
     Raises
     ------
     HyparError
-        If it has none of that size.
+        If the paper has no array of that size.
     """
     if not 1 <= levels <= MAX_LEVELS:
         raise HyparError(
@@ -37,19 +37,20 @@ def papers(levels: int) -> str:
 
 @cache
 def names() -> tuple[str, ...]:
-    """The presets' names, the paper's first, numbers in names in numerical order."""
+    """Return the presets' names, the paper's first, numbers in names in numerical order."""
     presets = (file.name for file in files(__name__).iterdir() if file.name.endswith(".toml"))
     return tuple(sorted((file.removesuffix(".toml") for file in presets), key=_sort_key))
 
 
 def _sort_key(name: str) -> tuple[bool, list[tuple[str, int]]]:
+    # Numbers as integers, so that hmc-htree-4 comes before hmc-htree-16.
     pairs = re.findall(r"([^0-9]*)([0-9]*)", name)
     return not name.startswith("hmc-"), [(text, int(number or 0)) for text, number in pairs]
 
 
 def is_papers(array: Array) -> bool:
-    """Whether an array is one of the paper's: by its digest, not by what it is called."""
-    # Only arrays of the same size need to be read.
+    """Whether an array is one of the paper's: by its digest, not by its name."""
+    # Only presets of the same size need to be read.
     papers_names = (name for name in names() if name.startswith("hmc-"))
     same_size = [name for name in papers_names if name.endswith(f"-{2**array.levels}")]
     return any(load(name).digest() == array.digest() for name in same_size)
@@ -63,6 +64,7 @@ def load(name: str) -> Array:
     UnknownNameError
         Suggesting the nearest name.
     """
+    # Imported late: the names alone are listed without pydantic and networkx.
     from hypar_opt.documents import load_preset
     from hypar_opt.hardware.array import Array
 
@@ -77,7 +79,7 @@ def find_array(array: str | Path | Array) -> Array:
     InputError
         If the file cannot be read or is no array.
     UnknownNameError
-        If there is neither such a name nor such a file; it suggests the nearest name.
+        If there is neither such a preset nor such a file; it suggests the nearest name.
     """
     from hypar_opt.documents import find
     from hypar_opt.hardware.array import Array, read_array

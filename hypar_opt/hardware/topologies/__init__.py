@@ -9,6 +9,7 @@ from hypar_opt.registry import Registry
 if TYPE_CHECKING:
     from hypar_opt.hardware.topologies.base import Topology
 
+# Modules are named as text, so that listing topologies imports none of them.
 TOPOLOGIES: Registry[type[Topology]] = Registry(
     "topology",
     "hypar_opt.topologies",

@@ -1,4 +1,4 @@
-"""The base of topologies: a table of an array file that describes a graph."""
+"""The base of topologies: the table of an array file that describes a graph."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hypar_opt.documents import Document, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Time
 
 MAX_ACCELERATORS = 1024
-"""The routes between four times as many take minutes, and gigabytes."""
+"""The routes between four times as many need minutes and gigabytes."""
 
 
 class LinkSpec(Document):
     """A link as a file describes it."""
 
     bandwidth: Bandwidth
-    """Of each direction of a full-duplex link; of a half-duplex one, of both together."""
+    """Of either direction of a full-duplex link; of a half-duplex one, of both together."""
     latency: Time = Fraction()
     duplex: Literal["full", "half"] = "full"
 
@@ -41,11 +41,11 @@ class Topology(Document, ABC):
     """Its name in `TOPOLOGIES`."""
 
     summary: ClassVar[str]
-    """One line for lists."""
+    """One line, for the list of topologies."""
 
     @classmethod
     def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the table of a file in ``folder``, with the files that it names read.
+        """Return a table of a file in ``folder`` with the contents of the files that it names.
 
         Raises
         ------
@@ -63,13 +63,14 @@ class Topology(Document, ABC):
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         """Return the bits of an accelerator's number, every bit once, by dimension.
 
-        A hierarchy may split the dimensions in any order, also interleaved, but the bits of one
-        dimension in theirs: its halves before its quarters. The default is one dimension after
+        A hierarchy may split the dimensions in any order, also interleaved, but the bits of a
+        dimension in order: its halves before its quarters. The default is one dimension after
         the other.
         """
 
 
 def _power_of_two(value: int) -> int:
+    # Every hierarchy level halves the array.
     if value & (value - 1):
         raise rule(f"should be a power of two, got {value}")
     return value
@@ -90,12 +91,13 @@ Accelerators = Annotated[PowerOfTwo, AfterValidator(check_size)]
 
 
 def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:
-    """Return the bits of each dimension of row-major numbers, the most significant first."""
+    """Return the bits of every dimension of row-major numbers, the most significant first."""
     dimensions = []
-    # Row-major: the first dimension has the highest bits, as H1 splits it first.
-    above = sum(size.bit_length() - 1 for size in sizes)
+    # Row-major: the first dimension has the highest bits, and by default H1 splits it.
+    bits_above = sum(size.bit_length() - 1 for size in sizes)
     for size in sizes:
-        below = above - (size.bit_length() - 1)
-        dimensions.append(tuple(range(above - 1, below - 1, -1)))
-        above = below
+        bits_below = bits_above - (size.bit_length() - 1)
+        dimensions.append(tuple(range(bits_above - 1, bits_below - 1, -1)))
+        bits_above = bits_below
+    # A dimension of size one has no bits, and nothing to split.
     return tuple(bits for bits in dimensions if bits)

@@ -1,4 +1,4 @@
-"""Any graph, as networkx writes it."""
+"""Any graph, in the node-link format of networkx."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from hypar_opt.errors import InputError
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, check_size
 
 MAX_NODES, MAX_EDGES = 4096, 2**16
-"""Routes are searched for over all of them."""
+"""Upper bounds on a graph's size: a search for routes visits all nodes and edges."""
 
 
 def _is_printable(value: object) -> object:
-    for part in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(part, str) and not part.isprintable():
-            raise rule(f"should be in printable characters, got {part!r}")
+    for component in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(component, str) and not component.isprintable():
+            raise rule(f"should be in printable characters, got {component!r}")
     return value
 
 
+# networkx names the nodes of its grids by tuples, which JSON has as lists.
 Id = Annotated[
     Annotated[int, Strict()] | Annotated[str, Strict()] | tuple[int | str, ...],
     BeforeValidator(_is_printable),
@@ -37,7 +38,8 @@ class Node(Document):
 
     @property
     def graph_node(self) -> int | str:
-        """What the interconnect's graph calls it: an accelerator's number, or a switch's name."""
+        """Its node in the interconnect's graph: an accelerator's number, or a switch's name."""
+        # Text, as the interconnect reads integers as accelerators.
         if self.accelerator is not None:
             return self.accelerator
         return self.id if isinstance(self.id, str) else f"switch {self.id}"
@@ -51,16 +53,17 @@ class Edge(LinkSpec):
 
 
 def _dropped(_: dict[str, Any]) -> dict[str, Any]:
+    # Neither used nor written back, so that an array's digest does not depend on them.
     return {}
 
 
 class NodeLink(Document):
-    """The document that ``networkx.node_link_data`` makes of an undirected graph."""
+    """The document that ``networkx.node_link_data`` returns for an undirected graph."""
 
     directed: Annotated[bool, Strict()] = False
     multigraph: Annotated[bool, Strict()] = False
     graph: Annotated[dict[str, Any], AfterValidator(_dropped)] = Field(default={}, exclude=True)
-    """The graph's own attributes, which are not used."""
+    """The graph's own attributes, which are ignored and not written back."""
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
     edges: tuple[Edge, ...]
 
@@ -81,13 +84,13 @@ class NodeLink(Document):
             count = len(getattr(self, key))
             if count > limit:
                 raise rule(f"{key}: should be at most {limit:,}, got {count:,}")
-        # The checks above are cheap; these look at every node and edge, which are few enough now.
+        # After the limits above, since these checks visit every node and edge.
         self._check_edges(self._checked_ids())
         check_size(sum(node.accelerator is not None for node in self.nodes))
         return self
 
     def _checked_ids(self) -> set[Id]:
-        """Return the nodes' ids, all different, and so in the graph of the interconnect."""
+        """Return the nodes' ids, which are unique, as are the nodes of the interconnect's graph."""
         ids: set[Id] = set()
         graph_nodes: set[int | str] = set()
         for node in self.nodes:
@@ -101,7 +104,7 @@ class NodeLink(Document):
         return ids
 
     def _check_edges(self, ids: set[Id]) -> None:
-        """Refuse edges that are not between two nodes, or not the only one between these."""
+        """Refuse an edge that does not join two nodes, or joins two that another edge joins."""
         pairs: set[frozenset[Id]] = set()
         for number, edge in enumerate(self.edges):
             for key in ("source", "target"):
@@ -118,7 +121,7 @@ class NodeLink(Document):
 
 
 class Graph(Topology):
-    """A graph drawn by hand or by a program."""
+    """Any connected graph, inline or in a file."""
 
     summary: ClassVar[str] = "any graph, inline or in a node-link JSON file of networkx"
 
@@ -148,4 +151,5 @@ class Graph(Topology):
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         count = sum(node.accelerator is not None for node in self.document.nodes)
+        # A dimension per bit: the levels may split the bits of a graph in any order.
         return tuple((bit,) for bit in reversed(range(count.bit_length() - 1)))

@@ -24,20 +24,20 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Shape = Annotated[tuple[PowerOfTwo, ...], AfterValidator(_shape)]
-"""Accelerators along each dimension."""
+"""The number of accelerators along every dimension."""
 
 
 def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any]:
-    """Link the neighbours along each dimension; numbers are row-major."""
+    """Return the graph of a grid: neighbours along every dimension linked, numbers row-major."""
     graph: nx.Graph[Any] = nx.Graph()
     numbers = {position: number for number, position in enumerate(product(*map(range, shape)))}
     graph.add_nodes_from(numbers.values())
     for position, number in numbers.items():
         for dimension, size in enumerate(shape):
-            following = list(position)
-            following[dimension] = (position[dimension] + 1) % size
-            neighbour = numbers[tuple(following)]
-            # Two in a dimension are neighbours on both sides, and joined by one link.
+            next_position = list(position)
+            next_position[dimension] = (position[dimension] + 1) % size
+            neighbour = numbers[tuple(next_position)]
+            # In a dimension of two, the wrap-around link would be the same link again.
             if neighbour > number or (wrapped and size > 2):
                 graph.add_edge(number, neighbour, **link.edge())
     return graph
@@ -47,7 +47,7 @@ class Grid(Topology):
     """A grid of any number of dimensions, its accelerators numbered row by row."""
 
     wrapped: ClassVar[bool]
-    """Whether the two ends of a dimension are linked."""
+    """Whether the two ends of every dimension are linked."""
 
     shape: Shape
     link: LinkSpec

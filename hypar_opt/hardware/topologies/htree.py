@@ -1,4 +1,4 @@
-"""The paper's topology: a binary tree whose links widen towards the root."""
+"""The paper's topology: a binary tree whose bandwidth grows towards the root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology,
 class HTree(Topology):
     """A binary tree: a switch over every two accelerators, then over every two switches.
 
-    Source: the HyPar paper, sections 5 and 6.5.1, whose bandwidths double each level up.
+    Source: the HyPar paper, sections 5 and 6.5.1, whose bandwidths double with every level up.
     """
 
     summary: ClassVar[str] = "a binary tree of switches, its links wider towards the root"
@@ -28,16 +28,17 @@ class HTree(Topology):
 
     def graph(self) -> nx.Graph[Any]:
         graph: nx.Graph[Any] = nx.Graph()
-        below: list[int | str] = list(range(self.accelerators))
-        graph.add_nodes_from(below)
-        width = Fraction(1)
-        while len(below) > 1:
-            size = 2 * self.accelerators // len(below)
-            switches = [f"switch{size}.{index}" for index in range(len(below) // 2)]
-            for index, node in enumerate(below):
-                graph.add_edge(node, switches[index // 2], **self.link.edge(width))
-            below = [*switches]
-            width *= Fraction(str(self.growth))  # 0.1 in the file is 1/10
+        lower_nodes: list[int | str] = list(range(self.accelerators))
+        graph.add_nodes_from(lower_nodes)
+        relative_bandwidth = Fraction(1)
+        while len(lower_nodes) > 1:
+            size = 2 * self.accelerators // len(lower_nodes)
+            switches = [f"switch{size}.{index}" for index in range(len(lower_nodes) // 2)]
+            for index, node in enumerate(lower_nodes):
+                graph.add_edge(node, switches[index // 2], **self.link.edge(relative_bandwidth))
+            lower_nodes = [*switches]
+            # By way of text, so that 0.1 in the file is 1/10 and not the nearest double.
+            relative_bandwidth *= Fraction(str(self.growth))
         return graph
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:

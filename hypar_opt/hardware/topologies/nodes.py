@@ -11,7 +11,7 @@ from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, b
 
 
 class Nodes(Topology):
-    """The accelerators of a node on its switch, and the nodes' switches on the fabric's.
+    """The accelerators of a node linked to its switch, and these switches to the fabric's.
 
     Accelerator ``i`` of node ``n`` is number ``n * per_node + i``.
     """
@@ -24,7 +24,7 @@ class Nodes(Topology):
     link: LinkSpec
     """Between an accelerator and its node's switch."""
     fabric: LinkSpec
-    """Between a node's switch and the fabric's: all that leaves the node."""
+    """Between a node's switch and the fabric's: all traffic that leaves the node crosses it."""
 
     @model_validator(mode="after")
     def _has_a_valid_size(self) -> Self:

@@ -1,4 +1,4 @@
-"""A ring of accelerators."""
+"""A ring of accelerators: a torus of one dimension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypar_opt.hardware.topologies.grid import grid
 
 
 class Ring(Topology):
-    """A torus of one dimension."""
+    """A ring of accelerators, numbered around it."""
 
     summary: ClassVar[str] = "a ring"
 

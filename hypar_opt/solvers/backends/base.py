@@ -1,4 +1,4 @@
-"""A backend, a call of it, and its answer."""
+"""A backend, a call of it, and its answer: what all backends share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Backend:
     Parameters
     ----------
     name
-        As PuLP has it; ``cbc`` for the program that comes with PuLP.
+        The name of PuLP's solver; ``cbc`` for the program that PuLP bundles.
     version
         Empty where it is not known.
     constructor_arguments
-        The arguments of PuLP's constructor; none for ``cbc``, which is run without it.
+        The arguments of PuLP's constructor of it; none for ``cbc``, which is run without PuLP.
     supported_options
-        The names of the `SolverOptions` that it takes.
+        The names of the `SolverOptions` that it supports.
     """
 
     name: str
@@ -41,11 +41,11 @@ class BackendCall:
     Parameters
     ----------
     process
-        Where the backend's program runs, and its files are.
+        Runs the backend's program, and has the directory of its files.
     problem
-        PuLP's.
+        A ``pulp.LpProblem``.
     options
-        Their time limit does not count, but the deadline.
+        Their time limit is not used: ``deadline`` has what is left of it.
     start
         A warm start: values of all binary columns; empty for none.
     """
@@ -66,8 +66,8 @@ class BackendAnswer:
     values
         Of the columns; None without a solution.
     proven
-        Whether the search was exhausted: with values, they are optimal to a gap of 0; without,
-        the problem is infeasible.
+        Whether the search was exhausted: with values, they are optimal at a gap of 0; without,
+        the problem is infeasible. A claim, like all of these.
     bound
         A lower bound on the objective.
     root_bound
@@ -88,9 +88,9 @@ class BackendAnswer:
 
 
 def load_pulp() -> Any:
-    """Import PuLP, but not the library that it would load for HiGHS.
+    """Import PuLP without highspy, which it would load for HiGHS.
 
-    Once highspy is loaded, the process can no longer load ortools.
+    A process that has loaded highspy can no longer load ortools.
     """
     hide_highs = "pulp" not in sys.modules and "highspy" not in sys.modules
     if hide_highs:

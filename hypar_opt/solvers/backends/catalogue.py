@@ -1,4 +1,4 @@
-"""Which backends are installed, and the one that the options name."""
+"""The installed backends, and the one that the options name."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CBC_OPTIONS = frozenset(
         "warm_start",
     }
 )
-"""The `SolverOptions` that CBC takes: all that any backend does."""
+"""The `SolverOptions` that CBC supports, which are all that any backend does."""
 
 
 def find_backend(options: SolverOptions) -> Backend:
     """Return the backend that the options name.
 
-    A name without its ending will do: ``gurobi`` is the first installed of PuLP's GUROBI and
+    A name may lack its suffix: ``gurobi`` is the first installed of PuLP's GUROBI and
     GUROBI_CMD.
 
     Raises
@@ -42,22 +42,22 @@ def find_backend(options: SolverOptions) -> Backend:
     UnknownNameError
         If PuLP knows no such solver.
     RefusedError
-        If it is not installed, or does not take an option or a parameter.
+        If it is not installed, or does not support an option or a parameter.
     """
-    wanted = (options.backend or "cbc").lower()
-    if wanted == "cbc":
-        # The default is used unseen: to list all backends takes a second.
+    requested = (options.backend or "cbc").lower()
+    if requested == "cbc":
+        # The default is not looked up: to list all backends takes a second.
         check_parameters("cbc", options.parameters)
         return Backend("cbc", "", frozenset(), CBC_OPTIONS)
     catalogue = _catalogue()
     # PuLP has up to three interfaces to one solver: a library, a program and a DLL.
-    names = [name for name in catalogue if wanted in {name.lower(), _stem(name)}]
+    names = [name for name in catalogue if requested in {name.lower(), _stem(name)}]
     if not names:
-        raise UnknownNameError("backend", wanted, list(catalogue))
+        raise UnknownNameError("backend", requested, list(catalogue))
     backend = next((catalogue[name] for name in names if catalogue[name]), None)
     if backend is None:
-        there = ", ".join(name for name, installed in catalogue.items() if installed)
-        raise RefusedError(f"finds no backend {names[0]} here; there are: {there}")
+        installed_names = ", ".join(name for name, installed in catalogue.items() if installed)
+        raise RefusedError(f"finds no backend {names[0]} here; there are: {installed_names}")
     refused = options.given() - backend.supported_options
     if refused:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(refused))
@@ -74,7 +74,7 @@ def installed_backends() -> list[Backend]:
 @functools.cache
 def _catalogue() -> Mapping[str, Backend | None]:
     """Return PuLP's backends by name; None where one is not installed."""
-    # PuLP imports every solver that it looks for, so a worker does that.
+    # PuLP imports the library of every solver that it lists, so a worker process does that.
     with SolverProcess() as process:
         solvers = ask_worker(process, {})
         cbc = cbc_program()

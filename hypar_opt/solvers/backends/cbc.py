@@ -1,4 +1,4 @@
-"""CBC, run on the files that PuLP writes and reads, and what its log says."""
+"""CBC, run as a program on files that PuLP writes and reads; its answer and its log parsed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from hypar_opt.solvers.base import SolverOptions
 
 
 def cbc_program() -> str | None:
-    """Return the path of the CBC that comes with PuLP, or of one on the path; None without."""
+    """Return the path of PuLP's bundled CBC, or of one on ``PATH``; None if there is neither."""
+    # PuLP bundles CBC for common machines only.
     bundled: str = load_pulp().PULP_CBC_CMD.pulp_cbc_path
     return bundled if os.access(bundled, os.X_OK) else shutil.which("cbc")
 
 
 def cbc_version(process: SolverProcess, program: str) -> str:
+    """Return CBC's version as it prints it; empty if it prints none."""
     process.run([program, "-quit"])
     return _search_log(r"Version: (\S+)", process.log.read_text()) or ""
 
@@ -36,7 +38,7 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     RefusedError
         If there is no CBC, or it refuses a parameter.
     HyparError
-        If it fails, or leaves no answer without a limit that would excuse it.
+        If it fails, or returns no answer although no limit stopped it.
     """
     program = cbc_program()
     if program is None:
@@ -47,12 +49,13 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     if call.start:
         command += ["-mips", str(files.start)]
     command += _settings(call.options, limit)
-    # The relaxation first, for its optimum in more digits than a search would tell.
+    # The relaxation first, since CBC then logs its optimum in more digits than in a search.
     command += ["-initialSolve", "-solve", "-solution", str(files.solution)]
     status = call.process.run(command, with_grace(limit))
-    # With half of the time left it ended of its own accord.
+    # With more than half of the time left, no limit can have ended it.
     in_time = limit is None or (call.deadline.left() or 0.0) > limit / 2
     log = call.process.log.read_text(encoding="utf-8", errors="replace")
+    # Before the status: CBC warns of a parameter in its log alone, and solves without it.
     _raise_if_parameter_refused(log)
     if status is None:
         return BackendAnswer(None, stopped_by=TIME_LIMIT)
@@ -64,7 +67,7 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
 
 @dataclass(frozen=True)
 class _Files:
-    """CBC's files, and what PuLP needs to read its solution: columns and both kinds of names."""
+    """CBC's files, and what PuLP needs to read its solution: columns, and names in the files."""
 
     solver: Any
     model: Path
@@ -86,7 +89,7 @@ class _Solution:
     values
         Of the columns; None without a solution.
     optimal
-        As CBC says; also of one that is optimal to within a gap.
+        CBC's claim, which it also makes of a solution that is optimal to within a gap only.
     """
 
     outcome: str
@@ -95,25 +98,26 @@ class _Solution:
 
 
 def _write_files(program: str, call: BackendCall) -> _Files:
+    """Write the problem and its warm start with PuLP, and return the paths for CBC."""
     solver = load_pulp().COIN_CMD(path=program)
     directory = call.process.directory
     model, start, solution = (directory / name for name in ("model.mps", "start", "solution"))
-    # Renamed, since names in fixed MPS have no more than eight characters.
+    # Renamed, since names in the fixed MPS format have at most eight characters.
     columns, column_names, row_names, _ = call.problem.writeMPS(model, rename=1)
     if call.start:
         names = {column: column_names[column] for column in call.start}
         solver.writesol(start, call.problem, columns, names, row_names)
-    solution.unlink(missing_ok=True)  # of the problem before
+    solution.unlink(missing_ok=True)  # the previous problem's
     return _Files(solver, model, start, solution, columns, column_names, row_names)
 
 
 def _settings(options: SolverOptions, limit: float | None) -> list[str]:
-    """Return CBC's arguments for the options; the user's own parameters last, so that they win."""
+    """Return CBC's arguments for the options; the user's parameters come last and override ours."""
     settings = {
-        # Under a capacity, in one table of thousands, either of them cuts off the optimum.
+        # Under a capacity, in one table of thousands, either of these cuts off the optimum.
         "preprocess": "off",
         "gomory": "off",
-        # CBC's default is processor time.
+        # CBC counts processor time by default; a time limit is of elapsed time.
         "timeMode": "elapsed",
         "sec": limit,
         "ratio": options.gap,
@@ -123,12 +127,13 @@ def _settings(options: SolverOptions, limit: float | None) -> list[str]:
         "randomCbcSeed": options.seed,
         **options.parameters,
     }
-    given = {name: value for name, value in settings.items() if value is not None}
-    return [text for name, value in given.items() for text in (f"-{name}", str(value))]
+    present = {name: value for name, value in settings.items() if value is not None}
+    return [text for name, value in present.items() for text in (f"-{name}", str(value))]
 
 
 def _raise_if_parameter_refused(log: str) -> None:
-    # CBC goes on with the rest after a parameter that it does not take.
+    """Raise a RefusedError if the log says that CBC does not know a parameter or its value."""
+    # CBC itself ignores such a parameter and solves without it.
     refused = _search_log(
         r"No match for (\S+) - |(.* was provided for .*)|<Possible options for (\S+)", log
     )
@@ -142,7 +147,7 @@ def _read_solution(problem: Any, files: _Files) -> _Solution:
     Raises
     ------
     HyparError
-        If its last lines are missing.
+        If it is incomplete, as on a full disk.
     """
     pulp = load_pulp()
     try:
@@ -158,7 +163,7 @@ def _read_solution(problem: Any, files: _Files) -> _Solution:
             f"{files.solution.parent}: cbc could not write its solution there; set TMPDIR to a"
             " directory with room"
         ) from None
-    # PuLP's status has "Optimal" for a solution that a time limit left; its solution's has not.
+    # PuLP's status says "Optimal" also of an incumbent at the time limit; the solution's does not.
     optimal = state == pulp.LpSolutionOptimal
     has_solution = optimal or state == pulp.LpSolutionIntegerFeasible
     return _Solution(outcome, values if has_solution else None, optimal)
@@ -167,20 +172,20 @@ def _read_solution(problem: Any, files: _Files) -> _Solution:
 def _to_answer(
     solution: _Solution, log: str, *, gap: float, limit: float | None, in_time: bool
 ) -> BackendAnswer:
-    """Say what a solution and the log are worth.
+    """Return what a solution and the log claim, less what is known to be unreliable.
 
     Parameters
     ----------
     limit
-        Seconds that CBC had; None for any number.
+        Seconds that CBC had; None without a limit.
     in_time
-        Whether it ended well before them.
+        Whether it ended well before the limit.
     """
     outcome = solution.outcome
     stopped = _search_log(r"^Stopped on (\w+)", outcome)
-    # As its time runs out CBC may call "proven infeasible" what it had no time to look at.
+    # As its time runs out CBC may report "proven infeasible" of a problem it had no time for.
     infeasible = "nfeasible" in outcome and in_time
-    # Without a limit nothing but a failure explains an answer that is none of these.
+    # No solution, not infeasible, not stopped: a failure, unless the time had run out.
     if solution.values is None and not infeasible and stopped is None:
         if limit is None:
             raise HyparError(f"cbc leaves no answer: {outcome.strip()}")
@@ -197,11 +202,12 @@ def _to_answer(
 
 
 def _search_log(pattern: str, log: str) -> str | None:
-    """Return the text of the group that matches, in the first line that does; None without."""
+    """Return the text of the group that matches, in the first matching line; None without one."""
     match = re.search(pattern, log, re.MULTILINE)
     return next(filter(None, match.groups()), None) if match else None
 
 
 def _search_number(pattern: str, log: str) -> float | None:
+    """Return the number that a pattern's group matches in the log; None without one."""
     text = _search_log(pattern, log)
     return None if text is None else float(text)

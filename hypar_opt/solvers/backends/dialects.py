@@ -1,4 +1,4 @@
-"""How PuLP's solvers are passed parameters that PuLP's constructors have no argument for."""
+"""How parameters reach PuLP's solvers for which its constructors have no argument of their own."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ Parameters = Mapping[str, Any]
 
 
 def as_keywords(parameters: Parameters) -> dict[str, Any]:
+    """Return parameters as keyword arguments of the constructor."""
     return dict(parameters)
 
 
 def as_pairs(parameters: Parameters) -> dict[str, Any]:
+    """Return parameters as ``options``, a list of pairs."""
     return {"options": list(parameters.items())}
 
 
 def as_mapping(parameters: Parameters) -> dict[str, Any]:
+    """Return parameters as ``options``, a dictionary."""
     return {"options": dict(parameters)}
 
 
 def as_text(pattern: str) -> Callable[[Parameters], dict[str, Any]]:
-    """Return the function that makes ``options`` of parameters: strings of this pattern."""
+    """Return a function that formats parameters as ``options``, strings of this pattern."""
 
     def formatted(parameters: Parameters) -> dict[str, Any]:
         return {"options": [pattern.format(*pair) for pair in parameters.items()]}
@@ -33,16 +36,16 @@ def as_text(pattern: str) -> Callable[[Parameters], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class BackendDialect:
-    """How a solver is given parameters, and what it calls those that ours stand for.
+    """How a solver is passed parameters, and its names of those that our options stand for.
 
     Parameters
     ----------
     to_arguments
-        Turns parameters into arguments of PuLP's constructor; None if it takes none.
+        Turns parameters into arguments of PuLP's constructor; None if it accepts none.
     seed, threads
-        The parameters' names; empty where there is none, or PuLP has an argument.
+        The parameters' names; empty where there is none, or PuLP has an argument for it.
     gap
-        The parameter that is 0 for an optimum, where PuLP would not pass on a 0.
+        The parameter of the relative gap, where PuLP would not pass on a gap of 0.
     """
 
     to_arguments: Callable[[Parameters], dict[str, Any]] | None = None
@@ -52,7 +55,7 @@ class BackendDialect:
 
     def supported_options(self, constructor_arguments: frozenset[str]) -> frozenset[str]:
         """Return the `SolverOptions` that can be passed on through PuLP's constructor."""
-        # PuLP ignores what a constructor has no argument for: better refused than unheeded.
+        # PuLP silently ignores an option without an argument; it is refused instead.
         supported = {
             "gap": "gapRel" in constructor_arguments or self.gap,
             "parameters": self.to_arguments,
@@ -61,9 +64,9 @@ class BackendDialect:
             "time_limit": "timeLimit" in constructor_arguments,
             "warm_start": "warmStart" in constructor_arguments,
         }
-        # What concerns our own files is supported by all.
+        # Our own files need no support from a backend.
         always = {"backend", "export", "log"}
-        return frozenset(always | {name for name, means in supported.items() if means})
+        return frozenset(always | {name for name, support in supported.items() if support})
 
 
 DIALECTS: Mapping[str, BackendDialect] = {
@@ -82,7 +85,7 @@ DIALECTS: Mapping[str, BackendDialect] = {
     "MOSEK": BackendDialect(as_mapping, gap="MSK_DPAR_MIO_TOL_REL_GAP"),
     "GLPK_CMD": BackendDialect(),
 }
-"""Solvers whose claim of an optimum is believed: at a gap of 0 they close the gap.
+"""Solvers whose claim of an optimum is accepted, since at a gap of 0 they close the gap.
 
-The others that PuLP has may be called too; their answers then are only feasible.
+PuLP's other solvers may be called too, but their results are feasible, never optimal.
 """

@@ -1,4 +1,4 @@
-"""A private directory and one program at a time in it; both end when this process ends."""
+"""A private directory in which one program runs at a time; neither outlives this process."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class SolverProcess:
-    """Runs programs of solvers, under a supervisor that outlives this process.
+    """Runs solvers' programs, under a supervisor that outlives this process to clean up.
 
-    A program gets a session of its own: a Ctrl-C in the terminal reaches this process alone,
-    which then ends the program in its own time.
+    A program has a session of its own: Ctrl-C in the terminal reaches this process alone,
+    which then ends the program.
 
     Attributes
     ----------
     directory
         For the programs' files; removed at the end.
     log
-        What the last program wrote to its standard output and error.
+        The file of what the last program wrote to its standard output and error.
 
     Raises
     ------
@@ -43,7 +43,8 @@ class SolverProcess:
         except OSError as error:
             raise HyparError(f"no temporary directory: {error.strerror}; set TMPDIR") from None
         self.log = self.directory / "log"
-        # Isolated and without site packages it starts quickly, while we go on.
+        # Isolated (-I) and without site packages (-S) it starts in hundredths of a second, while
+        # this process goes on.
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_SUPERVISOR), str(self.directory)],
             stdin=subprocess.PIPE,
@@ -63,7 +64,7 @@ class SolverProcess:
         command
             The program and its arguments.
         seconds
-            When to kill it; None for never.
+            Kill it after this time; None for no limit.
 
         Raises
         ------
@@ -75,7 +76,7 @@ class SolverProcess:
         with contextlib.suppress(OSError):
             self._write_job([command, str(self.log), seconds])
             answer = self._supervisor.stdout.readline()
-        # The end of the pipe, and not an empty line: the supervisor is gone.
+        # End of file, not an empty line: the supervisor has ended.
         if not answer:
             raise HyparError("the process that keeps the solver's program was killed; run it again")
         status: int | None = json.loads(answer)
@@ -94,8 +95,9 @@ class SolverProcess:
     ) -> None:
         assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
+        # A broken pipe is no error here: `run` reports a supervisor that was killed.
         with contextlib.suppress(OSError):
-            # Closing the pipe may not be enough: a fork of this process may hold it open.
+            # Closing the pipe may not suffice: a fork of this process may hold it open.
             self._write_job(None)
         with contextlib.suppress(OSError):
             self._supervisor.stdin.close()

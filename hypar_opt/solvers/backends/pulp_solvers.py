@@ -21,14 +21,14 @@ _WORKER = Path(__file__).with_name("pulp_worker.py")
 def ask_worker(
     process: SolverProcess, question: dict[str, Any], seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Put a question to PuLP in a process of its own; None if it had to be killed.
+    """Send a question to PuLP in a process of its own; None if it had to be killed.
 
     Parameters
     ----------
     question
-        What `pulp_worker` is to solve; empty to have PuLP's solvers listed.
+        The arguments of `pulp_worker`'s ``_solve``; empty to list PuLP's solvers.
     seconds
-        When to kill it; None for never.
+        Kill it after this time; None for no limit.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def ask_worker(
     """
     question_file, answer_file = process.directory / "question", process.directory / "answer"
     question_file.write_text(json.dumps(question), encoding="utf-8")
-    # That of the call before must not be read if the worker dies.
+    # If the worker dies, the previous call's answer must not be read in its place.
     answer_file.unlink(missing_ok=True)
     # -P: modules beside the worker's file must not hide installed packages.
     command = [sys.executable, "-P", str(_WORKER), str(question_file), str(answer_file)]
@@ -51,7 +51,7 @@ def ask_worker(
 
 
 def run_pulp_solver(backend: Backend, call: BackendCall) -> BackendAnswer:
-    """Have a worker solve a problem.
+    """Minimise a problem in a worker process.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def run_pulp_solver(backend: Backend, call: BackendCall) -> BackendAnswer:
         return BackendAnswer(None, stopped_by=TIME_LIMIT)
     if "error" in answer:
         raise HyparError(f"the backend {backend.name} fails: {answer['error']}")
-    # Some report an optimum when a limit stops them, so a late one is not believed.
+    # Some solvers report an optimum when a limit stops them, so a late claim does not count.
     late = limit is not None and answer["seconds"] >= limit
     optimal = answer["solution"] == "Optimal Solution Found" and not call.options.gap
     proven = (optimal or answer["status"] == "Infeasible") and not late
@@ -96,7 +96,7 @@ def _constructor_arguments(
 ) -> dict[str, Any]:
     """Return the arguments for PuLP's constructor of a solver."""
     dialect = DIALECTS.get(backend.name, BackendDialect())
-    # One unless asked for more, so that a run repeats.
+    # One by default, so that runs are reproducible.
     threads = options.threads or 1
     arguments: dict[str, Any] = {
         "msg": True,
@@ -114,15 +114,15 @@ def _constructor_arguments(
         parameters[dialect.seed] = options.seed
     if dialect.threads:
         parameters[dialect.threads] = threads
-    # Else the solver would stop at a default gap, often 1e-4, and call that an optimum.
+    # Otherwise the solver stops at its default gap, often 1e-4, and reports an optimum.
     if dialect.gap and not options.gap:
         parameters[dialect.gap] = 0
     return arguments | dialect.to_arguments(parameters)
 
 
 def _parsed(text: str) -> int | float | str:
-    """Return a parameter's value as a number, where it is one: PuLP looks at its type."""
-    for number in (int, float):
+    """Return a parameter's value as a number where it is one, since PuLP passes on its type."""
+    for convert in (int, float):
         with contextlib.suppress(ValueError):
-            return number(text)
+            return convert(text)
     return text

@@ -1,7 +1,7 @@
-"""PuLP in a process of its own: its solvers' libraries are loaded here and not in ours.
+"""PuLP in a process of its own, so that its solvers' libraries are loaded here and not in ours.
 
 `hypar_opt.solvers.backends.pulp_solvers` starts this file as a program, because the libraries of
-highspy and ortools cannot share a process. A question is a JSON file; so is the answer.
+highspy and ortools cannot share a process. The question and the answer are JSON files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DISTRIBUTIONS = {
     "CPLEX_PY": "cplex",
     "SCIP_PY": "pyscipopt",
 }
-"""The Python package behind a solver, where it does not have the solver's name."""
+"""The Python distribution of a solver, where it does not have the solver's name."""
 
 
 def answer_question(question_file: str, answer_file: str) -> None:
@@ -31,7 +31,7 @@ def answer_question(question_file: str, answer_file: str) -> None:
     question = json.loads(Path(question_file).read_text(encoding="utf-8"))
     try:
         answer = _solve(**question) if question else _list_solvers()
-    except Exception as error:  # whatever a solver's library raises is its answer
+    except Exception as error:  # whatever a library raises is the answer
         answer = {"error": f"{type(error).__name__}: {error}"}
     Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
 
@@ -48,40 +48,41 @@ def _solve(
     Parameters
     ----------
     solver
-        As PuLP names it.
+        PuLP's name of it.
     model
         The MPS file.
     arguments
-        Of PuLP's constructor of the solver.
+        Of PuLP's constructor of the solver; a time limit counts from now.
     parameters
-        Those of the `arguments` that the user chose, as they are.
+        The user's own parameters, which are also among the `arguments`.
     start
         A warm start: values of columns.
 
     Returns
     -------
     dict
-        ``status`` and ``solution``, PuLP's words for both; ``seconds``, reading included;
+        ``status`` and ``solution``, as PuLP names them; ``seconds``, reading included;
         ``values`` of the columns, None without a solution; ``bound``, None if not known.
     """
     started = time.monotonic()
 
+    # Imported after the clock has started, since loading counts towards the limit.
     import pulp  # type: ignore[import-untyped, unused-ignore]
 
-    for key, value in parameters.items():
-        if solver == "HiGHS" and not _is_highs_parameter(key, value):
-            return {"error": f"it takes no parameter {key}={value}"}
+    for key, text in parameters.items():
+        if solver == "HiGHS" and not _is_highs_parameter(key, text):
+            return {"error": f"it takes no parameter {key}={text}"}
     columns, problem = pulp.LpProblem.fromMPS(model)
-    os.chdir(Path(model).parent)  # for what solvers leave behind
-    for column, number in start.items():
-        columns[column].setInitialValue(number, check=False)
+    os.chdir(Path(model).parent)  # some solvers write files to the current directory
+    for name, value in start.items():
+        columns[name].setInitialValue(value, check=False)
     if arguments.get("timeLimit") is not None:
-        # The limit counts from the start of the process; to some solvers 0 is no limit.
+        # Less the time spent so far, but not 0, which to some solvers means no limit.
         arguments["timeLimit"] = max(arguments["timeLimit"] - (time.monotonic() - started), 0.01)
     status = problem.solve(pulp.getSolver(solver, **arguments))
     seconds = time.monotonic() - started
     values = {name: column.varValue for name, column in columns.items()}
-    # An infeasible problem may have values as well, which are no solution.
+    # Of an infeasible problem PuLP may have values as well, which are no solution.
     has_solution = None not in values.values() and pulp.LpStatus[status] != "Infeasible"
     return {
         "status": pulp.LpStatus[status],
@@ -93,7 +94,7 @@ def _solve(
 
 
 def _bound(solver: str, problem: Any) -> float | None:
-    """Return the solver's lower bound, which PuLP itself does not pass on."""
+    """Return the solver's lower bound, which PuLP itself does not pass on; None if unknown."""
     bound: float | None = None
     if solver == "HiGHS":
         bound = problem.solverModel.getInfo().mip_dual_bound
@@ -103,7 +104,7 @@ def _bound(solver: str, problem: Any) -> float | None:
 
 
 def _is_highs_parameter(key: str, value: str) -> bool:
-    """Whether HiGHS takes a parameter: PuLP ignores its refusal."""
+    """Whether HiGHS accepts a parameter, since PuLP ignores a refusal."""
     import highspy  # type: ignore[import-not-found, unused-ignore]
 
     highs = highspy.Highs()  # type: ignore[no-untyped-call, unused-ignore]
@@ -129,6 +130,7 @@ def _list_solvers() -> dict[str, Any]:
 
 
 def _version(solver: str) -> str:
+    """Return the version of a solver's distribution; empty for a program without one."""
     try:
         return version(DISTRIBUTIONS.get(solver, solver.lower()))
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Have a backend minimise a problem of PuLP's."""
+"""Minimise a problem of PuLP's with a backend."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from hypar_opt.solvers.backends.pulp_solvers import run_pulp_solver
 
 
 def run_backend(backend: Backend, call: BackendCall) -> BackendAnswer:
-    """Minimise a problem, from its start if it has one.
+    """Minimise a problem, from its warm start if it has one.
 
     Raises
     ------
     RefusedError
         If the backend refuses a parameter.
     HyparError
-        If it fails, or finds no room for its files.
+        If it fails, or the disk is full.
     """
+    # PuLP writes a warm start from the values that its columns have.
     for column in call.problem.variables():
         if column.name in call.start:
             column.setInitialValue(call.start[column.name], check=False)

@@ -1,9 +1,10 @@
-"""Run programs for a parent process, and leave nothing behind when the parent ends.
+"""Run programs for a parent process, and clean up when the parent ends.
 
-`SolverProcess` starts this file as a program of its own, without site packages, so that it is
-there in a few hundredths of a second: nothing of this package can be imported here. The parent
+`SolverProcess` starts this file as a program of its own, without site packages, so that it
+runs within a few hundredths of a second: nothing of this package can be imported here. The parent
 holds the other end of standard input. Whatever ends the parent, be it Ctrl-C, SIGTERM or
-SIGKILL, also ends that pipe, and then the program at work and the parent's directory.
+SIGKILL, also closes that pipe; the supervisor then kills the running program and removes the
+parent's directory.
 
 A line of input is a job in JSON, ``[command, log file, seconds or null]``, or ``null`` for no
 more jobs. A line of output is the job's exit status, ``null`` if its program had to be killed.
@@ -22,11 +23,11 @@ import threading
 from pathlib import Path
 
 COMMAND_NOT_FOUND = 127
-"""The exit status by which a shell says that a program could not be started."""
+"""The exit status by which a shell reports a program that it could not start."""
 
 
 def supervise(directory: str) -> None:
-    """Run one job after another; at the end of the input, end the last and the directory."""
+    """Run jobs one by one; at the end of the input, kill the last and remove the directory."""
     program: subprocess.Popen[bytes] | None = None
     for line in sys.stdin:
         job = json.loads(line)
@@ -37,16 +38,16 @@ def supervise(directory: str) -> None:
         if program is None:
             _write_status(COMMAND_NOT_FOUND)
         else:
-            # A thread waits for it: the end of the input has to be seen meanwhile.
+            # A thread waits for it, so that this one sees the end of the input meanwhile.
             threading.Thread(target=_await, args=(program, seconds), daemon=True).start()
-    # It may have ended already; what it started may not.
+    # It may have ended already, but its child processes may not.
     if program is not None:
         _kill(program)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes] | None:
-    """Start a program with its output in a log; None, and the reason there, if it cannot be."""
+    """Start a program with its output in a log; if that fails, log the reason and return None."""
     with log.open("wb") as output:
         try:
             return subprocess.Popen(
@@ -54,7 +55,7 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes] | None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own, which is killed as one
+                start_new_session=True,  # a process group, which is killed as one
             )
         except OSError as error:
             output.write(f"{command[0]}: {error.strerror}\n".encode())
@@ -72,7 +73,8 @@ def _await(program: subprocess.Popen[bytes], seconds: float | None) -> None:
 
 
 def _write_status(status: int | None) -> None:
-    # Unbuffered, since this thread may die with the interpreter; and the parent may be gone.
+    """Write a line with the exit status, null for a killed program, to the parent."""
+    # Unbuffered, since this thread may end with the interpreter; the parent may have ended.
     with contextlib.suppress(OSError):
         os.write(1, f"{json.dumps(status)}\n".encode())
 

@@ -1,8 +1,9 @@
-"""What a user may set of a backend by name: what tunes a search, and nothing else.
+"""The parameters of backends that a user may set by name: those that tune a search.
 
 A backend's other parameters change the problem (a direction, a scale, a tolerance, a cutoff), so
 that an optimum it then claims is another problem's; or they read and write files, which only
-options of ours may choose. Lists of what is allowed cannot overlook one of either.
+our own options may name. A list of what is allowed cannot overlook one of these; a list of what
+is not would have to know them all.
 """
 
 from __future__ import annotations
@@ -75,26 +76,26 @@ TUNING: Mapping[str, tuple[str, ...]] = {
     **{backend: tuple(names.split()) for backend, names in _NAMES.items()},
     "CPLEX_CMD": _CPLEX,  # whose names are several words
 }
-"""Permitted parameters by backend, in full: CBC itself would accept an abbreviation."""
+"""Permitted parameters by backend, unabbreviated, though CBC itself accepts abbreviations."""
 
 
 def check_parameters(backend: str, parameters: Mapping[str, str]) -> None:
-    """Refuse a parameter that does more than tune a search.
+    """Refuse a parameter that is not known to only tune a search.
 
     Raises
     ------
     RefusedError
-        Naming it, and what would be right.
+        Naming the parameter, and what would be right.
     """
-    # Programs differ in whether they heed case; a refusal should not depend on it.
-    known = {name.lower(): name for name in TUNING.get(backend, ())}
+    # Some programs ignore case; what is refused should not depend on the program.
+    permitted = {name.lower(): name for name in TUNING.get(backend, ())}
     for name, value in parameters.items():
-        if name.lower() not in known:
-            near = get_close_matches(name.lower(), known, n=1, cutoff=0.8)
-            hint = f"; did you mean {known[near[0]]}?" if near else ""
+        if name.lower() not in permitted:
+            suggestions = get_close_matches(name.lower(), permitted, n=1, cutoff=0.8)
+            hint = f"; did you mean {permitted[suggestions[0]]}?" if suggestions else ""
             raise RefusedError(
                 f"with the backend {backend} takes no {argument('parameters')} {name!r}: only what"
-                f" tunes the search, as {', '.join(list(known.values())[:3])}{hint}"
+                f" tunes the search, as {', '.join(list(permitted.values())[:3])}{hint}"
             )
         # Without slashes or spaces a value is no path, and no second argument.
         if not re.fullmatch(r"[-+]?\w[\w.+-]{0,39}", value, re.ASCII):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
 Literal = int
-"""A variable's index, or ``~index`` for its opposite, as in CP-SAT's own files."""
+"""A variable's index, or ``~index`` for its negation, as in CP-SAT's own files."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class ClauseModel:
     Parameters
     ----------
     weights
-        Of every variable.
+        Of every variable: its coefficient in the objective.
     choice_literals : layers x choices
         The literal that is true where the layer has the choice; None where it is forbidden.
     at_least_one, exactly_one
         Sets of literals of which at least, or exactly, one is true.
     loads, capacity
-        ``sum(loads * variables) <= capacity``; no loads where nothing is limited.
+        ``sum(loads * variables) <= capacity``; no loads without a capacity.
     """
 
     weights: Sequence[int]
@@ -73,7 +73,7 @@ def clause_model(table: CostTable, deadline: Deadline = NEVER) -> ClauseModel:
 
 
 def _contradicted(model: ClauseModel) -> ClauseModel:
-    """Return the model with a variable that has to be both true and false."""
+    """Return an infeasible model: with a variable that has to be both true and false."""
     x = len(model.weights)
     return replace(
         model, weights=[*model.weights, 0], at_least_one=[*model.at_least_one, [x], [~x]]
@@ -81,17 +81,19 @@ def _contradicted(model: ClauseModel) -> ClauseModel:
 
 
 def _two_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadline) -> ClauseModel:
-    """Return a variable a layer, and one more an edge on which the choices interact.
+    """Return a variable per layer, and another per edge on which the choices interact.
 
     An edge costs ``dd + (md - dd) u + (dm - dd) v + q u v``, q = dd + mm - dm - md, where
-    u and v are 1 where its ends have the second choice. For q < 0, u v is u + v - z with a
-    threshold z above u and v, held down by its weight; for q > 0, z is above u + v - 1.
+    u and v are 1 where its ends have the second choice. The product is linearised by the sign
+    of q: for q < 0, u v is u + v - z with a threshold z above u and v, held down by its
+    weight; for q > 0, z is above u + v - 1.
     """
     first, second = table.node.T.tolist()
     constant = sum(first)
     weights = [with_x - without for without, with_x in zip(first, second, strict=True)]
     choice_literals: list[list[Literal | None]] = [[~x, x] for x in range(table.layers)]
     clauses: list[list[Literal]] = []
+    # Python integers: an interaction may exceed int64 where no cost does.
     for (u, v), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
         deadline.check()
         (dd, dm), (md, mm) = edge
@@ -99,6 +101,7 @@ def _two_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
         constant += dd
         weights[u] += md - dd + min(q, 0)
         weights[v] += dm - dd + min(q, 0)
+        # Without interaction the edge is a sum of its ends' charges and needs no variable.
         if q:
             z = _add_variable(weights, abs(q))
             clauses += [[~u, z], [~v, z]] if q < 0 else [[~u, ~v, z]]
@@ -110,10 +113,11 @@ def _two_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
 
 
 def _any_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadline) -> ClauseModel:
-    """Return a variable a layer and choice, and one more a transition on an edge.
+    """Return a variable per layer and choice, and another per transition on an edge.
 
     Exactly one transition leaves the choice of an edge's source and enters that of its
     target. What all transitions of a choice have in common is charged to the choice.
+    The relaxation is the local marginal polytope, which is integral on a tree.
     """
     columns = [np.flatnonzero(row) for row in allowed]
     node, interactions = _common_charges_moved(table, columns)
@@ -122,6 +126,7 @@ def _any_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
     choice_literals: list[list[Literal | None]] = []
     chosen: list[list[Literal]] = []
     for costs, choices in zip(node, columns, strict=True):
+        # Exactly one choice is charged, so the cheapest may be charged to the constant.
         cheapest = int(costs[choices].min())
         constant += cheapest
         variables = {
@@ -145,12 +150,14 @@ def _any_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
 def _common_charges_moved(
     table: CostTable, columns: Sequence[NDArray[np.intp]]
 ) -> tuple[NDArray[np.generic], list[tuple[int, int, list[list[int]]]]]:
-    """Move what all of a choice's transitions on an edge have in common to the choice.
+    """Move the common charge of a choice's transitions on an edge to the choice itself.
+
+    Many edges then charge nothing, and need no variables.
 
     Parameters
     ----------
     columns
-        The choices that a layer is allowed.
+        The choices that every layer is allowed.
 
     Returns
     -------
@@ -161,14 +168,14 @@ def _common_charges_moved(
     node = table.node.copy()
     interactions = []
     for (u, v), edge in zip(table.ends.tolist(), table.edge, strict=True):
-        rest = edge[np.ix_(columns[u], columns[v])]
+        remaining = edge[np.ix_(columns[u], columns[v])]
         # No assignment costs more or less for it: exactly one transition of the choice is charged.
         for layer, axis in ((u, 1), (v, 0)):
-            common = rest.min(axis=axis, keepdims=True)
+            common = remaining.min(axis=axis, keepdims=True)
             node[layer, columns[layer]] += common.ravel()
-            rest = rest - common
-        if rest.any():
-            interactions.append((u, v, rest.tolist()))
+            remaining = remaining - common
+        if remaining.any():
+            interactions.append((u, v, remaining.tolist()))
     return node, interactions
 
 
@@ -190,7 +197,7 @@ def _with_capacity(model: ClauseModel, table: CostTable) -> ClauseModel:
                 # The opposite of a variable loads amount * (1 - variable).
                 loads[~x] -= amount
                 capacity -= amount
-    # The least and the greatest load that any values have, allowed or not.
+    # The least and the greatest load of any values of the variables, allowed or not.
     if capacity < sum(load for load in loads if load < 0):
         return _contradicted(model)
     if capacity < sum(load for load in loads if load > 0):

@@ -1,4 +1,4 @@
-"""Run CP-SAT so that Ctrl-C ends it, and that a limit it overlooks does too."""
+"""Run CP-SAT so that Ctrl-C ends it, and so does a time limit that it overlooks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def solve_interruptibly(solver: CpSolver, model: Any, seconds: float | None) -> None:
-    """Solve a model; the solver has the response.
+    """Solve a model; the response is in the solver.
 
-    Python hears a signal only in its main thread and between its own instructions, so the
-    search has a thread to itself.
+    Python handles a signal only in its main thread and between its own instructions, so the
+    search runs in a thread of its own.
 
     Parameters
     ----------
     seconds
-        The limit; None for none.
+        The time limit; None for none.
 
     Raises
     ------
     KeyboardInterrupt
-        If it came during the search, which then has ended.
+        If Ctrl-C came during the search, which has ended by then.
     """
     if seconds is not None:
         solver.parameters.max_time_in_seconds = seconds
@@ -43,9 +43,9 @@ def solve_interruptibly(solver: CpSolver, model: Any, seconds: float | None) -> 
         Thread(target=search, daemon=True).start()
         ended.wait(with_grace(seconds))
     finally:
-        # A signal may come while the thread starts. It is never left behind: a process that
-        # ends under it is aborted.
+        # A signal may come while the thread starts. The thread is always awaited: a process
+        # that ends while CP-SAT still runs is aborted.
         if begun.wait(1.0):
-            # Again and again: a stop before CP-SAT itself has started is lost.
+            # Repeated, since a stop that comes before CP-SAT itself has started is lost.
             while not ended.wait(0.01):
                 solver.stop_search()

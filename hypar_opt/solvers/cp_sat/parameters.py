@@ -1,4 +1,4 @@
-"""CP-SAT's parameters: those that this package sets, and those that a user may."""
+"""CP-SAT's parameters: those that this package sets, and those that a user may set."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ RESERVED = {
     "log_to_stdout": f"false: {argument('log', example='FILE')} has the log",
     "log_to_response": f"false: {argument('log', example='FILE')} has the log",
 }
-"""CP-SAT's parameters that are not to be set by name."""
+"""CP-SAT's parameters that a user may not set by name, and what decides them instead."""
 
 
 def configured(options: SolverOptions) -> CpSolver:
-    """Return CP-SAT's solver with the parameters that the options ask for.
+    """Return CP-SAT's solver with its parameters set from the options.
 
     Raises
     ------
     HyparError
         If CP-SAT has no such parameter, it is reserved, or takes no such value.
     """
+    # Imported late: OR-Tools takes long to load, and most commands do not need it.
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
     parameters = solver.parameters
+    # Ctrl-C is Python's to handle: `solve_interruptibly` then stops the search.
     parameters.catch_sigint_signal = False
     # Clauses join the linear relaxation: without it a graph of 30 layers takes minutes.
     parameters.linearization_level = 2
@@ -61,25 +63,31 @@ def configured(options: SolverOptions) -> CpSolver:
 
 
 def demand_optimum(solver: CpSolver) -> None:
-    """Have a search end at an optimum only, whatever gap the options allow."""
+    """Let a search end at an optimum only, whatever gap the options allow."""
     solver.parameters.relative_gap_limit = 0.0
     solver.parameters.absolute_gap_limit = 0.0
 
 
 def _set_parameter(parameters: Any, name: str, text: str) -> None:
-    """Set a field of SatParameters from its text, or say what would be right."""
+    """Set a field of SatParameters from its text.
+
+    Raises
+    ------
+    HyparError
+        If there is no such field of one value, or the text is no value of it.
+    """
     kind = type(getattr(parameters, name, None))
-    words: dict[str, Any] = dict(getattr(kind, "__members__", {}))
+    values: dict[str, Any] = dict(getattr(kind, "__members__", {}))
     if kind is bool:
-        words = {"true": True, "false": False}
-    # Text could name what is read or written, and debug_ parameters can end the process.
+        values = {"true": True, "false": False}
     numbers: dict[type, Any] = {int: int, float: float}
-    if name.startswith("debug_") or (not words and kind not in numbers):
-        near = get_close_matches(name, dir(parameters), n=1)
-        hint = f": did you mean {near[0]}?" if near else ""
+    # A text parameter could name a file, and debug_ parameters can end the process.
+    if name.startswith("debug_") or (not values and kind not in numbers):
+        suggestions = get_close_matches(name, dir(parameters), n=1)
+        hint = f": did you mean {suggestions[0]}?" if suggestions else ""
         raise HyparError(f"CP-SAT has no parameter {name!r} that takes one value{hint}")
     try:
-        setattr(parameters, name, words[text] if words else numbers[kind](text))
+        setattr(parameters, name, values[text] if values else numbers[kind](text))
     except (KeyError, TypeError, ValueError):
-        known = ", ".join(words) or ("a whole number" if kind is int else "a number")
-        raise HyparError(f"CP-SAT's {name} should be {known}, got {text!r}") from None
+        expected = ", ".join(values) or ("a whole number" if kind is int else "a number")
+        raise HyparError(f"CP-SAT's {name} should be {expected}, got {text!r}") from None

@@ -1,4 +1,4 @@
-"""A clause model as CP-SAT's own model, and as a file."""
+"""A clause model as a model of CP-SAT's, in memory and in a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def to_cp_model(clauses: ClauseModel) -> Any:
-    """Return CP-SAT's model; its objective counts as the table does."""
+    """Return CP-SAT's model, whose reported objective is in the table's units."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    # Field by field, since an object for each of 250,000 variables would take long to make.
+    # Protobuf fields, since a Python object for each of 250,000 variables would take long to make.
     proto = model.proto
     for _ in clauses.weights:
         proto.variables.add().domain.extend([0, 1])
@@ -32,6 +32,7 @@ def to_cp_model(clauses: ClauseModel) -> Any:
         linear = proto.constraints.add().linear
         linear.vars.extend(range(len(clauses.loads)))
         linear.coeffs.extend(clauses.loads)
+        # An upper bound only; negated literals make loads negative.
         linear.domain.extend([-(2**63), clauses.capacity])
     # Scale and offset are doubles, for the log and the exported file alone.
     set_objective(model, clauses.weights)
@@ -41,7 +42,7 @@ def to_cp_model(clauses: ClauseModel) -> Any:
 
 
 def set_objective(model: Any, weights: Sequence[int]) -> None:
-    """Have the model minimise the weighted sum of its variables, and nothing else."""
+    """Replace the model's objective: minimise the weighted sum of its variables."""
     model.clear_objective()
     weighted = [x for x, weight in enumerate(weights) if weight]
     model.proto.objective.vars.extend(weighted)
@@ -49,14 +50,14 @@ def set_objective(model: Any, weights: Sequence[int]) -> None:
 
 
 def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> None:
-    """Have the search start from these values, and from no others."""
+    """Replace the model's hint: the values from which the search starts."""
     model.clear_hints()
     model.proto.solution_hint.vars.extend(variables)
     model.proto.solution_hint.values.extend(values)
 
 
 def export_model(model: Any, path: Path) -> None:
-    """Write the model completely or not at all: binary, or text for ``.pbtxt``.
+    """Write the model completely or not at all: binary as ``.pb``, text as ``.pbtxt``.
 
     Raises
     ------
@@ -65,6 +66,7 @@ def export_model(model: Any, path: Path) -> None:
     """
     if path.suffix not in (".pb", ".pbtxt"):
         raise InputError("cpsat writes a model as .pb, or as .pbtxt for text", file=str(path))
+    # CP-SAT writes to a path only, and would leave half a file where the disk is full.
     with tempfile.TemporaryDirectory() as directory:
         draft = Path(directory, "model").with_suffix(path.suffix)
         if not model.export_to_file(str(draft)):

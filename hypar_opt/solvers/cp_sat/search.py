@@ -1,4 +1,4 @@
-"""One table's search with CP-SAT: an optimum, then the canonical one of its ties."""
+"""The search of one table with CP-SAT: an optimum, then the canonical one of its ties."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
 
 LARGEST_SUM = 2**56
-"""What an objective's, or a capacity's, terms may add up to.
+"""Upper bound on the sum of an objective's, or a capacity's, terms.
 
-CP-SAT takes up to 2^62, but its presolve moves costs from literal to literal, and so can
-make of such a model one that it then finds invalid.
+CP-SAT accepts up to 2^62, but its presolve moves costs from literal to literal, and so may turn
+such a model into one that it rejects as invalid.
 """
 
 
 class Search:
-    """One table's model, which is solved several times within one time limit.
+    """The model of one table, solved several times within one time limit.
 
     Attributes
     ----------
     clauses
-        The table's.
+        The table as clauses.
     model, solver
-        CP-SAT's; the model changes between runs.
+        CP-SAT's; the model's objective, hint and fixed choices change between runs.
 
     Raises
     ------
@@ -56,11 +56,11 @@ class Search:
         self.model = to_cp_model(self.clauses)
         if options.export is not None:
             export_model(self.model, options.export)
-        start = _values(self.clauses, _start(table, options, self._deadline))
-        set_hint(self.model, list(start), list(start.values()))
+        initial = _values(self.clauses, _start(table, options, self._deadline))
+        set_hint(self.model, list(initial), list(initial.values()))
 
     def optimum(self) -> SolveResult:
-        """Return any optimum, or what is known at the limit; bounds are integers."""
+        """Return any optimum, or the best assignment and bound known at the limit."""
         from ortools.sat.python import cp_model
 
         response = None if self._deadline.passed() else self._run()
@@ -70,22 +70,22 @@ class Search:
             return SolveResult(None, None, Status.INFEASIBLE)
         assignment = _assignment(self.clauses, response)
         objective = self._table.price(assignment)
-        # The response's other bound is a double.
+        # In integers: the response's other bound, `best_objective_bound`, is a double.
         bound = self.clauses.constant + self.clauses.unit * response.inner_objective_lower_bound
-        # An optimum is believed only if the bound proves it.
+        # CP-SAT's claim of an optimum counts only if its bound equals the exact price.
         if response.status == cp_model.OPTIMAL and bound == objective:
             return SolveResult(assignment, objective, Status.OPTIMAL, bound)
-        # CP-SAT says optimal also where only the gap is reached.
+        # CP-SAT reports "optimal" also where only the gap is reached.
         stopped_by = "gap" if response.status == cp_model.OPTIMAL else self._stopped_by()
         return SolveResult(assignment, objective, Status.FEASIBLE, bound, stopped_by)
 
     def break_ties(self, optimum: SolveResult) -> SolveResult:
-        """Return the canonical one of the assignments that cost as little.
+        """Return the canonical one of the assignments that tie with an optimum.
 
-        Choices, the last layer's as the highest digit, make a number to minimise below the
-        cost; as many layers at a time as fit into 64 bits, from the last layer back, and those
-        behind are fixed. A limit that comes first leaves an optimum that may not be the
-        canonical one: the result says so.
+        The objective becomes lexicographic: the cost first, then the choices as the digits of
+        a number, the last layer's the highest. Blocks of as many layers as fit into 64 bits are
+        minimised from the last layer back, each then fixed. A limit that comes first leaves an
+        optimum that may not be the canonical one: ``stopped_by`` says so.
         """
         from ortools.sat.python import cp_model
 
@@ -93,8 +93,9 @@ class Search:
         assignment = optimum.assignment
         block_size = self._block_size()
         demand_optimum(self.solver)
-        for stop in range(self._table.layers, 0, -block_size):
-            block = range(max(0, stop - block_size), stop)
+        for block_end in range(self._table.layers, 0, -block_size):
+            block = range(max(0, block_end - block_size), block_end)
+            # Skipping a block that is at its first choices already saves a run.
             if self._may_be_earlier(block, assignment):
                 set_objective(self.model, self._weights_with_digits(block))
                 response = self._run()
@@ -108,8 +109,9 @@ class Search:
         return replace(optimum, assignment=assignment)
 
     def _block_size(self) -> int:
-        """Return how many layers' choices fit, as digits, below the cost."""
+        """Return how many layers' choices fit into 64 bits as digits below the cost."""
         choices = self._table.choices
+        # The cost is weighted by choices ** digits, more than all digits together amount to.
         largest_number = LARGEST_SUM // (choices + sum(map(abs, self.clauses.weights)))
         digits = 1
         while digits < self._table.layers and choices ** (digits + 1) <= largest_number:
@@ -117,12 +119,14 @@ class Search:
         return digits
 
     def _may_be_earlier(self, block: range, assignment: Sequence[int]) -> bool:
-        """Whether a layer of the block has an allowed choice before its own."""
-        earlier = (self.clauses.choice_literals[layer][: assignment[layer]] for layer in block)
-        return any(literal is not None for literals in earlier for literal in literals)
+        """Whether a layer of the block is allowed a choice before the one that it has."""
+        earlier_literals = (
+            self.clauses.choice_literals[layer][: assignment[layer]] for layer in block
+        )
+        return any(literal is not None for literals in earlier_literals for literal in literals)
 
     def _weights_with_digits(self, block: range) -> list[int]:
-        """Return the weights of the cost, and below it of the block's choices as a number."""
+        """Return the weights of the cost as high digits and of the block's choices as low ones."""
         choices = self._table.choices
         weights = [weight * choices ** len(block) for weight in self.clauses.weights]
         for digit, layer in enumerate(block):
@@ -146,7 +150,7 @@ class Search:
         return response
 
     def _stopped_by(self) -> str | None:
-        """Name the limit that came before a proof: of time, or one among the parameters."""
+        """Return which limit came before a proof: that of time, or one among the parameters."""
         left, limit = self._deadline.left(), self._options.time_limit
         # CP-SAT stops a little early rather than late.
         if self._options.parameters and (left is None or limit is None or left > 0.05 * limit):
@@ -155,22 +159,23 @@ class Search:
 
 
 def _start(table: CostTable, options: SolverOptions, deadline: Deadline) -> Sequence[int]:
-    """Return the assignment to start from, empty for none."""
-    start = options.warm_start
-    if start is not None:
-        if len(start) != table.layers or not set(start) <= {*range(table.choices)}:
+    """Return the assignment to start from, empty for none: the user's, or the hint's."""
+    initial = options.warm_start
+    if initial is not None:
+        if len(initial) != table.layers or not set(initial) <= {*range(table.choices)}:
             raise HyparError("a warm start should have one of the choices for each layer")
-        return start
+        return initial
     dynamic_programming = DynamicProgramming()
     if options.hint and dynamic_programming.accepts(table) is None:
-        with suppress(RefusedError):  # too many partial plans: no hint
+        with suppress(RefusedError):  # too many labels under a capacity: no hint
             limited = SolverOptions(time_limit=deadline.left())
             return dynamic_programming.solve(table, limited).assignment or ()
     return ()
 
 
 def _values(clauses: ClauseModel, assignment: Sequence[int]) -> dict[int, int]:
-    """Return the values of the choices' variables for an assignment; none for an empty one."""
+    """Return the values of the choices' variables for an assignment; empty for an empty one."""
+    # Of two choices one variable serves both; the literal that is not negated names it.
     return {
         x: choice == chosen
         for literals, chosen in zip(clauses.choice_literals, assignment, strict=False)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
 MAX_COLUMNS = 250_000
-"""More take long just to build, whatever the time limit."""
+"""A larger model takes long just to build, whatever the time limit."""
 
 
 class ConstraintProgram(Solver):
-    """Hand a table to CP-SAT as clauses; break ties with further objectives."""
+    """Solve a table with CP-SAT as clauses; break ties with further objectives."""
 
     summary: ClassVar[str] = "constraint programming (OR-Tools CP-SAT); exact on any graph"
     supported_options: ClassVar[frozenset[str]] = frozenset(
@@ -33,9 +33,9 @@ class ConstraintProgram(Solver):
         refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
         if refusal:
             return refusal
-        # What counts is the model that is built, after common charges and factors are taken out.
+        # Checked on the model, whose weights are smaller: common charges and factors are removed.
         clauses = clause_model(table)
-        # With room for one layer's ties beneath the costs.
+        # At least one layer's choices have to fit as a digit below the costs, to break ties.
         if (sum(map(abs, clauses.weights)) + table.choices) * table.choices > LARGEST_SUM:
             return "counts in 64 bits, and these costs could add up to more; try dp"
         if sum(map(abs, clauses.loads)) > LARGEST_SUM:
@@ -57,7 +57,7 @@ class ConstraintProgram(Solver):
             result = search.optimum()
             if result.status is Status.OPTIMAL:
                 result = search.break_ties(result)
-        finally:
+        finally:  # also after Ctrl-C, so that the log shows how far the search was
             if options.log is not None:
                 write_whole(options.log, "".join(f"{line}\n" for line in log))
         versions = {"ortools": ortools.__version__}  # type: ignore[attr-defined]

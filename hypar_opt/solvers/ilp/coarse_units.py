@@ -1,4 +1,4 @@
-"""Tables whose costs have more digits than PuLP writes: solved in a coarser unit, yet exactly."""
+"""Tables whose costs have more digits than PuLP writes: solved exactly, in a coarser unit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,20 @@ if TYPE_CHECKING:
 
 
 def in_coarse_units(table: CostTable) -> tuple[CostTable, int]:
-    """Return the table in units that leave its costs 12 digits, rounded down, and the unit."""
+    """Return the table in a unit in which its costs have 12 digits, rounded down, and that unit.
+
+    Returns
+    -------
+    coarse
+        The table itself where its costs are short enough.
+    unit
+        A power of ten, in the table's own units.
+    """
     unit, coarse = 1, table
     if 2 * table.largest < LARGEST:  # no coefficient is larger, whichever form the program takes
         return coarse, unit
     while True:
+        # Constraints change no cost, and without them the program is soon made.
         program = formulate(replace(coarse, allowed=None, load=None, capacity=None))
         if program.largest_cost // program.factor < LARGEST:
             return coarse, unit
@@ -33,16 +42,21 @@ def solve_in_coarse_units(
     """Return the canonical optimum of a table whose costs have too many digits.
 
     Rounded down, the costs bound an assignment's from below. So assignments are enumerated
-    in the order of their rounded cost, those known excluded, until the lower bound of the rest
-    exceeds the best cost: by then the optimum and all its ties have been enumerated.
+    in the order of their rounded cost, each excluded from then on, until the lower bound of
+    those left exceeds the best cost: by then the optimum and all its ties are known.
+
+    Parameters
+    ----------
+    coarse, unit
+        As `in_coarse_units` returns them.
     """
     best: tuple[int, tuple[int, ...]] | None = None
     excluded: list[tuple[int, ...]] = []
-    first: SolveResult | None = None
+    first_result: SolveResult | None = None
     while True:
         result = minimise(session, coarse, excluded=excluded)
         # Statistics are those of the first program, before assignments were excluded.
-        first = first or result
+        first_result = first_result or result
         session = session.with_options(warm_start=None)  # which is excluded by now
         if result.assignment is not None:
             excluded.append(result.assignment)
@@ -53,10 +67,10 @@ def solve_in_coarse_units(
             return result
         best_cost, backwards = best
         answer = replace(
-            first,
+            first_result,
             assignment=backwards[::-1],
             objective=best_cost,
-            statistics=_in_units(first, unit),
+            statistics=_in_units(first_result, unit),
         )
         # Rounding down made no cost larger, so the bound holds for the table as well.
         bound = None if result.bound is None else result.bound * unit

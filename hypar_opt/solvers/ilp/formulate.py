@@ -1,4 +1,4 @@
-"""A cost table as a 0-1 program, as tight as the table allows."""
+"""A cost table as a 0-1 program whose linear relaxation is as tight as the table allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def formulate(table: CostTable, deadline: Deadline = NEVER) -> ZeroOneProgram:
-    """Return the tightest program known for a table that is not `trivially_infeasible`.
+    """Return the tightest program known of a table that is not `trivially_infeasible`.
 
     On two choices, wherever all edges can be made to charge equal choices less than unequal
     ones: difference constraints, whose relaxation is integral on any graph. Else the path form,
@@ -30,7 +30,7 @@ def formulate(table: CostTable, deadline: Deadline = NEVER) -> ZeroOneProgram:
     """
     ones = _submodular_columns(table)
     program = _path_form(table, deadline) if ones is None else _threshold_form(table, ones)
-    # Fixed by its bounds, a column costs the backend nothing; a constraint would.
+    # Fixed by its bounds a column costs the backend nothing; a constraint would be a row.
     if table.allowed is not None:
         forbidden = zip(*(~table.allowed).nonzero(), strict=True)
         literals = [program.literals[layer][choice] for layer, choice in forbidden]
@@ -39,12 +39,12 @@ def formulate(table: CostTable, deadline: Deadline = NEVER) -> ZeroOneProgram:
 
 
 def _submodular_columns(table: CostTable) -> list[int] | None:
-    """Return the choice that a layer's column is 1 for, so that all edges are submodular.
+    """Return the choice for which a layer's column is 1, so that all edges are submodular.
 
     What an edge charges beyond its two ends' own charges, ``dd + mm - dm - md``, must not be
     positive. Where it is, one end's column has to stand for the other choice. That is to
-    2-colour the graph, edges of positive interaction joining unlike layers: on a forest this
-    always works out; None where a cycle forbids it, or there are not two choices.
+    2-colour the graph, edges of positive interaction joining unlike layers: on a forest it
+    always exists; None where a cycle forbids it, or there are not two choices.
 
     Source: Boros and Hammer, "Pseudo-Boolean optimization", Discrete Applied Mathematics 123,
     2002.
@@ -53,35 +53,38 @@ def _submodular_columns(table: CostTable) -> list[int] | None:
         return None
     neighbours: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
     for (u, v), ((dd, dm), (md, mm)) in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
-        # Zero leaves the edge separable: then either choice will do.
+        # Without interaction the edge is separable, and submodular either way.
         interaction = dd + mm - dm - md
         if interaction:
             neighbours[u].append((v, interaction > 0))
             neighbours[v].append((u, interaction > 0))
     ones: dict[int, int] = {}
+    # Depth first from a root per component; its own choice is free.
     for root in range(table.layers):
         stack = [] if root in ones else [root]
         ones.setdefault(root, 1)
         while stack:
             layer = stack.pop()
             for neighbour, unlike in neighbours[layer]:
-                needed = ones[layer] ^ unlike
+                required = ones[layer] ^ unlike
                 if neighbour not in ones:
-                    ones[neighbour] = needed
+                    ones[neighbour] = required
                     stack.append(neighbour)
-                elif ones[neighbour] != needed:
+                elif ones[neighbour] != required:
                     # A cycle with an odd number of positive interactions.
                     return None
     return [ones[layer] for layer in range(table.layers)]
 
 
 def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
-    """Return a binary a layer, and an edge's column no less than those of its two ends.
+    """Return the program of a binary per layer, and a column per edge no less than its ends'.
+
+    Difference constraints are totally unimodular, so the relaxation is integral.
 
     Parameters
     ----------
     ones
-        The choice that a layer's column is 1 for.
+        For every layer, the choice for which its column is 1.
     """
     x = [f"x_{layer}_{choice}" for layer, choice in enumerate(ones)]
     literals = [
@@ -115,7 +118,9 @@ def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
 
 
 def _path_form(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
-    """Return a binary a choice, a flow a pair of choices, and constraints by which they match.
+    """Return the program of a binary per choice and a flow per edge and pair of choices.
+
+    The flows of an edge add up, at both ends, to the binaries of the choices.
 
     The relaxation is the local marginal polytope: Wainwright and Jordan, "Graphical models,
     exponential families, and variational inference", 2008.

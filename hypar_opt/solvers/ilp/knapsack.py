@@ -1,4 +1,4 @@
-"""A table's capacity in a 0-1 program: a knapsack in small numbers, and cuts that repair it."""
+"""A table's capacity in a 0-1 program: a knapsack of small coefficients, and cover cuts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ if TYPE_CHECKING:
 
 LARGEST_CAPACITY = 10**6
 BASE = 10**5
-"""A capacity above `LARGEST_CAPACITY` is written in digits of `BASE`, one constraint each.
+"""A capacity above `LARGEST_CAPACITY` is written in digits of `BASE`, a constraint per digit.
 
-CBC rounds. Of capacities of 10^8 it calls 3 in 100 infeasible that are not.
+CBC rounds: of feasible capacities of 10^8 it calls 3 in 100 infeasible.
 """
 
 
 def with_capacity(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
     """Return a table's program with constraints that keep its loads within its capacity.
 
-    One constraint, if its numbers are small. Else one a digit, with an integer column that
-    carries to the next, as in adding by hand: the same choices fit, and the relaxation is the
-    same.
+    One constraint if its coefficients are small. Else one per digit, with an integer column
+    that carries to the next, as in addition by hand: the same choices fit, and the relaxation
+    is the same.
     """
     if table.capacity is None:
         return program
     weights, capacity = _excess_loads(table)
+    # Even the heaviest choices fit: no constraint, no rounding.
     if sum(map(max, weights)) <= capacity:
         return program
     carried: dict[str, int] = {}
@@ -55,8 +56,8 @@ def violated_cover(
 ) -> tuple[dict[LayerChoice, int], int] | None:
     """Return a cover inequality that an assignment violates; None if it fits.
 
-    The cover are the heaviest of the assignment's choices, as many as exceed the capacity. It
-    is extended by all choices at least as heavy in the same layers.
+    The cover is the heaviest of the assignment's choices, as many as exceed the capacity. It
+    is extended by all choices at least as heavy in the same layers, which makes it tighter.
 
     Source: Balas, "Facets of the knapsack polytope", Mathematical Programming 8, 1975.
 
@@ -67,15 +68,16 @@ def violated_cover(
     """
     if table.capacity is None:
         return None
-    weights, room = _excess_loads(table)
+    weights, slack = _excess_loads(table)
     load = [row[choice] for row, choice in zip(weights, assignment, strict=True)]
     cover: list[int] = []
+    # Heaviest first: the smaller the cover, the more assignments the cut removes.
     for layer in sorted(range(table.layers), key=lambda layer: -load[layer]):
-        if room < 0:
+        if slack < 0:
             break
-        room -= load[layer]
+        slack -= load[layer]
         cover.append(layer)
-    if room >= 0:
+    if slack >= 0:
         return None
     # The cut removes this assignment at least, so cutting comes to an end.
     heavy = {
@@ -88,6 +90,7 @@ def violated_cover(
 
 
 def _terms(weights: list[list[int]]) -> dict[LayerChoice, int]:
+    """Return the weights by layer and choice."""
     return {
         (layer, choice): weight
         for layer, row in enumerate(weights)
@@ -96,10 +99,11 @@ def _terms(weights: list[list[int]]) -> dict[LayerChoice, int]:
 
 
 def _excess_loads(table: CostTable) -> tuple[list[list[int]], int]:
-    """Return what choices load beyond their layer's lightest, and the capacity that is left.
+    """Return the loads in excess of their layer's lightest, and the capacity left for them.
 
     Both in the smallest integers that allow the same assignments. All choices that do not fit by
-    themselves load the same, one unit more than what is left; forbidden ones load nothing.
+    themselves load the same, one unit more than the capacity left; forbidden ones load nothing,
+    since their columns are fixed.
 
     Returns
     -------
@@ -110,11 +114,20 @@ def _excess_loads(table: CostTable) -> tuple[list[list[int]], int]:
     assert table.capacity is not None
     weights: list[list[int]] = []
     capacity = table.capacity
-    for loads, may in zip(table.load.tolist(), allowed_choices(table).tolist(), strict=True):
-        lightest = min(load for load, ok in zip(loads, may, strict=True) if ok)
-        weights.append([load - lightest if ok else 0 for load, ok in zip(loads, may, strict=True)])
+    for loads, allowed_row in zip(
+        table.load.tolist(), allowed_choices(table).tolist(), strict=True
+    ):
+        lightest = min(
+            load for load, is_allowed in zip(loads, allowed_row, strict=True) if is_allowed
+        )
+        weights.append(
+            [
+                load - lightest if is_allowed else 0
+                for load, is_allowed in zip(loads, allowed_row, strict=True)
+            ]
+        )
         capacity -= lightest
-    # Dividing by a common divisor of all that fit, the capacity may be rounded down.
+    # Sums of loads are multiples of their common divisor, so the capacity may be rounded down.
     unit = math.gcd(*(w for row in weights for w in row if w <= capacity)) or capacity + 1
     weights = [[(w if w <= capacity else capacity + unit) // unit for w in row] for row in weights]
     return weights, capacity // unit

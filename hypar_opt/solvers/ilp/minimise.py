@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
 _WRITING = 1.5
-"""PuLP writes a program in so many times the time it takes to make it, and cannot be stopped."""
+"""Time for PuLP to write a program, which cannot be interrupted, over the time to build it."""
 
 _INFINITE = 1e30
-"""By bounds as large as this backends say that they have none."""
+"""A bound as large as this is a backend's infinity: it has none."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What all calls of the backend for one table have in common.
+    """What all calls of the backend for one table share.
 
     Parameters
     ----------
     logs
-        The backend's logs so far; a call adds one if the options have a log file.
+        The logs of the calls so far; a call adds one if the options have a log file.
     """
 
     backend: Backend
@@ -62,9 +62,9 @@ def minimise(
     Parameters
     ----------
     one_of
-        Choices at least one of which the assignment has to contain; empty for no such demand.
+        Choices of which the assignment has to contain at least one; empty for no constraint.
     excluded
-        Assignments that are not to be returned.
+        Assignments that must not be returned.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def minimise(
         if one_of:
             program = program.with_constraint("one_of", dict.fromkeys(one_of, 1), ">=", 1)
         for number, assignment in enumerate(excluded):
-            # Not all of its choices together.
+            # A no-good cut: not all of its choices together.
             choices = dict.fromkeys(enumerate(assignment), 1)
             name = f"seen_{number}"
             program = program.with_constraint(name, choices, "<=", table.layers - 1)
@@ -91,10 +91,11 @@ def minimise(
 def _minimise_with_cuts(
     session: Session, table: CostTable, program: ZeroOneProgram, *, has_answer: bool
 ) -> SolveResult:
-    """Minimise a program, and cut off what exceeds the capacity, until an answer keeps to it."""
+    """Minimise a program, adding cover cuts until the assignment fits the capacity exactly."""
     while True:
         answer = _run(session, program)
         if answer.values is None:
+            # Edges forbid no pair, so feasibility is known without the backend: see `feasibility`.
             if answer.proven and has_answer:
                 name = session.backend.name
                 raise WrongClaimError(f"{name} finds no assignment, but there is one")
@@ -104,19 +105,20 @@ def _minimise_with_cuts(
         cover = violated_cover(table, assignment)
         if cover is None:
             return _to_result(session, table, program, assignment, answer)
-        # It fits within the backend's tolerance, but not in integers.
+        # It fits to within the backend's tolerance, but not in integers.
         name = f"cover_{len(program.constraints)}"
         program = program.with_constraint(name, cover[0], "<=", cover[1])
 
 
 def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
-    """Call the backend; its answer's numbers are without the program's constant."""
-    # A gap is relative to all of the cost. Without one, numbers are kept small.
+    """Call the backend, and return its answer with the program's constant subtracted."""
+    # A gap is relative to the total, constant included. Without a gap the constant stays out, so
+    # that the numbers are short: PuLP writes 12 digits of them.
     constant = program.constant // program.factor if session.options.gap else 0
     try:
         started = time.monotonic()
         problem = pulp_problem(program, program.factor, constant, session.deadline)
-        # Better no answer than one that is late by the time that writing takes.
+        # PuLP cannot be interrupted while it writes: no answer is better than a late one.
         session.deadline.check(_WRITING * (time.monotonic() - started))
         start = _start_values(program, session.options.warm_start or ())
         call = BackendCall(session.process, problem, session.options, start, session.deadline)
@@ -133,10 +135,11 @@ def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
 
 
 def _start_values(program: ZeroOneProgram, assignment: Sequence[int]) -> dict[str, int]:
-    """Return the binary columns' values for an assignment; none for an empty one."""
+    """Return the binary columns' values for an assignment; empty for an empty one."""
     values: dict[str, int] = {}
     for layer, choice in enumerate(assignment):
         values |= dict.fromkeys((column for column, _ in program.literals[layer]), 0)
+        # Where one column serves both choices, this overrides the line above.
         values |= dict([program.literals[layer][choice]])
     return values
 
@@ -148,9 +151,9 @@ def _to_result(
     assignment: tuple[int, ...],
     answer: BackendAnswer,
 ) -> SolveResult:
-    """Return an answer in the table's integers, with the status that its numbers prove."""
+    """Return an answer in the table's integers, with the status that its claims prove."""
     objective = table.price(assignment)
-    # As the backend counts: without the constant, in units of the costs' common factor.
+    # In the program's numbers: without the constant, in units of the costs' common factor.
     relative = (objective - program.constant) // program.factor
     bound = _proven_bound(answer, relative)
     optimal = bound == relative
@@ -174,18 +177,20 @@ def _to_result(
 
 
 def _proven_bound(answer: BackendAnswer, objective: int) -> int | None:
-    """Return the highest lower bound that a backend's numbers prove, an integer.
+    """Return the highest lower bound that a backend's claims prove, an integer.
 
     Parameters
     ----------
     objective
-        What its assignment costs, exactly; a bound above that is not believed.
+        The exact cost of its assignment; a claimed bound above it is wrong, and ignored.
     """
+    # Costs are integers in these units, so half of one tells rounding from a wrong claim.
     agrees = answer.objective is not None and abs(answer.objective - objective) < 0.5
     if answer.proven and agrees:
         return objective
     claims = [answer.bound, answer.root_bound, answer.objective if answer.proven else None]
     numbers = [claim for claim in claims if claim is not None and abs(claim) < _INFINITE]
-    # Rounded up, since costs are integers; but first down, for digits that a log leaves off.
+    # Rounded up, since costs are integers; but lowered first by what a log's few digits may
+    # have rounded up.
     bounds = [math.ceil(number - 1e-9 * abs(number) - 1e-6) for number in numbers]
     return max((bound for bound in bounds if bound <= objective), default=None)

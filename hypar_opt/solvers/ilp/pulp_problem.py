@@ -1,4 +1,4 @@
-"""A 0-1 program as a problem of PuLP's, and as a file."""
+"""A 0-1 program as a problem of PuLP's, in memory and in a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Item = TypeVar("Item")
 
 DIGITS = 12
 LARGEST = 10**DIGITS
-"""Coefficients end here: PuLP writes 12 digits to an LP file, and 13 to an MPS file."""
+"""Coefficients are below this: PuLP writes 12 digits to an LP file, and 13 to an MPS file."""
 
 _CHECK_INTERVAL = 1000
-"""Columns or constraints that are made between two looks at the clock."""
+"""Columns or constraints that are built between two checks of the deadline."""
 
 
 def pulp_problem(
@@ -47,7 +47,7 @@ def pulp_problem(
         columns[column] = problem.add_variable(column, low, high, kind)
     costs = {columns[column]: cost // factor for column, cost in program.costs.items()}
     for exponent in range(0, len(str(constant)) if constant else 0, DIGITS):
-        # A column fixed to 1 for every 12 digits, which are all that PuLP writes.
+        # PuLP writes a number's first 12 digits: a column fixed to 1 for every 12 of them.
         digits = constant // 10**exponent % LARGEST
         costs[problem.add_variable(f"constant_{exponent}", 1, 1)] = digits * 10**exponent
     problem.setObjective(pulp.LpAffineExpression(costs))
@@ -67,13 +67,20 @@ def _domain(
     if column in binary:
         return 0, 1, True
     if column.startswith("carry"):
-        # Each layer's digit is below the base, so the sum carries less than one a layer.
+        # Every layer's digit is below the base, so the sum carries less than one per layer.
         return 0, len(program.literals), True
+    # Thresholds and flows: integral by themselves once the binaries are.
     return 0, None, False
 
 
 def _watched(items: Iterable[Item], deadline: Deadline) -> Iterator[Item]:
-    """Pass items on, with a look at the clock now and then."""
+    """Yield the items, checking the deadline now and then.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes.
+    """
     for number, item in enumerate(items):
         if number % _CHECK_INTERVAL == 0:
             deadline.check()
@@ -83,7 +90,7 @@ def _watched(items: Iterable[Item], deadline: Deadline) -> Iterator[Item]:
 def export_program(
     table: CostTable, path: Path, directory: Path, deadline: Deadline = NEVER
 ) -> None:
-    """Write a table's program with its constant; its optimum is the table's.
+    """Write a table's program with its constant, so that its optimum is the table's.
 
     Parameters
     ----------
@@ -95,7 +102,7 @@ def export_program(
     Raises
     ------
     RefusedError
-        If PuLP cannot write it, or not exactly.
+        If PuLP cannot write this format, or not exactly.
     """
     if path.suffix not in {".lp", ".mps"}:
         raise RefusedError(f"exports a model as .lp or .mps, not as {path.suffix or path.name!r}")

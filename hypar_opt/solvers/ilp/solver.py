@@ -1,4 +1,4 @@
-"""Integer programming through PuLP, by any solver that PuLP finds."""
+"""Integer programming through PuLP, with any solver that PuLP supports."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
 LARGEST_UNIT = 10**6
-"""Digits that are left off end here: the more, the more assignments cost alike without them."""
+"""The coarsest unit: the more digits are dropped, the more assignments tie, to be enumerated."""
 
 MAX_COLUMNS = 500_000
-"""PuLP needs about 2 kB for a column, a gigabyte in all, and 30 microseconds to write it."""
+"""PuLP needs about 2 kB for a column, a gigabyte in total, and 30 microseconds to write it."""
 
 
 class IntegerProgram(Solver):
-    """Choose the cheapest assignment by a 0-1 program as tight as the table allows.
+    """Minimise a table as a 0-1 program whose relaxation is as tight as the table allows.
 
-    The backend's numbers are not trusted: its assignment is priced again in integers, an optimum
-    must be claimed of that price, and what exceeds the capacity by less than a backend's
-    tolerance is cut off and the search goes on.
+    The backend's numbers are not trusted: its assignment is priced again in integers, its claim
+    of an optimum must agree with that price, and an assignment that exceeds the capacity by less
+    than a backend's tolerance is cut off.
     """
 
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
@@ -56,7 +56,7 @@ class IntegerProgram(Solver):
         with SolverProcess() as process:
             session = Session(backend, process, options, deadline)
             try:
-                # No program has an empty set of choices or a negative capacity.
+                # An infeasible table has no program: a layer without choices, or no capacity left.
                 if options.export is not None and not trivially_infeasible(table):
                     export_program(table, options.export, process.directory, deadline)
                 coarse, unit = in_coarse_units(table)
@@ -71,23 +71,23 @@ class IntegerProgram(Solver):
 def _break_ties(session: Session, table: CostTable, result: SolveResult) -> SolveResult:
     """Return the canonical optimum, if the result is an optimum.
 
-    One call usually is enough: the minimum over assignments with an earlier choice in at least
-    one layer. If it is higher, there is no tie to break.
+    One more call usually suffices: the minimum over assignments with an earlier choice in at
+    least one layer. If it is higher, there is no tie to break.
     """
     if result.status is not Status.OPTIMAL or result.assignment is None:
         return result
-    # An optimum is needed to compare with, and the warm start is not among the answers.
+    # Ties are of optima, whatever the gap; and the warm start may violate the new constraint.
     session = session.with_options(gap=0.0, warm_start=None)
     allowed = allowed_choices(table)
-    earlier = [
+    earlier_choices = [
         (layer, choice)
         for layer, chosen in enumerate(result.assignment)
         for choice in range(chosen)
         if allowed[layer, choice]
     ]
-    if not earlier:
+    if not earlier_choices:
         return result
-    other = minimise(session, table, one_of=earlier)
+    other = minimise(session, table, one_of=earlier_choices)
     if other.status is Status.INFEASIBLE or (other.bound or 0) > (result.objective or 0):
         return result
     return canonical(table, result, lambda limited: minimise(session, limited), session.deadline)

@@ -29,12 +29,12 @@ class ZeroOneProgram:
     Parameters
     ----------
     literals : layers x choices
-        The binary column, and its value for which the layer has the choice.
+        A binary column, and its value for which the layer has the choice.
     costs
-        Of every column. Those not in `literals` are not negative; those named ``carry`` are
-        integers, the others continuous.
+        Of every column. Columns that are not in `literals` have a lower bound of 0; those named
+        ``carry`` are integers, the others continuous.
     constraints
-        All have to hold.
+        All of them must hold.
     fixed
         Values of columns whose other value is forbidden.
     """
@@ -66,7 +66,17 @@ class ZeroOneProgram:
         bound: int,
         other_terms: Mapping[str, int] = MappingProxyType({}),
     ) -> ZeroOneProgram:
-        """Return the program with one more constraint, on choices and on other columns."""
+        """Return the program with another constraint, on choices and on other columns.
+
+        Parameters
+        ----------
+        weights
+            Coefficients of the choices' literals.
+        sense
+            ``<=``, ``=`` or ``>=``.
+        other_terms
+            Coefficients of columns that are no literals.
+        """
         terms: defaultdict[str, int] = defaultdict(int, other_terms)
         for (layer, choice), weight in weights.items():
             column, value = self.literals[layer][choice]
