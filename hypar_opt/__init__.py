@@ -1,4 +1,4 @@
-"""Which layers to train in data and which in model parallelism, on 2^H accelerators.
+"""Plan data and model parallelism, layer by layer, for training on 2^H accelerators.
 
     >>> import hypar_opt as ho
     >>> plan = ho.solve("vgg-a", batch=256, levels=4, solver="dp")
@@ -7,8 +7,8 @@
     >>> plan.cost.total
     1408428544
 
-The names below are the public ones. They are imported when first used, so that
-the command line answers ``--help`` without numpy or networkx.
+The names below are the public ones. Each is imported on first use, so that the command
+line answers ``--help`` without importing numpy or networkx.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.parallelism import Parallelism as Parallelism
     from hypar_opt.workload.tensors import Workload as Workload
 
+# Type checkers see the imports above; at run time `__getattr__` looks names up here.
 _HOME = {
     "Array": "hardware.array",
     "Constraints": "plan.problem",
@@ -113,6 +114,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    # Stored, so that the next access does not come here.
     globals()[name] = value
     return value
 

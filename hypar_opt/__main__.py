@@ -6,13 +6,15 @@ import signal
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it without a word, also while it is still being loaded."""
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:  # and not ignored, as behind nohup
+    """Run the command line; Ctrl-C ends it silently, also while modules are being imported."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default:  # a handler that is ignored, as under nohup, stays so
+        # The system's default ends the process without Python's traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Imported late: this is the import that Ctrl-C may interrupt.
     from hypar_opt.cli.app import main
 
-    if ours:
+    if is_default:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 

@@ -1,4 +1,4 @@
-"""When a search has to end: one clock for all of its parts."""
+"""Deadlines: one clock for all parts of a search."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from hypar_opt.errors import NoAnswerError
 
 TIME_LIMIT = "time limit"
-"""What `SolveResult.stopped_by` says where a deadline came before a proof."""
+"""The value of `SolveResult.stopped_by` if a deadline passed before a proof."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on the monotonic clock; without one, never.
+    """A moment on the monotonic clock, by default never.
 
     Parameters
     ----------
@@ -26,24 +26,25 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None) -> Deadline:
-        """Return the moment so many seconds from now; never for None."""
+        """Return the moment that is ``seconds`` from now; never for None."""
         return cls() if seconds is None else cls(time.monotonic() + seconds)
 
     def left(self) -> float | None:
-        """Return the seconds that are left, 0 once it has passed; None without a limit."""
+        """Return the remaining seconds, 0 once it has passed; None without a limit."""
         return None if self.end == math.inf else max(0.0, self.end - time.monotonic())
 
     def passed(self, needed: float = 0.0) -> bool:
-        """Return whether less is left than the seconds that are needed."""
+        """Return whether fewer than ``needed`` seconds remain."""
+        # Monotonic: the wall clock may be set back while a search runs.
         return time.monotonic() + needed > self.end
 
     def check(self, needed: float = 0.0) -> None:
-        """End the work, if it has `passed`.
+        """Raise if the deadline has `passed`.
 
         Raises
         ------
         NoAnswerError
-            Which whoever knows an answer catches.
+            A caller that knows a feasible plan catches it.
         """
         if self.passed(needed):
             raise NoAnswerError(f"no answer within the {TIME_LIMIT}", stopped_by=TIME_LIMIT)
@@ -52,9 +53,9 @@ class Deadline:
 NEVER = Deadline()
 
 GRACE = 0.3
-"""Seconds past its limit after which a solver is stopped from outside."""
+"""Seconds past its own limit after which a solver's process is ended from outside."""
 
 
 def with_grace(seconds: float | None) -> float | None:
-    """Return when to stop a solver that has a limit of its own; None without one."""
+    """Return the seconds after which to end a solver that has its own limit; None without one."""
     return None if seconds is None else seconds + GRACE

@@ -1,4 +1,4 @@
-"""Documents that people write or keep: parsed and validated strictly."""
+"""TOML and JSON documents: parsed and validated strictly, with one-line errors."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from hypar_opt.files import read_text as read_text
 from hypar_opt.files import write_whole as write_whole
 
 LARGEST_SIZE = 2**31 - 1
-"""Sizes and batches end here, so that every total still has a float beside it."""
+"""The largest size or batch, so that every total still has a finite float."""
 
 MOST_BITS = 3320
-"""Of a whole number in a file, for 1,000 digits: Python refuses to print very long ones."""
+"""The most bits of an integer in a file, 1,000 digits: Python refuses to print very long ones."""
 
 MOST_DEPTH = 64
-"""Of tables and arrays inside one another."""
+"""The deepest nesting of tables and arrays in a file."""
 
 Size = Annotated[int, Strict(), Field(ge=1, le=LARGEST_SIZE)]
 
 
 class Document(BaseModel):
-    """A table of a TOML or JSON file: frozen, every key known, every number finite."""
+    """A table of a TOML or JSON file: frozen, without unknown keys or infinite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     written_schema: ClassVar[str | None] = None
-    """What a file's ``schema`` key says, as ``hypar-opt/plan/1``."""
+    """The value of a file's ``schema`` key, such as ``hypar-opt/plan/1``."""
 
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
         if isinstance(data, dict):
             if cls.written_schema is not None and "schema" in data:
+                # First of all: a newer schema's keys would only be reported as unknown.
                 _check_schema(data["schema"], cls.written_schema)
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
@@ -59,31 +60,35 @@ class Document(BaseModel):
         return data
 
 
-def _check_schema(found: object, ours: str) -> None:
-    """Refuse another schema, before anything in it that we may not know."""
-    stem, _, version = ours.rpartition("/")
-    theirs, _, number = str(found).rpartition("/") if isinstance(found, str) else ("", "", "")
+def _check_schema(value: object, supported: str) -> None:
+    """Refuse another schema; the message distinguishes a newer version from another format."""
+    stem, _, version = supported.rpartition("/")
+    theirs, _, number = str(value).rpartition("/") if isinstance(value, str) else ("", "", "")
+    # The length is limited since int() refuses strings of thousands of digits.
     newer = number.isdecimal() and len(number) < 9 and int(number) > int(version)
     if theirs == stem and newer:
-        raise rule(f"schema: {found!r} is newer than this version of hypar-opt reads ({ours!r})")
-    if found != ours:
-        raise rule(f"schema: should be {ours!r}, got {shown(found)}")
+        raise rule(
+            f"schema: {value!r} is newer than this version of hypar-opt reads ({supported!r})"
+        )
+    if value != supported:
+        raise rule(f"schema: should be {supported!r}, got {shown(value)}")
 
 
 Doc = TypeVar("Doc", bound=BaseModel)
 
 
 def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
-    """Make a document of parsed data, or say in one line what is wrong with it.
+    """Make a document of parsed data, or raise an error of one line.
 
     Raises
     ------
     InputError
-        Naming the file, the place and the key, and what would be right.
+        Naming the file, the location and the key, and what would be right.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
+        # One line for a person: the first error is the one to correct first.
         first = error.errors(include_url=False)[0]
         where, problem = _describe(first, data)
         raise InputError(problem, where=where, file=file) from None
@@ -100,27 +105,30 @@ _PLAIN = {
     "too_short": "should have at least one entry",
     "tuple_type": "should be an array",
 }
-"""What pydantic says in Python's words, in those of the file."""
+"""pydantic's messages, which use Python's words, in the words of a file."""
 
 
 def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
-    """Return the place, in the file's own words, and what would be right there."""
+    """Return the location, in the file's own keys, and what would be right there."""
     where: list[str] = []
-    at: Any = data
+    # Walk down pydantic's location beside the data, to name an entry of a list by its name.
+    value_here: Any = data
     loc = error["loc"]
     for depth, part in enumerate(loc):
         if isinstance(part, int):
-            if not isinstance(at, list | tuple):
-                continue  # one number standing for a pair
-            at = at[part] if part < len(at) else None
-            named = isinstance(at, dict) and isinstance(at.get("name"), str)
-            where[-1:] = [f"{where[-1]} {at['name']!r}" if named else f"{where[-1]}[{part}]"]
-        elif isinstance(at, dict) and part in at:
-            at = at[part]
+            if not isinstance(value_here, list | tuple):
+                continue  # one number that stands for a pair
+            value_here = value_here[part] if part < len(value_here) else None
+            named = isinstance(value_here, dict) and isinstance(value_here.get("name"), str)
+            where[-1:] = [
+                f"{where[-1]} {value_here['name']!r}" if named else f"{where[-1]}[{part}]"
+            ]
+        elif isinstance(value_here, dict) and part in value_here:
+            value_here = value_here[part]
             where.append(part)
         elif depth == len(loc) - 1 and error["type"] == "missing":
             return ", ".join(where), f"missing key {part!r}"
-        # What is left is pydantic's name of a member of a union, which no file holds.
+        # Other parts are pydantic's names of a union's members, which are in no file.
     context = error.get("ctx", {})
     match error["type"]:
         case "union_tag_not_found":
@@ -136,7 +144,7 @@ def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
 
 
 def shown(value: object) -> str:
-    """Return a value as a file has it, of at most 40 letters, for a message."""
+    """Return a value as a file writes it, for a message; at most 40 characters."""
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
     except (ValueError, RecursionError):  # more digits, or depth, than Python prints
@@ -145,8 +153,8 @@ def shown(value: object) -> str:
 
 
 def rule(problem: str) -> PydanticCustomError:
-    """Return the error to raise in a validator whose message is already a whole line."""
-    # An argument that is no UTF-8 has surrogates, which pydantic does not take.
+    """Return the error for a validator to raise; its message is used as it is."""
+    # Command-line arguments that are not UTF-8 contain surrogates, which pydantic rejects.
     problem = problem.encode(errors="backslashreplace").decode()
     return PydanticCustomError("rule", "{problem}", {"problem": problem})
 
@@ -178,17 +186,17 @@ def find(
     load: Callable[[str], Described],
     read: Callable[[Path], Described],
 ) -> Described:
-    """Return a document as it is, one of those with names, in any case, or one of a file.
+    """Return a document: given as an object, by a preset's name in any case, or by a path.
 
     Parameters
     ----------
     what
-        What it is, for messages.
+        The kind of document, for messages.
 
     Raises
     ------
     InputError
-        If the file cannot be read or holds something else.
+        If the file cannot be read or is another kind of document.
     UnknownNameError
         If there is neither such a name nor such a file; it suggests the nearest name.
     """
@@ -199,6 +207,7 @@ def find(
     name, path = str(described), Path(described)
     if name.lower() in names:
         return load(name)
+    # A suffix, a folder or an existing file means a path, and its error; else a misspelt name.
     if name and (path.suffix or len(path.parts) != 1 or exists(path)):
         return read(path)
     raise UnknownNameError(what, name, list(names))
@@ -217,13 +226,20 @@ def load_preset(
     if name.lower() not in names:
         raise UnknownNameError(what, name, list(names))
     file = f"{name.lower()}.toml"
+    # A package may be in a zip file, where its files have no path of their own.
     with as_file(files(package).joinpath(file)) as path:
         text = read_text(path)
     return validate(kind, parse_toml(text, file=file), file=file)
 
 
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:
-    """Parse TOML, or raise `InputError` naming the line."""
+    """Parse TOML.
+
+    Raises
+    ------
+    InputError
+        Naming the file, and the line of a syntax error.
+    """
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
@@ -233,9 +249,16 @@ def parse_toml(text: str, *, file: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, *, file: str) -> Any:
-    """Parse JSON without NaN, infinities or a key given twice."""
+    """Parse JSON without NaN, infinities or duplicate keys.
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    Raises
+    ------
+    InputError
+        Naming the file and what is wrong.
+    """
+
+    # json keeps the last of two equal keys, silently.
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table: dict[str, Any] = {}
         for key, value in pairs:
             if key in table:
@@ -243,11 +266,13 @@ def parse_json(text: str, *, file: str) -> Any:
             table[key] = value
         return table
 
-    def finite(constant: str) -> None:
+    def refuse_constant(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON number")
 
     try:
-        data = json.loads(text, object_pairs_hook=once, parse_constant=finite)
+        data = json.loads(
+            text, object_pairs_hook=without_duplicates, parse_constant=refuse_constant
+        )
     except (ValueError, RecursionError) as error:
         raise InputError(f"should be JSON: {error}", file=file) from None
     _check_values(data, file)
@@ -255,7 +280,7 @@ def parse_json(text: str, *, file: str) -> Any:
 
 
 def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int = 0) -> None:
-    """Refuse what could be read, and then neither shown nor written."""
+    """Refuse values that can be read but neither printed nor written again."""
     problem = ""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -267,12 +292,12 @@ def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int
         if depth >= MOST_DEPTH:
             problem = f"should be at most {MOST_DEPTH} tables or arrays deep"
         elif isinstance(value, dict):
-            for name, each in value.items():
+            for name, entry in value.items():
                 _check_values(name, file, where, depth)
-                _check_values(each, file, (*where, name), depth + 1)
+                _check_values(entry, file, (*where, name), depth + 1)
         else:
-            for each in value:
-                _check_values(each, file, where, depth + 1)
+            for entry in value:
+                _check_values(entry, file, where, depth + 1)
     if problem:
         keys = (shown(key)[1:-1] for key in where)
         raise InputError(problem, where=", ".join(keys), file=file)

@@ -1,8 +1,8 @@
-"""The errors that a caller can act on. Each one is a single line for a person.
+"""Errors that a caller can act on; each message is a single line.
 
-A message names an argument as its reader writes it: ``level_weights`` to a Python caller,
-``--level-weights`` to somebody at a shell. `argument` puts both into the message; `str` reads
-the one, `HyparError.for_shell` the other.
+A message names an argument as its reader writes it: ``level_weights`` for a Python caller,
+``--level-weights`` at a shell. `argument` puts both forms into the message; `str` gives the
+first, `HyparError.for_shell` the second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Self
 # Private-use characters, which no file, name or option may hold: they are not printable.
 _ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
 _OPTIONS = {"parameters": "solver-option", "log": "solver-log", "export": "export-model"}
-"""Options of the command line that are not called as their argument is."""
+"""Command-line options whose name differs from that of their argument."""
 
 
 def argument(name: str, value: object = None, *, example: str = "") -> str:
@@ -22,12 +22,12 @@ def argument(name: str, value: object = None, *, example: str = "") -> str:
     Parameters
     ----------
     name
-        As a Python caller writes it; of a constraint ``constraints.memory``, at a shell
-        ``--memory``.
+        As a Python caller writes it; a constraint is ``constraints.memory``, and ``--memory``
+        at a shell.
     value
-        What it is set to; True of a flag, None to name the argument alone.
+        Its value; True for a flag, None to name the argument alone.
     example
-        What may follow the option at a shell, as ``NAME|FILE``.
+        The form of the option's value at a shell, such as ``NAME|FILE``.
     """
     word = name.rpartition(".")[2]
     option = "--" + _OPTIONS.get(word, word).replace("_", "-")
@@ -40,15 +40,15 @@ def argument(name: str, value: object = None, *, example: str = "") -> str:
 
 
 def worded(python: str, shell: str) -> str:
-    """Return a part of a message in the words of a Python caller, and in those of a shell."""
+    """Return a part of a message in two wordings, for a Python caller and for a shell."""
     return f"\ue000{python}\ue001{shell}\ue002"
 
 
 class Sentence(str):
-    """A sentence for a person, as a warning; of its marked text it is what a Python caller reads.
+    """A warning's text in the wording of a Python caller.
 
-    ``for_shell`` is the same in the words of a shell; a text made from a sentence, as by
-    formatting, has lost it.
+    ``for_shell`` is the same text for a shell. Strings made from a sentence, as by formatting,
+    do not have it.
     """
 
     for_shell: str
@@ -60,7 +60,7 @@ class Sentence(str):
 
 
 def shell_words(text: str) -> str:
-    """Return a text as a shell's user reads it."""
+    """Return a text in the wording for a shell, if it has one."""
     return text.for_shell if isinstance(text, Sentence) else text
 
 
@@ -71,11 +71,11 @@ ARRAY = worded(
 
 
 class HyparError(Exception):
-    """Something the caller asked for cannot be done; the message says what would be right.
+    """A request that cannot be fulfilled; the message says what would be right.
 
-    ``exit_status`` is what the command line ends with: 1 where a check that a command exists
-    to make failed, 2 where the input or the call is wrong, 3 where limits leave no answer, 4
-    where it is proven that there is none.
+    ``exit_status`` is the command line's: 1 if a check failed that is the purpose of the
+    command, 2 if the input or the call is wrong, 3 if limits leave no answer, 4 if it is
+    proven that there is none.
     """
 
     exit_status = 2
@@ -85,26 +85,26 @@ class HyparError(Exception):
 
     @property
     def message(self) -> str:
-        """The line with its arguments still marked, to be part of another message."""
+        """The message with both wordings still marked, to become part of another message."""
         return str(self.args[0]) if self.args else ""
 
     @property
     def for_shell(self) -> str:
-        """The line with its arguments as the command line's options."""
+        """The message in the wording for a shell."""
         return _ARGUMENT.sub(r"\2", self.message)
 
 
 class InputError(HyparError):
-    """A file or a description is not what it should be.
+    """A file or a description is invalid.
 
     Parameters
     ----------
     problem
         What is wrong, and what would be right.
     where
-        The place inside the description, as in ``layer 'conv1', kernel``.
+        The location in the description, such as ``layer 'conv1', kernel``.
     file
-        The file it was read from, where there is one.
+        The file that it was read from, if any.
     """
 
     def __init__(self, problem: str, *, where: str = "", file: str | None = None) -> None:
@@ -115,9 +115,10 @@ class InputError(HyparError):
 
 
 class UnknownNameError(HyparError):
-    """A name stands in no table; the message suggests the nearest."""
+    """An unknown name; the message suggests the nearest known one."""
 
     def __init__(self, kind: str, name: object, known: list[str]) -> None:
+        # Imported late: most runs suggest no name.
         import difflib
 
         near = difflib.get_close_matches(
@@ -128,11 +129,11 @@ class UnknownNameError(HyparError):
 
 
 class RefusedError(HyparError):
-    """A solver does not take this problem."""
+    """A solver does not accept this problem."""
 
 
 class WrongClaimError(HyparError):
-    """A solver's claim and its plan, priced again from the table, disagree."""
+    """A solver's claim contradicts the cost of its plan, priced again from the table."""
 
     exit_status = 1
 
@@ -154,12 +155,12 @@ class NoAnswerError(HyparError):
 
 
 class InfeasibleError(HyparError):
-    """It is proven that no plan keeps to the constraints."""
+    """It is proven that no plan satisfies the constraints."""
 
     exit_status = 4
 
 
 class CheckFailedError(HyparError):
-    """A check that the command exists to make failed."""
+    """A check failed that is the purpose of the command, as in ``verify``."""
 
     exit_status = 1

@@ -1,4 +1,4 @@
-"""Files read and written: never without bound, whole or not at all, no output over an input."""
+"""Reading and writing files: bounded reads, atomic writes, no output over an input."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from pathlib import Path
 from hypar_opt.errors import InputError, worded
 
 MOST_BYTES = 64 * 2**20
-"""Of a file that is read; /dev/zero and its like never end."""
+"""The size limit of a file that is read; devices such as /dev/zero never end."""
 
+# Drafts are recognised by this prefix when leftovers are removed.
 _DRAFT = ".hypar-opt-"
 _A_DAY = 86_400
+# A context variable, so that threads and nested recordings do not mix.
 _reads: ContextVar[tuple[list[str], ...]] = ContextVar("_reads", default=())
 
 
 @contextmanager
 def recorded_reads() -> Iterator[list[str]]:
-    """Collect the paths of all files that are read inside, for `check_outputs`."""
+    """Record the paths of all files that are read in the context, for `check_outputs`."""
     read: list[str] = []
     before = _reads.set((*_reads.get(), read))
     try:
@@ -46,9 +48,12 @@ def read_text(path: str | Path) -> str:
         read.append(str(path))
     try:
         with Path(path).open("rb") as stream:
+            # One byte more than allowed tells a file that is too large; its size on disk would not
+            # tell a pipe or a device.
             data = stream.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise InputError(f"should have at most {MOST_BYTES // 2**20} MiB", file=str(path))
+        # Line endings become "\n", as when a file is opened as text.
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
@@ -57,7 +62,7 @@ def read_text(path: str | Path) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Return whether a path is there; one that cannot be looked up is, for reading to refuse."""
+    """Return whether a path exists; True if that cannot be determined: reading it reports why."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -65,34 +70,33 @@ def exists(path: Path) -> bool:
 
 
 def check_outputs(read: Iterable[str | Path], *outputs: str | Path | None) -> None:
-    """Refuse, before the work, outputs that cannot be written or would destroy something.
+    """Refuse, before the work, outputs that cannot be written or would overwrite an input.
 
     Parameters
     ----------
     read
-        The files that the work reads, however they are spelled.
+        The files that the work reads, by any path.
     *outputs
-        The files that it writes; None for one that is not asked for.
+        The files that it writes; None for one that is not requested.
 
     Raises
     ------
     InputError
-        Naming the first output that is no file to write, is one of those read, or is another
-        output.
+        Naming the first output that is not writable, is also read, or is another output.
     """
-    taken = {name for path in read for name in _names(path)}
+    used = {name for path in read for name in _names(path)}
     for path in outputs:
         if path is None:
             continue
         check_writable(path)
         names = _names(path)
-        if names & taken:
+        if names & used:
             raise InputError("is read or written already; write to another", file=str(path))
-        taken |= names
+        used |= names
 
 
 def _names(path: str | Path) -> set[Hashable]:
-    """Return what tells a file from others: its resolved path, and its inode if it is there."""
+    """Return a file's identities: its resolved path, and its inode if it exists."""
     with suppress(OSError, ValueError, RuntimeError):  # a loop of links is for reading to refuse
         names: set[Hashable] = {str(Path(path).resolve())}
         with suppress(FileNotFoundError):
@@ -105,14 +109,14 @@ def _names(path: str | Path) -> set[Hashable]:
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees all of it or what was there before.
+    """Write a file atomically: a reader sees all of it, or its former content.
 
-    What is no regular file (a pipe, a device) is written to directly.
+    Pipes and devices are written to directly.
 
     Raises
     ------
     InputError
-        Naming the file and the reason; what stood there is unharmed.
+        Naming the file and the reason; its former content is unchanged.
     """
     check_writable(path)
     target = Path(path)
@@ -123,6 +127,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
             return
         target = target.resolve()  # a link stays, what it leads to is replaced
         _remove_stale_drafts(target.parent)
+        # In the same folder: replacing is atomic only within a file system.
         draft = target.with_name(_DRAFT + secrets.token_hex(8))
         # Only the owner reads a draft: what it replaces may be private.
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -131,6 +136,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fchmod(stream.fileno(), _mode(target))
+                # On disk before the rename, so that a crash cannot leave a renamed, empty file.
                 os.fsync(stream.fileno())
             draft.replace(target)
         except BaseException:
@@ -141,16 +147,16 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """Return the mode of the file that is replaced, or what the umask gives a new one."""
+    """Return the mode of the file that is replaced, or that of a new file by the umask."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0o077)  # it can only be read by setting it
+    mask = os.umask(0o077)  # the umask can only be read by setting it
     os.umask(mask)
     return 0o666 & ~mask
 
 
 def _remove_stale_drafts(folder: Path) -> None:
-    """Remove what a killed process left; no write takes a day."""
+    """Remove drafts that a killed process left: those older than a day, longer than any write."""
     with suppress(OSError):
         for draft in folder.glob(f"{_DRAFT}{'[0-9a-f]' * 16}"):
             there = draft.lstat()
@@ -160,7 +166,7 @@ def _remove_stale_drafts(folder: Path) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a file that could not be written, before any work is done for it.
+    """Refuse a file that cannot be written, before any work is done for it.
 
     Raises
     ------
@@ -188,7 +194,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table as CSV. Text that a spreadsheet would run as a formula gets an apostrophe."""
+    """Return a table as CSV; text that a spreadsheet would evaluate gets an apostrophe."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)

@@ -1,4 +1,4 @@
-"""Tables of names that third parties can add to: solvers, costs, topologies."""
+"""Registries that plug-ins can extend: solvers, costs, topologies, kinds of layers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names to objects, each imported when it is first looked up.
+    """A mapping from names to objects, each imported on first look-up.
 
     Parameters
     ----------
     kind
-        What the table holds, for messages: ``"solver"``.
+        The kind of entry, for messages: ``"solver"``.
     group
-        The entry-point group through which installed packages add to the table.
-        They cannot take over a built-in name.
+        The entry-point group through which installed packages add entries.
+        They cannot replace a built-in name.
     built_in
-        Name to ``"module:attribute"``, as an entry point writes it.
+        From name to ``"module:attribute"``, as an entry point writes it.
     """
 
     def __init__(self, kind: str, group: str, built_in: Mapping[str, str]) -> None:
@@ -37,6 +37,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
+        # Sorted by name, so that lists do not depend on the order of installation.
         installed = sorted(entry_points(group=self._group), key=lambda entry: entry.name)
         return self._built_in | {
             entry.name: entry for entry in installed if entry.name not in self._built_in
@@ -49,7 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise UnknownNameError(self._kind, name, list(self))
         try:
             return cast(T, entry.load())
-        except Exception as error:  # somebody else's module may raise anything
+        except Exception as error:  # a plug-in's module may raise anything on import
             message = f"{self._kind} {name!r} cannot be loaded from {entry.value!r}: {error}"
             raise HyparError(message) from error
 

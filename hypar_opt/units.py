@@ -1,11 +1,11 @@
-"""Amounts as people read them: bytes, seconds, joules and ratios in decimal SI units."""
+"""Formatting of amounts: bytes, seconds, joules and ratios in decimal SI units."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
-"""Names of the units in which costs are exact whole numbers, by how many make one."""
+"""Prefixes of the units in which costs are exact integers, by their number in a base unit."""
 
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _BYTE_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -14,7 +14,7 @@ _MICRO_SIGN = "µ"
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes in the unit that suits it, to four digits: ``20.31 MB``."""
+    """Return a number of bytes to four digits, in the largest unit below it: ``20.31 MB``."""
     for unit, size in _BYTE_UNITS:
         if count >= size:
             return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"
@@ -29,7 +29,7 @@ def format_gigabytes(count: float) -> str:
 
 
 def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
-    """Return seconds or joules to four digits, with the prefix that suits them: ``4.97 ms``.
+    """Return seconds or joules to four digits, with an SI prefix: ``4.97 ms``.
 
     Parameters
     ----------
@@ -53,13 +53,13 @@ def format_joules(joules: float) -> str:
 
 
 def format_cost(cost: float, unit: str, *, micro: str = "u") -> str:
-    """Return a cost to four digits, whatever exact unit its table counts in.
+    """Return a cost to four digits, from the exact unit of its table.
 
     Parameters
     ----------
     unit
-        As a plan has it: ``bytes``, ``femtojoules`` or ``nanoseconds``, say. Costs of another
-        kind, which third parties may register, keep their own.
+        A plan's unit, such as ``bytes``, ``femtojoules`` or ``nanoseconds``. The unit of a
+        plug-in's cost is shown as it is.
     """
     if "bytes" in unit:
         return format_gigabytes(cost)
@@ -95,7 +95,7 @@ def format_label(value: float) -> str:
 
 
 def format_number(value: float) -> str:
-    """Return a number to four digits, or all of them where it is an integer."""
+    """Return a number to four digits; an integer with all of its digits."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
 
 

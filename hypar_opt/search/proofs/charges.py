@@ -1,4 +1,4 @@
-"""What a level charges a layer and a boundary, in bytes, time or energy."""
+"""The charges of a level for a layer and a boundary, in bytes, time or energy."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ WORD_BYTES = 4
 
 
 class Charges(Protocol):
-    """What a problem charges, in whole numbers of an n-th of the plan's unit."""
+    """The charges of a problem, as integers of a fraction of the plan's unit."""
 
     @property
     def resolution(self) -> int:
-        """That n."""
+        """Charges per unit of the plan's cost."""
 
     @property
     def joins_levels(self) -> bool:
-        """Whether a layer is charged for what it takes at several levels at once."""
+        """Whether a layer has charges for several levels together, as for a ring."""
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
-        """Charge each choice of a layer at a level, given its choices above."""
+        """Return the charge of each choice of a layer at a level, given its choices above."""
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:
-        """Charge each pair of choices of a layer and the next, given their choices above."""
+        """Return the charges of pairs of choices of a layer and the next, given those above."""
 
     def state(self, layer: int, state: Sequence[int]) -> int:
-        """Charge what a layer takes at all levels together, H1 first, beyond its nodes."""
+        """Return the charge of a layer's choices at all levels, H1 first, beyond its nodes."""
 
 
 def built_in(plan: Plan) -> Charges | None:
-    """Return the charges of the plan's problem; None for a cost that is not one of ours.
+    """Return the charges of the plan's problem; None for a plug-in's cost.
 
     Raises
     ------
     CheckFailedError
-        If the plan's unit is not one that its cost has, or its array is missing.
+        If the plan's unit is not a unit of its cost, or its array is missing.
     """
     kinds: dict[str, Callable[[Plan], Charges]] = {
         "bytes": Bytes.of,
@@ -69,7 +69,7 @@ def built_in(plan: Plan) -> Charges | None:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes, times what a byte costs at each level."""
+    """Bytes, weighted by the cost of a byte at each level."""
 
     exchanges: Exchanges
     element_bytes: int
@@ -87,7 +87,7 @@ class Bytes:
 
     @property
     def resolution(self) -> int:
-        """Charges are of quarters of an element: whole bytes, or halves or quarters of one."""
+        """A charge is a quarter of an element: a byte, or half or a quarter of one."""
         return Fraction(self.element_bytes, 4).denominator
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
@@ -97,20 +97,23 @@ class Bytes:
         return charges
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
-        each = self._charge(level, self.exchanges.boundary(boundary, target))
+        per_quarter = self._charge(level, self.exchanges.boundary(boundary, target))
         conversions = self.exchanges.conversions[boundary]
-        every = range(self.exchanges.choices)
-        return tuple(tuple(each * sum(c[s][t] for c in conversions) for t in every) for s in every)
+        choices = range(self.exchanges.choices)
+        return tuple(
+            tuple(per_quarter * sum(c[s][t] for c in conversions) for t in choices) for s in choices
+        )
 
     def state(self, layer: int, state: Sequence[int]) -> int:  # noqa: ARG002
         return 0
 
     def _charge(self, level: int, quarters: int) -> int:
+        """Return the charge of quarters of an element; the division leaves no remainder."""
         return quarters * self.element_bytes * self.resolution // 4 * self.level_weights[level]
 
 
 def _array_of(plan: Plan, ending: str) -> tuple[Array, tuple[int, ...], int]:
-    """Return a plan's array, its placement, and how many of the plan's unit make a base unit."""
+    """Return a plan's array, its placement, and the parts of a second or joule in its unit."""
     parts = {prefix + ending: parts for prefix, parts in PARTS.items()}
     if plan.cost.unit not in parts:
         raise CheckFailedError(f"cost, unit: should be one of {ending}, got {plan.cost.unit!r}")
@@ -125,33 +128,38 @@ def _macs(layer: Layer, array: Array) -> int:
     return layer.macs_by_input if by_input else layer.macs
 
 
-def nearest(amount: int, each: Fraction, times: int = 0, once: Fraction = Fraction()) -> int:
-    """Return ``amount * each + times * once``, to the nearest whole number, halves up."""
-    over = each.denominator * once.denominator
-    exact = amount * each.numerator * once.denominator + times * once.numerator * each.denominator
-    return (2 * exact + over) // (2 * over)
+def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = Fraction()) -> int:
+    """Return ``amount * rate + messages * latency``, rounded half up to an integer."""
+    # floor(x + 1/2) in integers, as the search's charges are rounded: both have to agree.
+    denominator = rate.denominator * latency.denominator
+    exact = amount * rate.numerator * latency.denominator
+    exact += messages * latency.numerator * rate.denominator
+    return (2 * exact + denominator) // (2 * denominator)
 
 
 class Pace(NamedTuple):
-    """What an exchange takes of the plan's unit: for a quarter of an element, and a message."""
+    """The time of an exchange in the plan's unit: for a quarter of an element, and a message."""
 
-    each: Fraction
-    once: Fraction
+    per_quarter: Fraction
+    per_message: Fraction
 
     @classmethod
     def of(cls, split: BisectionLink, element_bytes: int, per_second: int) -> Pace:
-        each = split.seconds_per_byte * Fraction(element_bytes, 4)
-        return cls(each * per_second, split.latency * per_second)
+        per_quarter = split.seconds_per_byte * Fraction(element_bytes, 4)
+        return cls(per_quarter * per_second, split.latency * per_second)
 
-    def takes(self, quarters: int, messages: int = 1) -> int:
-        return nearest(quarters, self.each, messages, self.once) if quarters else 0
+    def time(self, quarters: int, messages: int = 1) -> int:
+        """Return the time of an exchange; nothing to move is no message."""
+        if not quarters:
+            return 0
+        return nearest(quarters, self.per_quarter, messages, self.per_message)
 
 
 @dataclass(frozen=True)
 class Time:
     """Seconds of a step in which nothing overlaps: exchanges and, at the last level, compute.
 
-    An exchange takes its bytes at the level's pace, and a latency for each of its messages.
+    An exchange takes its bytes over the level's bandwidth, and a latency for each message.
     An all-reduce between pairs halves and then doubles, so that it crosses each of its levels
     twice, the topmost once; around a ring of n it takes 2(n - 1) messages, of all levels at
     which the layer makes the choice at once. A reduce-scatter or all-gather is half of that:
@@ -187,25 +195,29 @@ class Time:
         charges = [0] * self.exchanges.choices
         if not self.joins_levels:
             for reduction, quarters in self.exchanges.reduced(layer, counts):
-                again = reduction.all_reduce and counts[reduction.choice] > 0
-                charges[reduction.choice] += self.paces[level].takes(quarters, 2 if again else 1)
+                # At the topmost level with the choice, halving and doubling are one exchange.
+                crossed_twice = reduction.all_reduce and counts[reduction.choice] > 0
+                charges[reduction.choice] += self.paces[level].time(
+                    quarters, 2 if crossed_twice else 1
+                )
+        # Charged where the final shards are known, on which the DRAM's time depends.
         if level == self.plan.levels - 1:
             for choice in range(self.exchanges.choices):
-                final = [count + (place == choice) for place, count in enumerate(counts)]
+                final = [count + (position == choice) for position, count in enumerate(counts)]
                 charges[choice] += self._compute(layer, final)
         return charges
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
         pace, conversions = self.paces[level], self.exchanges.conversions[boundary]
-        every = range(self.exchanges.choices)
+        choices = range(self.exchanges.choices)
         return tuple(
-            tuple(sum(pace.takes(c[s][t] * elements) for c in conversions) for t in every)
-            for s in every
+            tuple(sum(pace.time(c[s][t] * elements) for c in conversions) for t in choices)
+            for s in choices
         )
 
     def state(self, layer: int, state: Sequence[int]) -> int:
-        """Charge the rings: one for each reduction, over all levels of its choice."""
+        """Return the charge of the rings: one for each reduction, over all levels of its choice."""
         if not self.joins_levels:
             return 0
         total = 0
@@ -216,18 +228,19 @@ class Time:
                 messages = (2 ** len(bits) - 1) * (2 if reduction.all_reduce else 1)
                 ring = self.array.interconnect.ring(bits)
                 pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
-                total += pace.takes(quarters, messages)
+                total += pace.time(quarters, messages)
         return total
 
-    def _compute(self, place: int, counts: Sequence[int]) -> int:
-        """Time all passes of a layer on one accelerator: its units, or its DRAM if slower."""
-        layer, accelerator = self.layers[place], self.array.accelerator
+    def _compute(self, position: int, counts: Sequence[int]) -> int:
+        """Return the time of all passes of a layer on an accelerator: the slower of compute, DRAM."""
+        layer, accelerator = self.layers[position], self.array.accelerator
         copies = layer.copies(counts)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         computing = _macs(layer, self.array) / rate
         words = (layer.weights << copies.weights) + (layer.pooled << copies.outputs)
         words += layer.inputs << copies.inputs
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
+        # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(computing, loading) / (1 << self.plan.levels)
         passes = 1 if self.plan.inference else 3
         return round(seconds * passes * self.per_second)
@@ -235,11 +248,11 @@ class Time:
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of a step: words moved, words touched, and multiply-accumulates.
+    """Joules of a step: communicated words, accessed words, and multiply-accumulates.
 
-    Each pass touches each local tensor once, W * 2^d + A * 2^o + F * 2^m words over the array,
-    of which a choice adds as many as its tensor had. What is there before any choice, and the
-    multiply-accumulates, stand with the first level.
+    Each pass accesses each local tensor once, W * 2^d + A * 2^o + F * 2^m words over the array;
+    a choice doubles one of these terms. The words before any choice, and the
+    multiply-accumulates, are charged with the first level.
 
     Source: docs/simulator.md.
     """
@@ -260,17 +273,17 @@ class Energy:
 
     @property
     def joins_levels(self) -> bool:
-        """Whether reductions go around rings, and links cost anything."""
+        """Whether reductions go around rings and crossing a link has a cost."""
         return self.array.collective == "ring" and self.array.energy.hop > 0
 
     @cached_property
     def _quarter(self) -> Fraction:
-        """Of the plan's unit, what a quarter of an element takes where a word takes a joule."""
+        """The charge of a quarter of an element if a word takes one joule."""
         return Fraction(self.plan.element_bytes, 4 * WORD_BYTES) * self.per_joule
 
     @cached_property
     def _between_pairs(self) -> list[Fraction]:
-        """Of the plan's unit, what a quarter of an element takes between pairs, at each level."""
+        """The charge of a quarter of an element between pairs, for each level."""
         hops = [self.array.interconnect.bisection(bit).hops for bit in self.placement]
         energy = self.array.energy
         return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
@@ -286,7 +299,7 @@ class Energy:
         charges = [nearest(quarters, rate) for quarters in moved]
         copies = size.copies(counts)
         for choice, split in enumerate(size.splits[: self.exchanges.choices]):
-            # What a choice leaves whole, both sides touch.
+            # Both sides access a tensor that the choice replicates: its words are added again.
             if split.keeps_weights:
                 charges[choice] += self._touched(size.weights << copies.weights)
             if split.output == "partial":
@@ -296,27 +309,29 @@ class Energy:
         if level == 0:
             energy = self.array.energy
             macs = _macs(size, self.array) * self._passes
-            whole = nearest(macs, (energy.mac + energy.sram) * self.per_joule)
-            whole += self._touched(size.weights + size.pooled + size.inputs)
-            charges = [charge + whole for charge in charges]
+            before_any_choice = nearest(macs, (energy.mac + energy.sram) * self.per_joule)
+            before_any_choice += self._touched(size.weights + size.pooled + size.inputs)
+            charges = [charge + before_any_choice for charge in charges]
         return charges
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         elements = self.exchanges.boundary(boundary, target)
-        each, conversions = self._between_pairs[level], self.exchanges.conversions[boundary]
-        every = range(self.exchanges.choices)
+        rate, conversions = self._between_pairs[level], self.exchanges.conversions[boundary]
+        choices = range(self.exchanges.choices)
         return tuple(
-            tuple(nearest(elements * sum(c[s][t] for c in conversions), each) for t in every)
-            for s in every
+            tuple(nearest(elements * sum(c[s][t] for c in conversions), rate) for t in choices)
+            for s in choices
         )
 
     def state(self, layer: int, state: Sequence[int]) -> int:
-        """Charge the links that reductions cross around rings, each over all its levels."""
+        """Return the charge of the links that rings cross, each over all levels of its choice."""
         if not self.joins_levels:
             return 0
         total = 0
         for choice in set(state):
-            bits = [self.placement[h] for h, taken in enumerate(state) if taken == choice]
+            bits = [self.placement[h] for h, chosen in enumerate(state) if chosen == choice]
+            # Reductions of one choice go around the same ring and are rounded together, as in the
+            # search's charges.
             moved = sum(
                 self.exchanges.over_levels(layer, reduction, state)
                 for reduction in self.exchanges.reductions[layer]
@@ -328,8 +343,10 @@ class Energy:
 
     @property
     def _passes(self) -> int:
+        """Forward alone, or forward, backward and gradient."""
         return 1 if self.plan.inference else 3
 
     def _touched(self, elements: int) -> int:
+        """Return the charge of elements that every pass accesses once in the DRAM."""
         word = Fraction(self.plan.element_bytes, WORD_BYTES) * self._passes
         return nearest(elements, word * self.array.energy.dram * self.per_joule)

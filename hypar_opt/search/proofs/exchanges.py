@@ -1,8 +1,8 @@
-"""What layers exchange at one level, pass by pass, in quarters of an element.
+"""The exchanges of layers at one level, pass by pass, in quarters of an element.
 
 With d data, m model and o output choices of a layer above a level of 2^h groups, h their sum,
 all groups together have W * 2^d of its weights, F * 2^m of its output and A * 2^o of its
-input: exact, of odd sizes too.
+input: integers, even where a size is odd.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 Counts = tuple[int, ...]
-"""How often a layer takes each choice at the levels above."""
+"""How often a layer makes each choice at the levels above."""
 
 Matrix = tuple[tuple[int, ...], ...]
-"""A number for each pair of choices, the earlier layer's first."""
+"""A charge for each pair of choices, the earlier layer's first."""
 
 
 class Pass(StrEnum):
@@ -35,16 +35,16 @@ class Pass(StrEnum):
 
 
 class Split(NamedTuple):
-    """What one choice of a layer does: the axis that it halves, and how each tensor then lies."""
+    """The effect of a choice: the size of the axis that it halves, and each tensor's layout."""
 
     size: int
-    """Of the axis that is halved."""
+    """The size of the axis that is halved."""
     input: str
-    """``batch`` or ``channel`` by which half is read, or ``whole``."""
+    """The axis of which each side reads half, ``batch`` or ``channel``; or ``whole``."""
     output: str
-    """``batch`` or ``channel`` of which half is written, or ``partial``."""
+    """The axis of which each side writes half, ``batch`` or ``channel``; or ``partial``."""
     keeps_weights: bool
-    """Whether both sides have the weights whole, and so each a part of their gradient."""
+    """Whether both sides have all weights, and so partial sums of their gradient."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Layer:
     macs, macs_by_input
         Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
     splits
-        What each of its kind's choices does.
+        The effect of each choice of its kind.
     kernel_rows, output_rows
         1 of a layer without a kernel.
     """
@@ -75,7 +75,7 @@ class Layer:
     output_rows: int = 1
 
     def copies(self, counts: Sequence[int]) -> Copies:
-        """Return how often all accelerators together have each tensor, as exponents of 2."""
+        """Return the number of copies of each tensor in the array, as exponents of 2."""
         chosen = list(zip(self.splits, counts, strict=False))
         return Copies(
             weights=sum(count for split, count in chosen if split.keeps_weights),
@@ -95,11 +95,14 @@ class Copies(NamedTuple):
 def layers_of(network: Network, batch: int) -> tuple[Layer, ...]:
     """Return the layers of a chain; the boundary before each is its input.
 
-    A kind of layer declares its axes and what its choices halve; all else is derived here.
+    A kind of layer declares its axes and the one that each choice halves; all else is derived
+    here.
     """
     layers = []
     for described, maps in zip(network.layers, network.maps(), strict=True):
         read, weight, written = described.contraction
+        # Declarations are shared with the search: they are the network's description. What follows
+        # from them is derived here a second time.
         sizes = {"b": batch, **described.sizes(maps)}
         kernel = prod(sizes[axis] for axis in weight)
         splits = []
@@ -132,7 +135,7 @@ def layers_of(network: Network, batch: int) -> tuple[Layer, ...]:
 
 @dataclass(frozen=True)
 class Reading:
-    """Quarters of an element that one reading charges, both directions added.
+    """The factors of a reading in quarters of an element, both directions added.
 
     Parameters
     ----------
@@ -147,8 +150,8 @@ class Reading:
     behind_model
         A boundary behind partial sums, mp-mp and mp-dp, on A: backward.
     input_error
-        An input that is read whole, backward: an all-reduce. None where the reading knows no
-        such choice.
+        An input that is read whole, backward: an all-reduce. None if the reading has no charge
+        for such a choice.
     of_network_input
         Whether that is charged for the network's first layer too.
 
@@ -177,7 +180,7 @@ READINGS: Mapping[str, Reading] = MappingProxyType(
 
 
 class Reduction(NamedTuple):
-    """What a layer's own choice makes it exchange in one pass, of a whole tensor."""
+    """An exchange of partial sums in one pass, caused by a layer's own choice."""
 
     choice: int
     step: Pass
@@ -189,17 +192,17 @@ class Reduction(NamedTuple):
 
 @dataclass(frozen=True)
 class Exchanges:
-    """What a plan's problem exchanges, before any level has split anything.
+    """The exchanges of a plan's problem at a level above which nothing is split.
 
     Parameters
     ----------
     choices
         2, or 3 with output parallelism.
     reductions
-        Of each layer.
+        Those of each layer.
     conversions
-        Of each boundary, a matrix for each pass that moves any: the quarters of an element of
-        A for each pair of choices.
+        For each boundary, a matrix for each pass that moves anything: the quarters of an
+        element of A for each pair of choices.
     """
 
     choices: int
@@ -208,7 +211,7 @@ class Exchanges:
     conversions: tuple[tuple[Matrix, ...], ...]
 
     def reduced(self, layer: int, counts: Counts) -> list[tuple[Reduction, int]]:
-        """Return a layer's reductions, and the quarters that each moves below those choices."""
+        """Return a layer's reductions and the quarters that each moves, given the choices above."""
         copies = self.layers[layer].copies(counts)
         return [
             (reduction, reduction.quarters << getattr(copies, reduction.tensor))
@@ -216,7 +219,7 @@ class Exchanges:
         ]
 
     def over_levels(self, layer: int, reduction: Reduction, state: Sequence[int]) -> int:
-        """Return the quarters that a reduction moves at all levels at which its choice is made."""
+        """Return the quarters that a reduction moves over all levels with its choice."""
         quarters = 0
         for level, choice in enumerate(state):
             if choice == reduction.choice:
@@ -225,14 +228,14 @@ class Exchanges:
                 quarters += reduction.quarters << getattr(copies, reduction.tensor)
         return quarters
 
-    def boundary(self, place: int, target: Counts) -> int:
-        """Return the elements of A that all groups together have, before the later layer."""
-        layer = self.layers[place + 1]
+    def boundary(self, position: int, target: Counts) -> int:
+        """Return the elements of a boundary's A in all groups together, as its target reads it."""
+        layer = self.layers[position + 1]
         return layer.inputs << layer.copies(target).inputs
 
     @property
     def separable(self) -> bool:
-        """Whether what a choice charges at a level depends on that choice's count alone."""
+        """Whether a choice's charge at a level depends only on that choice's own count above."""
         return not any(
             any(split.input == "whole" for split in layer.splits[: self.choices])
             or all(split.keeps_weights for split in layer.splits[: self.choices])
@@ -242,25 +245,26 @@ class Exchanges:
 
 
 def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
-    """Return what a plan's problem exchanges.
+    """Return the exchanges of a plan's problem.
 
     Raises
     ------
     CheckFailedError
-        If its reading is unknown, or does not know one of its choices.
+        If its reading is unknown, or has no charge for one of its choices.
     """
     reading = READINGS.get(plan.cost.reading)
     choices = len(plan.choices)
-    wholes = (split.input == "whole" for layer in layers for split in layer.splits[:choices])
-    if reading is None or (any(wholes) and reading.input_error is None):
+    reads_whole = (split.input == "whole" for layer in layers for split in layer.splits[:choices])
+    if reading is None or (any(reads_whole) and reading.input_error is None):
         raise CheckFailedError(
             f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
             f" {', '.join(plan.choices)}"
         )
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     reductions = []
-    for place, layer in enumerate(layers):
-        is_fed = place > 0 or reading.of_network_input
+    for position, layer in enumerate(layers):
+        # No layer reads the error of the network's input; AccPar charges it by convention.
+        is_fed = position > 0 or reading.of_network_input
         charged = _reductions(reading, layer, choices, is_fed=is_fed)
         reductions.append(tuple(r for r in charged if r.step in passes and r.quarters))
     conversions = []
@@ -273,7 +277,12 @@ def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
 def _reductions(
     reading: Reading, layer: Layer, choices: int, *, is_fed: bool
 ) -> Iterator[Reduction]:
-    """Yield what each choice of a layer reduces, of 0 quarters too: Table 1, and Type III."""
+    """Yield the reductions of each choice of a layer: Table 1, and AccPar's Type III.
+
+    Those of 0 quarters are among them.
+    """
+    # A program reduces partial sums before the activation and the pool; the paper counts the pooled
+    # map.
     output = layer.outputs if reading.scattered else layer.pooled
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
     error = (reading.input_error or 0) * layer.inputs if is_fed else 0
@@ -312,5 +321,5 @@ def _conversions(
             return 0  # a choice that the kind does not have
         return quarters.get((source.splits[written].output, target.splits[read].input), 0)
 
-    every = range(choices)
-    return tuple(tuple(converted(written, read) for read in every) for written in every)
+    columns = range(choices)
+    return tuple(tuple(converted(written, read) for read in columns) for written in columns)

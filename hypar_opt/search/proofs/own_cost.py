@@ -1,6 +1,6 @@
-"""The charges of a cost by entry point: it defines them, so it is asked for each.
+"""The charges of a plug-in's cost model, which is the only definition of them.
 
-The only module here that imports what the search imports: the arguments of such a cost.
+This is the only module here that imports code of the search: the arguments of a cost model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 
 class OwnCost:
-    """`hypar_opt.search.proofs.charges.Charges` of a third party's cost model."""
+    """`hypar_opt.search.proofs.charges.Charges` of a plug-in's cost model.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan has another unit than the cost model, or a charge is not an integer.
+    """
 
     def __init__(self, plan: Plan) -> None:
         workload = Workload.of(layer_graph(plan.network.description), plan.batch)
@@ -36,20 +42,22 @@ class OwnCost:
 
         @cache
         def nodes(counts: Counts) -> list[list[int]]:
-            return _whole(cost.node(workload, SplitCounts.uniform(layers, counts)))
+            return _integers(cost.node(workload, SplitCounts.uniform(layers, counts)))
 
         @cache
         def edges(source: Counts, target: Counts) -> list[Matrix]:
             splits = SplitCounts.uniform(layers, source), SplitCounts.uniform(layers, target)
-            return _whole(cost.edge(workload, *splits))
+            return _integers(cost.edge(workload, *splits))
 
         @cache
         def together(state: tuple[int, ...]) -> list[int]:
-            charges = [_whole(each) for each in cost.of_state(workload, state).values()]
-            return [sum(each) for each in zip([0] * layers, *charges, strict=True)]
+            charges = [_integers(charge) for charge in cost.of_state(workload, state).values()]
+            # The zeros keep a row for each layer where there are no such charges.
+            return [sum(column) for column in zip([0] * layers, *charges, strict=True)]
 
         self._nodes, self._edges, self._together = nodes, edges, together
         columns = set(zip(*plan.assignments(), strict=True))
+        # The plan's own states: those are the ones whose charge tables of single levels would lack.
         self.joins_levels = any(cost.of_state(workload, column) for column in columns)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:  # noqa: ARG002
@@ -62,7 +70,8 @@ class OwnCost:
         return self._together(tuple(state))[layer]
 
 
-def _whole(charges: Integers) -> list[Any]:
+def _integers(charges: Integers) -> list[Any]:
+    """Return charges as nested lists of Python's integers, and refuse any other number."""
     if not all(isinstance(charge, int) for charge in charges.ravel().tolist()):
         raise CheckFailedError("cost, kind: its charges should be whole numbers")
     return list(charges.tolist())

@@ -1,4 +1,4 @@
-"""Which choices a plan's constraints allow, and what each takes of an accelerator's memory."""
+"""The choices that a plan's constraints allow, and their loads on an accelerator's memory."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Restrictions:
     Raises
     ------
     CheckFailedError
-        At a pin that is no pin, or of which no layer or choice of the plan is meant.
+        At a pin that is malformed, or names no layer, level or choice of the plan.
     """
 
     def __init__(self, plan: Plan, layers: Sequence[Layer]) -> None:
         self._plan = plan
         self._layers = layers
         self._pins = self._read_pins()
-        self._least: dict[tuple[int, Counts], int | None] = {}  # counts say the level too
+        self._least: dict[tuple[int, Counts], int | None] = {}  # counts add up to the level
 
     @property
     def any(self) -> bool:
-        """Whether anything is restricted at all."""
-        given = self._plan.constraints
+        """Whether any choice may be infeasible."""
+        constraints = self._plan.constraints
         fewer = any(len(layer.splits) < len(self._plan.choices) for layer in self._layers)
-        return bool(given.fix) or given.even or given.memory is not None or fewer
+        return bool(constraints.fix) or constraints.even or constraints.memory is not None or fewer
 
     @property
     def capacity(self) -> int | None:
@@ -44,50 +44,56 @@ class Restrictions:
         memory = self._plan.constraints.memory
         return None if memory is None else memory << self._plan.levels
 
-    def allows(self, level: int, place: int, counts: Counts, choice: int) -> bool:
-        """Return whether a layer may take a choice at a level, given its choices above."""
-        if choice >= len(self._layers[place].splits):
+    def allows(self, level: int, position: int, counts: Counts, choice: int) -> bool:
+        """Return whether a layer may make a choice at a level, given its choices above."""
+        if choice >= len(self._layers[position].splits):
             return False  # its kind has fewer choices
-        if self._pins.get((level, place), choice) != choice:
+        if self._pins.get((level, position), choice) != choice:
             return False
         if not self._plan.constraints.even:
             return True
-        return self._layers[place].splits[choice].size % (2 << counts[choice]) == 0
+        # The axis is split counts + 1 times: into 2 << counts equal parts.
+        return self._layers[position].splits[choice].size % (2 << counts[choice]) == 0
 
-    def load(self, place: int, counts: Sequence[int]) -> int:
-        """Return what a layer takes of an accelerator's memory, in bytes times 2^levels.
+    def load(self, position: int, counts: Sequence[int]) -> int:
+        """Return a layer's load on an accelerator's memory, in bytes times 2^levels.
 
         W / 2^(m+o) weights, A / 2^(d+m) of its input and F' / 2^(d+o) of its output before
         pooling; in training as many gradients and errors, and the optimizer's state.
         """
-        layer, given, size = self._layers[place], self._plan.constraints, self._plan.element_bytes
+        layer, constraints, element_bytes = (
+            self._layers[position],
+            self._plan.constraints,
+            self._plan.element_bytes,
+        )
+        # In units of 2^-levels bytes each level without a choice is a factor of 2.
         copies, undecided = layer.copies(counts), self._plan.levels - sum(counts)
         weights = layer.weights << copies.weights + undecided
         maps = layer.inputs << copies.inputs + undecided
         maps += layer.outputs << copies.outputs + undecided
         if self._plan.inference:
-            return size * (weights + maps)
-        optimizer = given.optimizer
+            return element_bytes * (weights + maps)
+        optimizer = constraints.optimizer
         if isinstance(optimizer, str):
-            optimizer = OPTIMIZER_ELEMENTS[optimizer] * size
-        return (2 * size + optimizer) * weights + 2 * size * maps
+            optimizer = OPTIMIZER_ELEMENTS[optimizer] * element_bytes
+        return (2 * element_bytes + optimizer) * weights + 2 * element_bytes * maps
 
-    def least(self, level: int, place: int, counts: Counts) -> int | None:
-        """Return the least load that choices from a level on leave a layer; None where none do."""
+    def least(self, level: int, position: int, counts: Counts) -> int | None:
+        """Return a layer's least load over all completions from a level on; None without one."""
         if level == self._plan.levels:
-            return self.load(place, counts)
-        key = place, counts
+            return self.load(position, counts)
+        key = position, counts
         if key not in self._least:
             loads = [
-                self.least(level + 1, place, one_more(counts, choice))
+                self.least(level + 1, position, one_more(counts, choice))
                 for choice in range(len(counts))
-                if self.allows(level, place, counts, choice)
+                if self.allows(level, position, counts, choice)
             ]
             self._least[key] = min((load for load in loads if load is not None), default=None)
         return self._least[key]
 
     def check(self, rows: Sequence[Sequence[int]]) -> None:
-        """Refuse choices, levels x layers, that do not keep to the constraints.
+        """Refuse choices, ``(levels, layers)``, that violate the constraints.
 
         Raises
         ------
@@ -97,16 +103,17 @@ class Restrictions:
         if not self.any:
             return
         total = 0
-        for place, layer in enumerate(self._layers):
+        for position, layer in enumerate(self._layers):
             counts: Counts = (0,) * len(self._plan.choices)
             for level, row in enumerate(rows):
-                if not self.allows(level, place, counts, row[place]):
-                    choice = self._plan.choices[row[place]]
+                if not self.allows(level, position, counts, row[position]):
+                    choice = self._plan.choices[row[position]]
                     problem = f"{layer.name} may not take {choice} at H{level + 1}"
                     raise CheckFailedError(f"constraints: {problem}")
-                counts = one_more(counts, row[place])
-            total += self.load(place, counts)
+                counts = one_more(counts, row[position])
+            total += self.load(position, counts)
         if self.capacity is not None and total > self.capacity:
+            # Rounded up to whole bytes.
             needed, memory = -(-total >> self._plan.levels), self._plan.constraints.memory
             raise CheckFailedError(f"constraints: the plan takes {needed:,} bytes of {memory:,}")
 
@@ -114,23 +121,26 @@ class Restrictions:
         """Return the pinned choice of each level and layer that has one."""
         pins: dict[tuple[int, int], int] = {}
         for text in self._plan.constraints.fix:
+            # A second parser of pins, on purpose: it shares no code with the search's.
             where, _, choice = text.rpartition("=")
             pattern, at, name = where.rpartition("@") if "@" in where else (where, "", "")
             number = name[1:] if name[:1] in ("H", "h") else name
-            places = [n for n, layer in enumerate(self._layers) if fnmatchcase(layer.name, pattern)]
+            positions = [
+                n for n, layer in enumerate(self._layers) if fnmatchcase(layer.name, pattern)
+            ]
             levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
-            words = {place: [*map(str, self._plan.words[place])] for place in places}
+            words = {position: [*map(str, self._plan.words[position])] for position in positions}
             known = all(choice in of_layer for of_layer in words.values())
             in_range = all(0 <= level < self._plan.levels for level in levels)
-            if not places or not known or not in_range or bool(at) != number.isdecimal():
+            if not positions or not known or not in_range or bool(at) != number.isdecimal():
                 raise CheckFailedError(f"constraints, fix: {text!r} pins no layer of the plan")
-            for level, place in itertools.product(levels, places):
-                column = words[place].index(choice)
-                if pins.setdefault((level, place), column) != column:
+            for level, position in itertools.product(levels, positions):
+                column = words[position].index(choice)
+                if pins.setdefault((level, position), column) != column:
                     raise CheckFailedError(f"constraints, fix: {text!r} conflicts with another")
         return pins
 
 
 def one_more(counts: Counts, choice: int) -> Counts:
-    """Return how often each choice is taken, once one has been taken again."""
-    return tuple(count + (place == choice) for place, count in enumerate(counts))
+    """Return the counts of choices after one more."""
+    return tuple(count + (position == choice) for position, count in enumerate(counts))

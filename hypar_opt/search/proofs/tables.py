@@ -1,4 +1,4 @@
-"""The tables that prove a plan: one a level, one chain a threshold, or one over all states."""
+"""The tables that prove a plan: one per level, one per threshold, or one over all states."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
 
 MOST_PAIRS = 2**20
 MOST_ENTRIES = 2**27
-"""Of pairs of states of two layers, and of numbers in a table: 1 GiB of int64."""
+"""The largest numbers of pairs of states, and of entries in a table: 1 GiB of int64."""
 
 State = tuple[int, ...]
 
 
 def price_of(plan: Plan) -> Fraction:
-    """Return what a plan's own choices cost, in its cost's unit.
+    """Return the cost of a plan's own choices, in its cost's unit.
 
     Raises
     ------
     CheckFailedError
-        If the plan does not keep to its own constraints, or its cost is not a cost of its
-        problem.
+        If the plan violates its own constraints, or its cost is none of its problem's.
     """
     charges, rows = _charges_of(plan), plan.assignments()
     _restrictions_of(plan).check(rows)
@@ -50,8 +49,8 @@ def price_of(plan: Plan) -> Fraction:
 def tables_of(plan: Plan) -> list[CostTable]:
     """Return the tables on which a plan's optimality within its scope rests: chains.
 
-    With scope ``level`` there is one a level, given the plan's own choices above; in each, a
-    choice is allowed if some choices below complete it, and loads what they load at the least.
+    With scope ``level`` there is one for each level, given the plan's own choices above; a
+    choice is allowed if choices below complete it, and its load is the least of those.
     With scope ``joint`` there is one: where bytes cost the same at every level, of two choices
     and nothing restricted, a chain for each question "model at t levels or more?", t = 1..H,
     side by side; else one choice for each state of a layer, in the order of `states`.
@@ -59,7 +58,7 @@ def tables_of(plan: Plan) -> list[CostTable]:
     Raises
     ------
     RefusedError
-        If there are more states than memory allows, or no table of a level.
+        If there are more states than memory allows, or no single level has a table.
     """
     charges, restrictions = _charges_of(plan), _restrictions_of(plan)
     if not plan.levels:
@@ -78,13 +77,13 @@ def tables_of(plan: Plan) -> list[CostTable]:
 
 
 def states(levels: int, choices: int) -> list[State]:
-    """Return what a layer may take at all levels, H1 first, in a certificate's order.
+    """Return the states of a layer, its choices at all levels, in a certificate's order.
 
-    Fewest levels out of data parallelism first, then fewest in output parallelism, then those
+    Fewest levels not in data parallelism first, then fewest in output parallelism, then those
     that leave data parallelism topmost.
     """
-    every = itertools.product(range(choices), repeat=levels)
-    return sorted(every, key=lambda s: (levels - s.count(0), s.count(2), [-c for c in s]))
+    unordered = itertools.product(range(choices), repeat=levels)
+    return sorted(unordered, key=lambda s: (levels - s.count(0), s.count(2), [-c for c in s]))
 
 
 def _charges_of(plan: Plan) -> Charges:
@@ -96,13 +95,15 @@ def _restrictions_of(plan: Plan) -> Restrictions:
 
 
 def _counts_above(plan: Plan) -> list[list[Counts]]:
-    """Return, for each level and layer, how often the plan takes each choice above it."""
+    """Return, for each level and layer, how often the plan makes each choice above it."""
     counts: list[Counts] = [(0,) * len(plan.choices) for _ in plan.layers]
-    found = []
+    counts_by_level = []
     for row in plan.assignments():
-        found.append(counts)
-        counts = [one_more(*taken) for taken in zip(counts, row, strict=True)]
-    return found
+        counts_by_level.append(counts)
+        counts = [
+            one_more(*counts_and_choice) for counts_and_choice in zip(counts, row, strict=True)
+        ]
+    return counts_by_level
 
 
 def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> list[CostTable]:
@@ -119,10 +120,11 @@ def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> l
             for n, (source, target) in enumerate(itertools.pairwise(counts))
         ]
 
-        def load(place: int, choice: int, level: int = level, counts: Any = counts) -> int | None:
-            if not restrictions.allows(level, place, counts[place], choice):
+        # Defaults bind the values of this level: a closure would see those of the last.
+        def load(layer: int, choice: int, level: int = level, counts: Any = counts) -> int | None:
+            if not restrictions.allows(level, layer, counts[layer], choice):
                 return None
-            return restrictions.least(level + 1, place, one_more(counts[place], choice))
+            return restrictions.least(level + 1, layer, one_more(counts[layer], choice))
 
         table = _table(charges, np.array(node, object), _objects(edge, len(plan.choices)))
         tables.append(_restricted(table, restrictions, load))
@@ -130,7 +132,7 @@ def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> l
 
 
 def _threshold_table(plan: Plan, charges: Bytes) -> CostTable:
-    """Return H chains side by side, t = 1..H: "model at t levels or more?", a layer each.
+    """Return H independent chains, t = 1..H: "model at t levels or more?" for each layer.
 
     Over all levels a layer with model parallelism at m of them is charged 2^(t-1) times its
     output for each t up to m, and 2^(H-t) times its weights for each t above. A boundary is
@@ -141,16 +143,17 @@ def _threshold_table(plan: Plan, charges: Bytes) -> CostTable:
     Source: docs/decisions/0005-joint-optimum.md.
     """
     layers, levels = len(plan.layers), plan.levels
-    whole = (0, 0)
+    unsplit = (0, 0)
     node = [
         charges.node(0, n, (levels - t, t - 1)) for t in range(1, levels + 1) for n in range(layers)
     ]
-    edge = [charges.edge(0, n, whole, whole) for n in range(layers - 1)]
+    edge = [charges.edge(0, n, unsplit, unsplit) for n in range(layers - 1)]
     ends = [chain_ends(layers) + t * layers for t in range(levels)]
     return _table(charges, np.array(node, object), _objects(edge * levels, 2), np.concatenate(ends))
 
 
 def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> CostTable:
+    """Return one table with a choice for each state of a layer, in the order of `states`."""
     layers, levels, choices = len(plan.layers), plan.levels, len(plan.choices)
     pairs = choices ** (2 * levels)
     if pairs > MOST_PAIRS or layers * pairs > MOST_ENTRIES:
@@ -163,22 +166,22 @@ def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> C
         [[charges.state(n, s) for s in columns] for n in range(layers)], object
     )
     steps = [_step(charges, level, columns, layers, choices) for level in range(levels)]
-    # Int64 where no sum of a table's entries can overflow it.
+    # An edge's entry is a sum over levels: int64 if no such sum can overflow it.
     largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * layers
-    number = exact_dtype(largest)
-    edges: Integers = np.zeros((layers - 1, len(columns), len(columns)), number)
+    dtype = exact_dtype(largest)
+    edges: Integers = np.zeros((layers - 1, len(columns), len(columns)), dtype)
     for code, nodes, edge in steps:
         node = node + nodes[:, code]
-        for boundary, charge in enumerate(edge.astype(number)):
+        for boundary, charge in enumerate(edge.astype(dtype)):
             edges[boundary] += charge[np.ix_(code, code)]
 
-    def load(place: int, column: int) -> int | None:
+    def load(layer: int, column: int) -> int | None:
         counts: Counts = (0,) * choices
         for level, choice in enumerate(columns[column]):
-            if not restrictions.allows(level, place, counts, choice):
+            if not restrictions.allows(level, layer, counts, choice):
                 return None
             counts = one_more(counts, choice)
-        return restrictions.load(place, counts)
+        return restrictions.load(layer, counts)
 
     return _restricted(_table(charges, node, edges), restrictions, load)
 
@@ -186,19 +189,23 @@ def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> C
 def _step(
     charges: Charges, level: int, columns: Sequence[State], layers: int, choices: int
 ) -> tuple[NDArray[np.intp], Integers, Integers]:
-    """Return what one level charges, by how often each choice is taken above it.
+    """Return one level's charges, by how often each choice is made above it.
+
+    Charges depend on these counts, which are far fewer than the states.
 
     Returns
     -------
     code : (states,)
-        Where each state stands in the two others.
+        The index of each state in ``nodes`` and ``edges``.
     nodes : (layers, codes)
     edges : (layers - 1, codes, codes)
     """
-    taken = [tuple(map(state[:level].count, range(choices))) for state in columns]
-    distinct = sorted(set(taken))
-    place = {counts: choices * n for n, counts in enumerate(distinct)}
-    code = [place[counts] + state[level] for counts, state in zip(taken, columns, strict=True)]
+    counts_above = [tuple(map(state[:level].count, range(choices))) for state in columns]
+    distinct = sorted(set(counts_above))
+    offset = {counts: choices * n for n, counts in enumerate(distinct)}
+    code = [
+        offset[counts] + state[level] for counts, state in zip(counts_above, columns, strict=True)
+    ]
     nodes = [
         [c for above in distinct for c in charges.node(level, n, above)] for n in range(layers)
     ]
@@ -207,7 +214,7 @@ def _step(
     for boundary, (source, target) in itertools.product(
         range(layers - 1), itertools.product(distinct, repeat=2)
     ):
-        rows, into = slice(place[source], place[source] + choices), place[target]
+        rows, into = slice(offset[source], offset[source] + choices), offset[target]
         edges[boundary, rows, into : into + choices] = charges.edge(level, boundary, source, target)
     return np.array(code, np.intp), np.array(nodes, object), edges
 
@@ -219,22 +226,23 @@ def _objects(edge: Sequence[Matrix], choices: int) -> Integers:
 def _table(
     charges: Charges, node: Integers, edge: Integers, ends: NDArray[np.intp] | None = None
 ) -> CostTable:
-    """Return a table of charges, of Python's integers or, where no sum overflows, of int64."""
+    """Return a table of charges: int64 if no sum overflows, else Python's integers."""
     ends = chain_ends(len(node)) if ends is None else ends
     largest = sum(node.max(axis=1).tolist()) + sum(edge.max(axis=(1, 2), initial=0).tolist())
-    number = exact_dtype(largest)
-    return CostTable(node.astype(number), edge.astype(number), ends, resolution=charges.resolution)
+    dtype = exact_dtype(largest)
+    return CostTable(node.astype(dtype), edge.astype(dtype), ends, resolution=charges.resolution)
 
 
 def _restricted(
     table: CostTable, restrictions: Restrictions, load: Callable[[int, int], int | None]
 ) -> CostTable:
-    """Return a table in which the choices of a layer without a load are not allowed."""
+    """Return a table in which choices without a load are forbidden."""
     if not restrictions.any:
         return table
     loads = [[load(n, choice) for choice in range(table.choices)] for n in range(table.layers)]
-    allowed = np.array([[each is not None for each in row] for row in loads])
+    allowed = np.array([[entry is not None for entry in row] for row in loads])
     if restrictions.capacity is None:
         return replace(table, allowed=allowed)
-    whole: Integers = np.array([[each or 0 for each in row] for row in loads], object)
-    return replace(table, allowed=allowed, load=whole, capacity=restrictions.capacity)
+    # A forbidden choice is in no assignment: its load does not matter, but has to be a number.
+    dense: Integers = np.array([[entry or 0 for entry in row] for row in loads], object)
+    return replace(table, allowed=allowed, load=dense, capacity=restrictions.capacity)
