@@ -25,6 +25,8 @@ class CostTable:
     Entries are integers, so that sums are exact and two solvers' optima are equal or not:
     int64 where no sum can overflow it, Python integers (dtype object) beyond.
 
+    Source: docs/decisions/0004-whole-number-tables.md.
+
     Parameters
     ----------
     node : (layers, choices)
@@ -51,8 +53,6 @@ class CostTable:
     ------
     ValueError
         If shapes or dtypes do not match, an entry is negative, or a sum may overflow.
-
-    Source: docs/decisions/0004-whole-number-tables.md.
     """
 
     node: Integers

@@ -76,7 +76,7 @@ class Quantity:
 
         Raises
         ------
-        PydanticCustomError
+        ValueError
             If it is no such quantity, out of range, or too long; in one line.
         """
         match = None

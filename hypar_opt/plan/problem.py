@@ -223,7 +223,7 @@ class Problem(ProblemFields):
 
     ``cost`` is the objective: ``bytes``, or ``time`` or ``energy`` on an array. ``reading`` is
     the communication model that counts the bytes: ``text``, ``tables``, ``figures`` or
-    ``executed`` (see `hypar_opt.costs.readings`).
+    ``executed``, as ``hypar_opt.costs.readings`` says.
     """
 
     cost: str = "bytes"

@@ -134,7 +134,7 @@ class Network(Document):
 
         Raises
         ------
-        PydanticCustomError
+        ValueError
             At the first layer that does not fit its input.
         """
         read = self.input.feature_map()

@@ -77,7 +77,7 @@ def slide(
 
     Raises
     ------
-    PydanticCustomError
+    ValueError
         If the window is larger than the padded map.
     """
     extents = []
