@@ -56,6 +56,7 @@ def _phases(step: StepResult) -> Table:
     for phase, (compute, communication) in step.phases.items():
         table.add_row(phase, format_si(compute, "s"), format_si(communication, "s"))
     table.add_section()
+    # With overlap the two add up to more than the step.
     table.add_row("total", format_si(step.compute, "s"), format_si(step.communication, "s"))
     return table
 
@@ -63,6 +64,7 @@ def _phases(step: StepResult) -> Table:
 def _layers(plan: Plan, step: StepResult) -> Table:
     """Sum each layer's passes; the step has them in the order in which they run."""
     table = new_table("layer", "compute", "communication", right=(1, 2))
+    # groupby needs a layer's passes side by side; a stable sort keeps their order.
     ordered = sorted(step.layers, key=lambda time: plan.layers.index(time.layer))
     for layer, times in groupby(ordered, key=lambda time: time.layer):
         passes = list(times)
@@ -85,6 +87,7 @@ def _levels(step: StepResult) -> Table:
 def _energy(step: StepResult) -> Table:
     table = new_table("energy", "", right=(1,))
     for part, joules in vars(step.energy).items():
+        # A part for which the array has no constant is left out, not shown as 0.
         if joules:
             table.add_row(ENERGY_PARTS[part], format_si(joules, "J"))
     table.add_section()

@@ -32,10 +32,10 @@ _ENERGY_COLOURS = {
 _COMPUTE, _COMMUNICATION = "#4f7fb8", "#d0783c"
 
 _LOG_SCALE_FROM = 40
-"""Times the smallest bar that the largest is from which small ones could not be seen."""
+"""Largest bar over smallest above which the axis is logarithmic, or small bars would vanish."""
 
 _CUT_OFF_FROM = 4
-"""Times the next longest from which a bar is cut off."""
+"""Longest bar over the next longest above which it is cut off."""
 
 _MAX_TICKS = 40
 
@@ -47,6 +47,7 @@ def by_level(steps: dict[str, StepResult]) -> Chart:
     rows = [
         (level, *(format_bytes(moved[name][n]) for name in steps)) for n, level in enumerate(levels)
     ]
+    # The bars are by level: only the table has their sum.
     rows.append(("total", *(format_bytes(sum(moved[name])) for name in steps)))
     return chart_of(
         _level_figure(levels, moved),
@@ -93,6 +94,7 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
     traces = []
     for phase, colour in PHASES.items():
         for n, kind in enumerate(("compute", "communication")):
+            # Inference has a forward pass alone.
             seconds = [step.phases.get(phase, (0.0, 0.0))[n] for step in steps.values()]
             trace = _plan_bars(
                 steps, phase, f"{phase}, {kind}", seconds, size, colour, format_seconds
@@ -190,9 +192,12 @@ def _plan_figure(
 ) -> Any:
     """Stack the plans' bars; one that dwarfs all others is cut off, and says so."""
     figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
+    # In full, one bar (mostly Model Parallelism's) would flatten all others.
     *_, second, longest = sorted(total / size for total in totals.values())
     dwarfs = second and longest > _CUT_OFF_FROM * second
+    # Beyond the second longest, so that a bar that is cut off is still the longest.
     end = second * 1.15 if dwarfs else longest * 1.04
+    # The amount stands in the label, since a bar that is cut off does not show it.
     labels = [
         f"{_NAMES[name]}<br>{form(total)}" + (", cut off" if total / size > end else "")
         for name, total in totals.items()
@@ -210,6 +215,7 @@ def by_layer(step: StepResult) -> Chart:
     """Where the plan's time goes, layer by layer."""
     layers: dict[str, list[float]] = {}
     for time in step.layers:
+        # The step has an entry for each pass of a layer.
         seconds = layers.setdefault(time.layer, [0.0, 0.0])
         seconds[0] += time.compute
         seconds[1] += time.communication

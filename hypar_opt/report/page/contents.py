@@ -26,7 +26,7 @@ BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model P
 """Solvers that search nothing, and the paper's names of their plans."""
 
 MAX_CERTIFIED_STATES = 2**8
-"""States a layer up to which a joint plan is proved optimal unasked."""
+"""Product states of a layer up to which a joint plan is certified without being asked for."""
 
 MAX_SPANS = 200_000
 """Spans of a step up to which it is recorded for the timeline."""
@@ -46,7 +46,7 @@ class Contents:
     cells
         What each choice costs: levels x layers x choices.
     regretted
-        Whether the extra costs were solved for; if not, ``note`` says why.
+        Whether the regrets were computed; if not, ``note`` says why.
     proof
         What is known of a proof that the plan is optimal; ``proved`` is whether there is one.
     command
@@ -74,17 +74,17 @@ def gather(
     command: str = "",
     other_array: bool = False,
     parameters: bool = False,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
     **run: Unpack[RunArguments],
 ) -> Contents:
-    """Simulate a plan and the baselines on an array, and solve for what each choice costs.
+    """Simulate a plan and the baselines on an array, and compute the regret of each choice.
 
     Parameters
     ----------
     proof
         A certificate of the plan, which is checked.
     parameters
-        As in `hypar_opt.pipeline.options_of`, to solve for what each choice costs.
+        As in `hypar_opt.search.settings.options_of`, for the solves that regrets take.
     **run
         As `hypar_opt.simulator.RunOptions`.
 
@@ -103,6 +103,7 @@ def gather(
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
+    # By its own reading a plan may beat Data Parallelism, and lose to it when it is run.
     executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     turned = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
@@ -111,6 +112,7 @@ def gather(
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
+    # The page shows a command line, so its warnings name options, not arguments.
     sentences = map(shell_words, (*advice.warnings(plan), *turned))
     return Contents(
         plan=plan,
@@ -156,6 +158,7 @@ def _simulated(
     progress(0)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
     steps = {"plan": evaluation.simulate(plan, array, other_array=other_array, **recorded)}
+    # Only the plan's own timeline is drawn, so the baselines' spans are not recorded.
     for name in BASELINES:
         progress(len(steps))
         steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)
@@ -165,6 +168,7 @@ def _simulated(
 def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     """Say what proves the plan optimal, and whether anything does."""
     if proof is None:
+        # A certificate has a potential for every product state: choices^levels of them a layer.
         if plan.solver.scope == "joint" and len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES:
             return "not looked for: solve --certificate FILE writes one, for report to take", False
         try:
@@ -173,8 +177,8 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
             reason = error.for_shell
             named = reason.startswith("no certificate")
             return reason if named else f"no certificate: {reason}", False
-    number = len(proof.tables)
-    tables = "one table" if number == 1 else f"{number} tables, one a level"
+    count = len(proof.tables)
+    tables = "one table" if count == 1 else f"{count} tables, one a level"
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
     within = scope + plan.constraints.within

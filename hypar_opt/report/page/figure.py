@@ -62,6 +62,7 @@ class Chart:
 
 def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
     """Return Plotly's figure of traces, in the page's style; colours suit a dark page too."""
+    # Imported late: plotly belongs to an optional extra.
     import plotly.graph_objects as go
 
     figure = go.Figure(list(traces))
@@ -101,6 +102,7 @@ def chart_of(
 
 def _escaped(json: str) -> str:
     """Return JSON that may stand in a script element, whatever its strings say."""
+    # A layer named </script> would end the element.
     # U+2028 and U+2029 end a line in older JavaScript, even within a string.
     for character in "<>&\u2028\u2029":
         json = json.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""The step in time: what a few accelerators and the busiest links do when."""
+"""The step's timeline: a few accelerators and the most loaded links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MAX_ACCELERATORS = 4
 _MAX_BARS = 4000
 _PIXELS = 2000
-"""Of a step on a wide screen."""
+"""Width of a step on a wide screen: what is closer than a pixel cannot be told apart."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,12 @@ def timeline(step: StepResult) -> Chart:
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
         ticktext=[row.label for row in rows],
+        # The first row on top: Plotly's axis runs upwards.
         range=[len(rows) - 0.5, -0.5],
         showgrid=False,
         fixedrange=True,
     )
+    # Zoomed along time alone: all rows stay in view.
     figure.update_xaxes(title=unit, range=[0, step.seconds / size], fixedrange=False)
     return chart_of(
         figure,
@@ -95,8 +97,8 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
     for phase, colour in PHASES.items():
         for exchange in (False, True):
             bars = [
-                (number, bar)
-                for number, row in enumerate(rows)
+                (position, bar)
+                for position, row in enumerate(rows)
                 for bar in row.bars
                 if (bar.phase, bar.exchange) == (phase, exchange)
             ]
@@ -109,7 +111,7 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
                 legendgroup=phase,
                 showlegend=not exchange,
                 orientation="h",
-                y=[number for number, _ in bars],
+                y=[position for position, _ in bars],
                 base=[short(bar.start / size) for _, bar in bars],
                 x=[short(bar.seconds / size) for _, bar in bars],
                 marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
@@ -130,8 +132,10 @@ def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
     for span in spans:
         bar = _Bar(
             name=span.name,
+            # Exchanges that share a link may be of several passes; a bar has one colour.
             phase=span.phases[0],
             exchange=bool(span.exchanges),
+            # Spans are in microseconds, as a Chrome trace has them; charts are in seconds.
             start=span.start_us * 1e-6,
             seconds=span.duration_us * 1e-6,
         )
@@ -150,12 +154,13 @@ def _looks_joined(before: _Bar, bar: _Bar, pixel: float) -> bool:
     """Return whether two bars have one colour, and a pixel at most between them."""
     same_colour = (before.phase, before.exchange) == (bar.phase, bar.exchange)
     near = bar.start - before.start - before.seconds <= pixel
+    # Only bars too thin to be pointed at lose their own names.
     thin = max(before.seconds, bar.seconds) <= pixel
     return same_colour and near and (thin or before.name == bar.name)
 
 
 def _busiest(links: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTraffic, int]]:
-    """Return the links by their time at capacity: of alike ones the first, and their number."""
+    """Return the links by time at capacity: of equally loaded ones the first, and how many."""
     alike: dict[tuple[float, float], list[LinkTraffic]] = {}
     for link in links:
         if link.bytes:
@@ -171,11 +176,12 @@ def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) ->
     accelerators = _unlike_accelerators(trace, pixel)
     link_spans = {track.name: track.spans for track in trace.links}
     # A browser is slow with many bars: fewer tracks are drawn of a step with many tasks.
-    for number in range(_MAX_ACCELERATORS, 0, -1):
-        count = min(number, len(accelerators))
-        spread = dict.fromkeys(index * len(accelerators) // number for index in range(count))
+    for tracks in range(_MAX_ACCELERATORS, 0, -1):
+        # Evenly spread, or all tracks would be of one corner of the array.
+        count = min(tracks, len(accelerators))
+        spread = dict.fromkeys(index * len(accelerators) // tracks for index in range(count))
         rows = [row for index in spread for row in accelerators[index]]
-        for link, alike in busiest[:number]:
+        for link, alike in busiest[:tracks]:
             label = f"link {escape(link.link)}{_one_of(alike)}"
             rows.append(_Row(label, _bars(link_spans[link.link], pixel)))
         if sum(len(row.bars) for row in rows) <= _MAX_BARS:
@@ -190,9 +196,11 @@ def _unlike_accelerators(trace: Trace, pixel: float) -> list[list[_Row]]:
         own, *background = [
             _Row(stream.name, _bars(stream.spans, pixel)) for stream in track.streams()
         ]
+        # In pixels, since alike accelerators may differ by rounding.
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
         )
+        # Overlapped all-reduces of gradients run beside the passes, and would hide them.
         rows = [own, *(replace(row, label="its<br>gradients") for row in background)]
         groups.setdefault(looks, []).append(rows)
     return [

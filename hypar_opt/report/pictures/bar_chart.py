@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GROUP_WIDTH = 0.84
-"""Of a group's share of the axis, the rest being the gap to the next."""
+"""Width of a group's bars, groups being 1 apart; the rest is the gap to the next."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _side_by_side(series: Series, printed: Series, colors: Mapping[str, str]) ->
 
 def _draw_series(axes: Axes, series: _BarSeries, bottom: float) -> None:
     """Draw one series' bars, from the bottom to the values, and their labels."""
-    # A logarithmic axis has no place for 0.
+    # A logarithmic axis has no 0.
     points = [
         (n + series.center, value)
         for n, value in enumerate(series.numbers)
@@ -154,7 +154,9 @@ def _scale_y_axis(axes: Axes, low: float, high: float, bottom: float) -> None:
     """Leave room for the labels, and put a few plain numbers beside the axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+    # Equal bars would span 0 decades, and leave no room at all.
     decades = max(log10(high / low), 0.2)
+    # In decades: the room for the labels is the same share of any logarithmic axis.
     top = high * 10 ** (0.18 * decades)
     # Bars that hang down have their labels below them.
     under = low * 10 ** (-0.18 * decades) if low < bottom else low
@@ -176,6 +178,7 @@ def _handles(colors: Mapping[str, str], printed: bool) -> list[Any]:
 
     handles = [Patch(facecolor=color, label=name) for name, color in colors.items()]
     if printed:
+        # One entry for all printed series, since hatching means the same in every colour.
         handles.append(
             Patch(
                 facecolor=paler(FAINT),

@@ -48,7 +48,7 @@ def sweep(
     *,
     workers: int | None = None,
     scheduler: str | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
 ) -> SweepResult:
     """Simulate each case of a sweep file that no earlier call has finished; write one table.
 
@@ -90,6 +90,7 @@ def sweep(
         done_before = len(cases) - len(todo)
         progress(done_before, len(cases))
         try:
+            # Closed on every way out, so that no worker outlives the call.
             with closing(_run(todo, workers, scheduler)) as finished:
                 for done, (key, row) in enumerate(finished, done_before + 1):
                     journal.add(key, row)
@@ -97,6 +98,7 @@ def sweep(
         except KeyboardInterrupt:  # it may have come right after a row was written
             progress(sum(key in journal.rows for key in cases), len(cases))
             raise
+        # In the order of the sweep file; the journal's is that in which cases ended.
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
     return SweepResult(rows, done_before)

@@ -74,8 +74,8 @@ class Journal:
     def _read(self, file: str) -> None:
         complete_bytes = 0
         *lines, torn = self.path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, 1):
-            where = f"{file}, line {number}"
+        for line_number, line in enumerate(lines, 1):
+            where = f"{file}, line {line_number}"
             data = parse_json(line.decode(errors="replace"), file=where)
             entry = validate(JournalLine, data, file=where)
             self.rows[entry.key] = entry.row

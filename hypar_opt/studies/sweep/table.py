@@ -53,6 +53,7 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     except (pa.ArrowInvalid, OverflowError):
         problem = "Parquet's whole numbers end at 2^63, and these do not; take .csv"
         raise InputError(problem, file=str(path)) from None
+    # In memory first: the file is then written in one piece, or stays as it was.
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()
