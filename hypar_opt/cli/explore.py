@@ -16,7 +16,6 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.studies.exploration import Exploration
-    from hypar_opt.studies.exploration.export import plans_csv, summary
 
 EPILOG = (
     "Examples: [bold]hypar-opt explore lenet-c --free all[/bold];"
@@ -64,6 +63,7 @@ def explore(
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
     from hypar_opt.files import recorded_reads, write_whole
     from hypar_opt.studies.exploration import explore
+    from hypar_opt.studies.exploration.export import plans_csv, summary
 
     # Results are shown in their unit, which may be typed for the objective.
     objective = ALIASES.get(objective, objective)

@@ -35,7 +35,15 @@ def step(
     own_sizes: bool = False,
     reading: str = "figures",
 ) -> StepResult:
-    """Simulate a step of the plan in one of the paper's columns."""
+    """Simulate a step of the plan in one of the paper's columns.
+
+    Parameters
+    ----------
+    column
+        A key of `SOLVERS`.
+    own_sizes
+        Count AlexNet's multiply-accumulates by its layers' own input sizes, not the authors'.
+    """
     # Cached, since figures share steps: every ratio is over Data Parallelism's.
     plan = solve(network, solver=SOLVERS[column], reading=reading, array=array)
     # The authors counted AlexNet with other sizes than its layers have.

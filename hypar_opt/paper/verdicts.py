@@ -83,7 +83,7 @@ def rules() -> dict[str, list[Rule]]:
 
 
 def rule_of(figure: str, label: str, reading: str) -> Rule:
-    """Return the last of a figure's rules that holds for a row: special cases follow."""
+    """Return the last of a figure's rules that holds for a row: exceptions follow the rule."""
     return next(rule for rule in reversed(rules()[figure]) if rule.holds_for(label, reading))
 
 

@@ -24,7 +24,7 @@ _BAR_WIDTH = 40
 def exploration_view(
     exploration: Exploration, *, relative: bool = False, max_plans: int = 12
 ) -> RenderableType:
-    """Show the best, the plan's rank, the distribution of all, and the best plans' digits.
+    """Show the best cost, the plan's rank, the distribution of all costs, and the best plans.
 
     Parameters
     ----------

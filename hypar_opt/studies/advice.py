@@ -1,4 +1,4 @@
-"""What a plan's user should know before running it, and how two plans differ."""
+"""Advice: warnings before a plan is run, better plans to try, and how two plans differ."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     Parameters
     ----------
     name
-        Which plan it is, where several are shown.
+        How to name the plan, where several are shown.
     """
     if cost.reading == "executed" and cost.unit == "bytes":
         return None
@@ -103,10 +103,10 @@ def joint_optimum(plan: Plan) -> Plan | None:
         return None
     # Equal levels and two choices separate into one chain for each level: fast at any size.
     # Else a layer has choices^levels product states (decision 5).
-    alike = (
+    separable = (
         plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
     )
-    if (not alike or plan.constraints.any) and len(plan.choices) ** plan.levels > MAX_STATES:
+    if (not separable or plan.constraints.any) and len(plan.choices) ** plan.levels > MAX_STATES:
         return None
     try:
         # Advice only: a joint search that is refused takes nothing from the plan at hand.
@@ -116,7 +116,7 @@ def joint_optimum(plan: Plan) -> Plan | None:
 
 
 def warnings(plan: Plan) -> list[str]:
-    """Say, a sentence each, what a plan's user should know before running it."""
+    """Return the warnings that a plan's user needs before running it, a sentence each."""
     sentences: list[str] = []
     more = moves_more(plan.cost)
     if more is not None:

@@ -109,7 +109,7 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of the best plans: ``count`` plans are it, but for the order of its levels."""
+    """One of the best plans, standing for ``count`` plans that differ in the levels' order."""
 
     parallelism: tuple[tuple[Parallelism, ...], ...]
     total: int | float
@@ -134,19 +134,20 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
         memory = argument("constraints.memory")
         raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
     _check_size(number, problem, len(workload.layers))
-    alike = levels_permute(problem) and all(neighbours_alike(problem))
+    interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
     states = canonical_states(problem.levels, cost.choices)
     table = instance.constraints.states(expanded(cost, workload, problem.levels), states)
     alternatives = []
-    for total, columns in islice(_in_order_of_cost(table, states, alike=alike), number):
+    in_order = _in_order_of_cost(table, states, interchangeable=interchangeable)
+    for total, columns in islice(in_order, number):
         rows = list(zip(*(states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.
-        same = prod(map(factorial, Counter(rows).values()))
+        repeats = prod(map(factorial, Counter(rows).values()))
         alternatives.append(
             Alternative(
                 parallelism=words_of(rows, plan.words),
                 total=json_number(table.in_units(total)),
-                count=factorial(len(rows)) // same if alike else 1,
+                count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
     return alternatives
@@ -171,12 +172,12 @@ Ties = tuple[bool, ...]
 
 
 def _in_order_of_cost(
-    table: CostTable, states: list[State], *, alike: bool
+    table: CostTable, states: list[State], *, interchangeable: bool
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield every allowed assignment of a chain with its cost, cheapest first.
 
     Equals come in canonical order: compared from the last layer back, the first state first.
-    With ``alike`` levels, of assignments that differ only in their order only the first comes.
+    Of assignments that differ only in the order of ``interchangeable`` levels the first comes.
 
     A best-first search that completes assignments from the last layer back. The least cost of
     completing one is known exactly (`_least_costs`), so whatever leaves the heap is the next
@@ -197,7 +198,7 @@ def _in_order_of_cost(
         return order, costs[order]
 
     last = table.layers - 1
-    ties = (alike,) * max(digits.shape[1] - 1, 0)
+    ties = (interchangeable,) * max(digits.shape[1] - 1, 0)
     order, costs = ranked(last, None, ties)
     first: tuple[int, ...] = (int(order[0]),)
     # Equal totals compare by path, last layer first: that is the canonical order.

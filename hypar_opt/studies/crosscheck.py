@@ -53,6 +53,18 @@ def compare(
 ) -> list[Row]:
     """Solve a problem with each solver, level by level and jointly.
 
+    Parameters
+    ----------
+    solvers
+        Names in `hypar_opt.solvers.SOLVERS`.
+    time_limit
+        Seconds for one solve, for the solvers that have the option; None for no limit.
+
+    Returns
+    -------
+    list of Row
+        By search, then in the order of the solvers.
+
     Raises
     ------
     HyparError
@@ -136,7 +148,13 @@ def _contradict(plan: Plan, other: Plan) -> bool:
 
 
 def random_networks(count: int, seed: int) -> Iterator[Network]:
-    """Yield random chains of random sizes: the same for the same seed."""
+    """Yield random chains of random sizes: the same for the same seed.
+
+    Raises
+    ------
+    HyparError
+        If the count is out of range.
+    """
     if not 1 <= count <= MAX_NETWORKS:
         raise HyparError(f"{COUNT} should be from 1 to {MAX_NETWORKS:,}, got {count}")
     # A generator of its own: nothing else can draw from it and change the chains.

@@ -90,7 +90,15 @@ def simulate(
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
-    """Return a plan of the same problem that needs no search, free of its constraints."""
+    """Return the plan of a solver that searches nothing, free of the problem's constraints.
+
+    Parameters
+    ----------
+    plan
+        Whose network, batch, levels and reading the baseline shares.
+    solver
+        ``data``, ``model`` or ``trick``.
+    """
     own = plan.array is not None and plan.array.digest == array.digest()
     fields: dict[str, Any] = dict(plan.problem) | {
         "cost": "bytes",
@@ -129,7 +137,15 @@ def steps_when_run(
 
 
 def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
-    """Say where a plan beats Data Parallelism by its reading and loses to it when run."""
+    """Return warnings where a plan beats Data Parallelism by its reading, and loses when run.
+
+    Parameters
+    ----------
+    reading
+        The plan's, by which ``steps`` were simulated.
+    executed
+        As `steps_when_run` returns them.
+    """
     if executed is None:
         return []
     (own, data), (own_run, data_run) = steps, executed

@@ -1,4 +1,4 @@
-"""The page's bar charts: a step's bytes, time and energy, beside the baselines'."""
+"""The page's bar charts: bytes, time and energy of a step, compared with the baselines'."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MAX_TICKS = 40
 
 
 def by_level(steps: dict[str, StepResult]) -> Chart:
-    """Bytes that each level exchanges when the step runs, beside the baselines'."""
+    """Draw the bytes that each level exchanges in a step, and the baselines'."""
     levels = [f"H{traffic.level}" for traffic in steps["plan"].levels]
     moved = {name: [traffic.bytes for traffic in step.levels] for name, step in steps.items()}
     rows = [
@@ -89,7 +89,7 @@ def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
 
 
 def by_phase(steps: dict[str, StepResult]) -> Chart:
-    """Where the step's time goes, pass by pass, beside the baselines."""
+    """Draw the step's time by pass, compute and communication, and the baselines'."""
     size, unit = axis_unit(max(step.seconds for step in steps.values()))
     traces = []
     for phase, colour in PHASES.items():
@@ -129,7 +129,7 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
 
 
 def by_energy(steps: dict[str, StepResult]) -> Chart:
-    """Where the step's energy goes, part by part, beside the baselines."""
+    """Draw the step's energy by part, and the baselines'."""
     size, unit = axis_unit(max(step.energy.total for step in steps.values()), "J")
     traces = []
     for part, colour in _ENERGY_COLOURS.items():
@@ -212,7 +212,7 @@ def _plan_figure(
 
 
 def by_layer(step: StepResult) -> Chart:
-    """Where the plan's time goes, layer by layer."""
+    """Draw the plan's time by layer, over all passes."""
     layers: dict[str, list[float]] = {}
     for time in step.layers:
         # The step has an entry for each pass of a layer.

@@ -1,4 +1,4 @@
-"""What the page shows: a plan simulated beside the baselines, and what each choice costs."""
+"""The page's contents: the plan's and the baselines' steps, and the cost of each choice."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Contents:
     Parameters
     ----------
     steps
-        Of the plan under ``plan``, and of the baselines under their solvers' names.
+        The plan's simulated step under ``plan``, the baselines' under their solvers' names.
     executed
-        The plan's and Data Parallelism's by the reading ``executed``; None where that is the
+        The plan's and Data Parallelism's steps by the reading ``executed``; None where that is the
         plan's own, or where no run is known.
     cells
         What each choice costs: levels x layers x choices.
     regretted
         Whether the regrets were computed; if not, ``note`` says why.
     proof
-        What is known of a proof that the plan is optimal; ``proved`` is whether there is one.
+        What proves the plan optimal, or why nothing does; ``proved`` says which.
     command
         The command that makes this page.
     """
@@ -132,7 +132,7 @@ def gather(
 def _regrets(
     plan: Plan, parameters: bool, progress: Callable[[int], None]
 ) -> tuple[list[Regret], str]:
-    """Return what each other choice costs extra, or why that is not known."""
+    """Return the regrets, or why there are none."""
     try:
         known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
     except HyparError as error:  # the page has enough to show without
@@ -153,7 +153,7 @@ def _simulated(
     **run: Unpack[RunArguments],
 ) -> dict[str, StepResult]:
     """Simulate the plan and the baselines; the plan's spans are recorded if they are few."""
-    # Three passes; of each a layer computes and exchanges at every level, on 2^levels accelerators.
+    # In each of three passes a layer computes, and exchanges at every level, on every accelerator.
     spans = 3 * len(plan.layers) * (plan.levels + 1) << plan.levels
     progress(0)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}

@@ -95,7 +95,17 @@ def chart_of(
     rows: Iterable[tuple[str, ...]],
     more: str = "",
 ) -> Chart:
-    """Return a figure with its words and its table."""
+    """Return a figure with its words and its table.
+
+    Parameters
+    ----------
+    figure
+        Of `figure_of`, so that it has a height.
+    name
+        The HTML element's id.
+    title, caption, header, rows, more
+        As `Chart`.
+    """
     json = _escaped(figure.to_json(validate=False, engine="json"))
     return Chart(name, title, caption, json, figure.layout.height, header, tuple(rows), more)
 

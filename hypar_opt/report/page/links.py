@@ -33,6 +33,7 @@ class _Loads:
 
     @classmethod
     def from_step(cls, step: StepResult) -> _Loads:
+        """Return the loads of a simulated step's links, in the interconnect's order."""
         shares = [
             link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
         ]

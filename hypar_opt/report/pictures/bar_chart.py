@@ -21,16 +21,16 @@ _GROUP_WIDTH = 0.84
 
 @dataclass(frozen=True)
 class _BarSeries:
-    """One series' bars, a group each.
+    """One series' bars, one in each group.
 
     Parameters
     ----------
     numbers
         Their values; no bar where there is none.
     printed
-        Whether the paper's, which are hatched.
+        Whether they are the paper's, which are hatched.
     left, width
-        Of the first group's bar, whose group is centred on 0; groups are 1 apart.
+        Left end and width of the first group's bar; that group is centred on 0, the next on 1.
     """
 
     name: str
@@ -62,12 +62,12 @@ def bars(
     groups
         A name a group, along the axis.
     series
-        A number a group; None where there is none.
+        One number for each group, by the series' name; None for no bar.
     printed
         Hatched, beside the series of the same name.
     baseline
-        Where bars begin, as 1 for ratios: what is below it hangs down. None for a power of ten
-        below all.
+        Value at which bars begin, as 1 for ratios: smaller values hang down. None for a power of
+        ten below all values.
     """
     printed = printed or {}
     colors = colors_of(series)

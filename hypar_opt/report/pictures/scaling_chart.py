@@ -32,6 +32,15 @@ def scaling(
 ) -> Figure:
     """Draw gains over one accelerator as lines, and a step's communication as bars behind.
 
+    Parameters
+    ----------
+    accelerators
+        The numbers of accelerators, powers of two.
+    gains, printed_gains
+        Speed over one accelerator's, ours and the paper's: a number for each array.
+    gigabytes, printed_gigabytes
+        Bytes of a step in units of 1e9, ours and the paper's; None for no bars.
+
     Source: Figure 11.
     """
     gigabytes, printed_gigabytes = gigabytes or {}, printed_gigabytes or {}

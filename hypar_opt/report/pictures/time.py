@@ -26,7 +26,7 @@ _SEVERAL, _MIXED = "several levels", "#cc79a7"
 _DARK = ("gradient", "backward", "H1", "H2")
 
 _WIDTH, _LABELS = 10.0, 1.8
-"""Inches of the figure, and of it those beside the axes."""
+"""Width of the figure, and the part of it left of the axes, in inches."""
 _BAR, _GAP = 0.8, 0.35
 """Height of a bar, and space between accelerators and links, in rows."""
 _MAX_TRACKS = 4
@@ -175,7 +175,7 @@ def _accelerator_rows(trace: Trace, wanted: Sequence[int] | None) -> list[Track]
     """Return the accelerators' own tracks, each followed by its background's."""
     tracks = trace.accelerators
     if wanted is None:
-        # If all behave alike, a second one shows that they do.
+        # If all run in lockstep, a second one shows that they do.
         unlike = _unlike([track.streams()[0] for track in tracks])
         wanted = unlike if len(unlike) > 1 else range(len(tracks))[:2]
     for number in wanted:

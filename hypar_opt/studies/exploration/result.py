@@ -71,7 +71,7 @@ class Exploration:
         What is priced: ``bytes``, ``time`` in seconds, ``energy`` in joules.
     states
         Each layer's states: numbers whose digits, H1's first, are its choices.
-    values : one axis for each of ``axes``, float64
+    values : (states of a layer, ...) float64, one axis for each of ``axes``
         In the order of the layer's ``states``.
     data_parallel_cost
         Of all-data choices, whether they are among the plans or not.
@@ -174,7 +174,7 @@ class Exploration:
         Raises
         ------
         HyparError
-            If the two are not what is free, each cell once.
+            If the two together are not the free cells, each of them once.
         """
         row_cells, column_cells = (cells_of(part, self.plan) for part in (rows, columns))
         cells = row_cells + column_cells
@@ -230,7 +230,7 @@ class Exploration:
         return digits
 
     def warnings(self) -> list[str]:
-        """Say where Data Parallelism moves or takes less, when run, than the plan or the best."""
+        """Return warnings where Data Parallelism, when run, beats the plan or the best plan."""
         sentences = []
         for name, priced in (("this plan", self.own), ("the first of the best", self.first)):
             cost, executed = priced.cost, priced.executed_ratio

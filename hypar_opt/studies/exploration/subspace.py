@@ -78,6 +78,11 @@ def states_of(
 ) -> tuple[NDArray[np.intp], ...]:
     """Return each layer's states: the plan's own choices where they are not free.
 
+    Parameters
+    ----------
+    allowed : (layers, choices ** levels) bool
+        As `allowed_states` returns it; None for all.
+
     Returns
     -------
     tuple of (states,) intp

@@ -30,6 +30,7 @@ class SweepResult:
 
     @property
     def refused(self) -> int:
+        """Rows whose case was refused, and which say why."""
         return sum(row.status == "refused" for row in self.rows)
 
     @property
@@ -54,8 +55,8 @@ def sweep(
 
     Each row is written to a journal beside the table, `journal_of`, as soon as it is finished.
     After an interruption the same call runs the remaining cases. The journal stays: a sweep
-    that is changed later takes from it the cases that it shares with the earlier one. Removing
-    the journal simulates them again.
+    that is changed later reuses the rows of the cases that both have. Without the journal they
+    are simulated again.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def sweep(
         done_before = len(cases) - len(todo)
         progress(done_before, len(cases))
         try:
-            # Closed on every way out, so that no worker outlives the call.
+            # Closed also on errors and Ctrl-C, so that no worker outlives the call.
             with closing(_run(todo, workers, scheduler)) as finished:
                 for done, (key, row) in enumerate(finished, done_before + 1):
                     journal.add(key, row)

@@ -28,7 +28,7 @@ class Case:
     cost: str
     solver: str
     search: str | None
-    """None for the one that `solve` takes for the cost."""
+    """None for the default of `solve`, which depends on the cost."""
     overlap: str
     reading: str
     version: str = __version__

@@ -30,7 +30,13 @@ def check_table(path: str | Path) -> None:
 
 
 def write_table(rows: Sequence[SweepRow], path: str | Path) -> None:
-    """Write all rows, whole or not at all."""
+    """Write all rows, all or nothing.
+
+    Raises
+    ------
+    InputError
+        If a number does not fit the format, or the file cannot be written.
+    """
     if Path(path).suffix == ".parquet":
         write_whole(path, _parquet(rows, path))
     else:
