@@ -76,41 +76,42 @@ def compare(
         SOLVERS[solver]  # an unknown name is no refusal
     rows: list[Row] = []
     for search in SEARCHES:
-        plans: dict[str, Plan] = {}
-        unanswered: dict[str, str] = {}
+        answers = {
+            solver: _answer(network, solver, search, problem, time_limit) for solver in solvers
+        }
+        plans = {solver: plan for solver, plan in answers.items() if isinstance(plan, Plan)}
         for solver in solvers:
-            options = SolverOptions()
-            # A solver that has no time limit would refuse one.
-            if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
-                options = SolverOptions(time_limit=time_limit)
-            try:
-                plan = solve_problem(
-                    network, problem, solver=solver, search=search, options=options
-                )
-            except RefusedError as error:
-                unanswered[solver] = f"refused: {error.message}"
-            except NoAnswerError:
-                unanswered[solver] = "no answer"
-            except InfeasibleError as error:
-                # A search has proved the problem infeasible; a baseline only its own single plan.
-                if SOLVERS[solver].searches:
-                    raise
-                unanswered[solver] = f"refused: {error.message}"
-            else:
-                if plan.solver.found_by is None:
-                    plans[solver] = plan
-                else:  # another's plan, which says nothing of this solver
-                    unanswered[solver] = "no answer"
-        for solver in solvers:
-            if solver in plans:
+            answer = answers[solver]
+            if isinstance(answer, Plan):
                 rows.append(_row(solver, search, plans))
-            else:
-                verdict, _, why = unanswered[solver].partition(": ")
-                row = Row(
-                    network.name, search, solver, None, Sentence(why or "-"), None, None, verdict
-                )
-                rows.append(row)
+                continue
+            verdict, _, why = answer.partition(": ")
+            row = Row(network.name, search, solver, None, Sentence(why or "-"), None, None, verdict)
+            rows.append(row)
     return rows
+
+
+def _answer(
+    network: Network, solver: str, search: str, problem: Problem, time_limit: float | None
+) -> Plan | str:
+    """Return a solver's own plan; without one the verdict, and after a colon the reason."""
+    options = SolverOptions()
+    # A solver that has no time limit would refuse one.
+    if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
+        options = SolverOptions(time_limit=time_limit)
+    try:
+        plan = solve_problem(network, problem, solver=solver, search=search, options=options)
+    except RefusedError as error:
+        return f"refused: {error.message}"
+    except NoAnswerError:
+        return "no answer"
+    except InfeasibleError as error:
+        # A search has proved the problem infeasible; a baseline only its own single plan.
+        if SOLVERS[solver].searches:
+            raise
+        return f"refused: {error.message}"
+    # Another's plan, which `found_by` names, says nothing of this solver.
+    return plan if plan.solver.found_by is None else "no answer"
 
 
 def _row(solver: str, search: str, plans: dict[str, Plan]) -> Row:

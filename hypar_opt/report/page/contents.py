@@ -14,7 +14,7 @@ from hypar_opt.studies.evaluation import RunArguments
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hypar_opt.hardware.array import Array
     from hypar_opt.search.certificate import Certificate
@@ -106,14 +106,12 @@ def gather(
     # By its own reading a plan may beat Data Parallelism, and lose to it when it is run.
     executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
-    turned = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
+    reversals = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
     regrets: list[Regret] = []
     if not note:
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
-    # The page shows a command line, so its warnings name options, not arguments.
-    sentences = map(shell_words, (*advice.warnings(plan), *turned))
     return Contents(
         plan=plan,
         array=array,
@@ -124,7 +122,7 @@ def gather(
         note=note,
         proof=proof_note,
         proved=proved,
-        warnings=(*sentences, *_memory_warnings(steps["plan"])),
+        warnings=_warnings(plan, steps["plan"], reversals),
         command=command,
     )
 
@@ -183,6 +181,12 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     scope = "over all levels together" if joint else "each level given those above"
     within = scope + plan.constraints.within
     return f"potentials of {tables}, prove the plan optimal {within}", True
+
+
+def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
+    # The page shows a command line, so its warnings name options, not arguments.
+    sentences = map(shell_words, (*advice.warnings(plan), *reversals))
+    return (*sentences, *_memory_warnings(step))
 
 
 def _memory_warnings(step: StepResult) -> list[str]:

@@ -54,9 +54,8 @@ def sweep(
     """Simulate each case of a sweep file that no earlier call has finished; write one table.
 
     Each row is written to a journal beside the table, `journal_of`, as soon as it is finished.
-    After an interruption the same call runs the remaining cases. The journal stays: a sweep
-    that is changed later reuses the rows of the cases that both have. Without the journal they
-    are simulated again.
+    After an interruption the same call runs the remaining cases. The journal stays, and a sweep
+    that is changed later reuses the rows of the cases that both have.
 
     Parameters
     ----------
