@@ -70,6 +70,7 @@ def run(args: list[str]) -> int:
     """Run one command line and return its exit status; errors become one line."""
     command = typer.main.get_command(app)
     try:
+        # Not standalone: Typer would print its own errors, over several lines, and exit.
         status = command(args, prog_name="hypar-opt", standalone_mode=False)
         sys.stdout.flush()
     except HyparError as error:
@@ -97,19 +98,21 @@ def main() -> None:
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
+        # A layer's name may have letters that the terminal's encoding lacks.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     sys.exit(_until_interrupted(sys.argv[1:]))
 
 
 def _until_interrupted(args: list[str]) -> int:
-    """Run one command line; whatever a Ctrl-C turns into on its way, the status says it."""
+    """Run one command line; after a Ctrl-C the status says so, whatever exception it became."""
     interrupted = False
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(signum: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
-        signal.default_int_handler(number, frame)
+        signal.default_int_handler(signum, frame)
 
+    # Where SIGINT is ignored, as in a script's background job, it stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
     try:

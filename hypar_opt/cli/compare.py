@@ -61,6 +61,7 @@ def compare(
         described = [find_network(name) for name in _names(networks)]
         arrays = _arrays(array, sizes)
     targets.check_outputs(read, csv_file, picture=picture)
+    # The default arrays are made for the levels; a named one has its own.
     if array is not None and sizes:
         _check_levels(arrays, sizes, typed=levels)
     arguments = request.cost_arguments(cost)
@@ -141,10 +142,12 @@ def _draw(rows: list[ComparisonRow], picture: Path) -> None:
     series: dict[str, list[float | None]] = {}
     cases: dict[str, None] = {}  # a set that keeps the order
     for row in rows:
+        # A label names only what differs between the groups.
         parts = [row.network]
         parts += [f"batch {row.batch}"] if several_batches else []
         parts += [row.array] if several_arrays else []
         cases["\n".join(parts)] = None
+        # Data Parallelism is the baseline: its bars would have no length.
         if row.plan != "data":
             series.setdefault(PLANS[row.plan], []).append(row.speedup)
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))

@@ -32,6 +32,7 @@ def several_of(complete_one: Completion) -> Completion:
     """Return a completion of the last of several names that commas separate."""
 
     def complete(incomplete: str) -> list[str]:
+        # A shell replaces the word as a whole, so what stands before the comma is given back.
         before, comma, last = incomplete.rpartition(",")
         return [before + comma + name for name in complete_one(last)]
 
@@ -69,4 +70,5 @@ def solvers(incomplete: str) -> list[str]:
 def figures(incomplete: str) -> list[str]:
     from hypar_opt.paper import FIGURES
 
+    # By the table that `reproduce` checks names against, so that neither forgets a figure.
     return matching(incomplete, (*FIGURES, "all"))

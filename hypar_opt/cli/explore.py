@@ -65,6 +65,7 @@ def explore(
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
+    # Results are shown in their unit, which may be typed for the objective.
     objective = ALIASES.get(objective, objective)
     with recorded_reads() as read:
         plan, network = inputs.plan_or_network(context, source, problem.reading)
@@ -75,6 +76,7 @@ def explore(
         if array is None and objective != "bytes":
             array = inputs.default_array(problem.levels)
         plan, array = request.solved(network, problem, solving, array=array), None
+    # The levels of a plan with an array were solved for that array.
     elif plan.array is not None:
         inputs.refuse_what_a_plan_fixes(context, "array")
     explored = explore(plan, free, objective=objective, array=array)
@@ -96,6 +98,7 @@ def _draw(explored: Exploration, picture: Path) -> None:
     """Draw what is free on two axes, as Figures 9 and 10 do."""
     from hypar_opt.report import pictures
 
+    # A map has two axes: what is free has to name both.
     axes = explored.free.split(",")
     if len(axes) != 2:
         raise HyparError(
@@ -104,6 +107,7 @@ def _draw(explored: Exploration, picture: Path) -> None:
     rows, columns = axes
     grid = explored.grid(rows, columns)
     drawn = pictures.surface(
+        # Performance over Data Parallelism, so that larger is better, as in the paper.
         explored.data_parallel_cost / grid.values,
         grid.columns,
         grid.rows,

@@ -19,6 +19,7 @@ class SizeOptions:
     """How large a problem is, and on which array."""
 
     batch: Annotated[int, options.BATCH] = 256
+    # None: an array has levels of its own.
     levels: Annotated[int | None, options.LEVELS] = None
     array: Annotated[str | None, options.ARRAY] = None
 
@@ -34,6 +35,7 @@ class CostOptions:
             autocompletion=completion.costs,
         ),
     ] = "bytes"
+    # None: the default depends on the array, which is not read yet.
     reading: options.READING = None
     element_bytes: Annotated[
         int, problem_option(help="Bytes of a tensor's element: 4; 2 for half precision; 1, 8.")
@@ -74,6 +76,7 @@ class CostOptions:
             " run.",
         ),
     ] = False
+    # A text: `array` is a word, and units may follow a number.
     memory: Annotated[
         str | None,
         problem_option(
@@ -92,13 +95,14 @@ class CostOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProblemOptions(CostOptions, SizeOptions):
-    """A problem; the sizes come first on the command line, as bases are read from the last."""
+    """A problem: sizes, then cost; fields are collected from the last base to the first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolvingOptions:
     """How a problem is solved."""
 
+    # An input of the search and no field of a problem, though its help stands with those.
     place: Annotated[
         bool,
         problem_option(
@@ -113,6 +117,7 @@ class SolvingOptions:
             autocompletion=completion.solvers,
         ),
     ] = "dp"
+    # None: the default depends on the cost (decision 7).
     search: Annotated[
         str | None,
         solving_option(
@@ -154,6 +159,7 @@ class SolvingOptions:
 class RunOptions:
     """How a step is run."""
 
+    # None: the array's own.
     collective: Annotated[
         str | None,
         running_option(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
+# The paper's sixteen accelerators.
 DEFAULT_LEVELS = 4
 
 
@@ -28,7 +29,7 @@ def is_plan(name: str) -> bool:
     if name.lower() in models.names() or not exists(path) or path.is_dir():
         return False
     if path.suffix == ".json":
-        return True  # also if it is damaged: a plan's errors are then what helps
+        return True  # also if it is damaged: the plan reader's message says where
     return path.is_file() and read_text(path).lstrip().startswith("{")
 
 

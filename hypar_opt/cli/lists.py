@@ -25,6 +25,7 @@ def networks(as_json: options.JSON = False) -> None:
             {
                 "name": name,
                 "layers": len(network.layers),
+                # Of a batch of one: weights do not depend on it.
                 "weights": sum(workload_of(network, 1).weights),
                 "source": network.source,
             }
@@ -49,6 +50,7 @@ def arrays(as_json: options.JSON = False) -> None:
                 "source": array.source,
             }
         )
+    # A citation is wider than the rest of the table; --json has it.
     if not as_json:
         rows = [{key: row[key] for key in row if key != "source"} for row in rows]
     output.print_rows(rows, as_json=as_json)
@@ -61,6 +63,7 @@ def solvers(as_json: options.JSON = False) -> None:
     from hypar_opt.solvers.backends.catalogue import installed_backends
     from hypar_opt.solvers.base import flags
 
+    # A solver of another package that cannot be loaded has a row too, saying why.
     rows = [_solver_row(name) for name in SOLVERS]
     available = [
         {

@@ -52,6 +52,7 @@ ARRAY = problem_option(
     help="An accelerator array (list arrays), or the path of an array file.",
     autocompletion=completion.arrays,
 )
+# The defaults are those of `hypar_opt.pipeline.default_reading`.
 READING = Annotated[
     str | None,
     problem_option(
@@ -91,6 +92,7 @@ def several(option: OptionInfo, metavar: str, note: str = "") -> OptionInfo:
     note
         What its help says besides.
     """
+    # A copy: other commands take the option as it is.
     listed = copy(option)
     listed.metavar = f"{metavar},..."
     listed.help = f"{(option.help or '').removesuffix('.')}; several with commas{note}."

@@ -1,4 +1,4 @@
-"""A plan on standard output, and what was asked about others of its problem."""
+"""A plan on standard output, with the regrets and the best plans of its problem."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def print_plan(
     """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it."""
     from hypar_opt.studies import advice, alternatives
 
+    # Checked before the regrets, each of which takes a solve.
     if best is not None and best < 1:
         raise HyparError(f"--best should be 1 or more, got {best}")
     regrets = _regrets(plan) if regret else []

@@ -46,6 +46,7 @@ def report(
         array = inputs.array_named(problem.array)
     targets.check_outputs(read, page_file)
     from_file = plan is not None
+    # None from here on: the plan solved here has its array with it, placed if asked.
     if plan is None:
         default = inputs.default_array(problem.levels) if array is None else array
         plan, array = request.solved(network, problem, solving, array=default), None
@@ -72,6 +73,7 @@ def _command(context: typer.Context, source: str) -> str:
     words = ["hypar-opt", "report", source]
     for option in context.command.params:
         origin = context.get_parameter_source(option.name or "")
+        # The shortest command that makes the page again: what was typed, without the defaults.
         if origin is None or origin.name != "COMMANDLINE" or option.name == "source":
             continue
         typed = context.params[option.name or ""]

@@ -47,8 +47,10 @@ def reproduce(
     if folder is not None:
         with output.progress_bar("pictures"):
             written = _draw(rows, folder, formats)
+        # On standard error, since standard output may be one JSON document.
         output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
     _print(rows, as_json=as_json)
+    # Last: the rows printed above show what the check fails on.
     unexpected = paper.unexpected_rows(rows)
     if unexpected:
         from hypar_opt.paper.rows import format_value
@@ -63,6 +65,7 @@ def reproduce(
 def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) -> Sequence[Path]:
     from hypar_opt.report.pictures import draw_paper
 
+    # Without rows only the call is checked: matplotlib, formats and folder.
     return draw_paper(rows, folder, formats=formats.split(","))
 
 
@@ -93,5 +96,6 @@ def _view(title: str, rows: Sequence[PaperRow]) -> RenderableType:
     cells, reasons = format_rows(rows)
     head = ("", "reading", "ours", "printed", "ratio", "verdict")
     notes = [Text(f"({number}) {reason}", "dim") for number, reason in enumerate(reasons, 1)]
+    # A number that is folded cannot be compared with the one beside it.
     table = terminal.unbroken(terminal.rows_view(head, cells, right=(2, 3, 4)))
     return Group(Text(title, "bold"), table, *notes, "")

@@ -28,6 +28,7 @@ def cost_arguments(typed: CostOptions) -> ProblemArguments:
         "reading": typed.reading,
         "element_bytes": typed.element_bytes,
         "inference": typed.inference,
+        # The words are checked by the problem, with the message that Python's callers get.
         "choices": tuple(typed.choices.split(",")),
         "level_weights": weights,
         "constraints": {
@@ -57,10 +58,12 @@ def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None)
 
     parameters = {}
     for pair in typed.solver_option or ():
+        # A value may have an equals sign of its own, a key may not.
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise HyparError(f"--solver-option should be K=V, got {pair!r}")
         parameters[key] = value
+    # Validated as the settings of a plan file, so that both refuse the same values.
     names = ("backend", "time_limit", "gap", "threads", "seed", "hint")
     limits = {name: getattr(typed, name) for name in names}
     settings = validate(SolverSettings, {**limits, "parameters": parameters})
@@ -82,6 +85,7 @@ def solved(
     from hypar_opt import pipeline
 
     arguments = problem_arguments(problem)
+    # The array that was read, not its name: a file is read, and recorded as read, once.
     arguments["array"] = array
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:

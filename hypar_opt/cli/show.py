@@ -40,6 +40,7 @@ def show(
 ) -> None:
     """Show a network's layers, or a plan, which is priced again first."""
     if schema:
+        # The schema depends on nothing: an option beside it is a mistake.
         typed = (source, batch, reading)
         if typed != (None, None, None) or rerun or plan_options:
             raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
@@ -73,6 +74,7 @@ def _plan(
         raise HyparError("--batch is fixed by the plan; leave it out")
     if not rerun:
         return pipeline.repriced(plan, reading=reading)
+    # Other readings have other optima: nothing would be compared.
     if reading is not None:
         raise HyparError("--rerun solves by the plan's own reading; leave --reading out")
     return _rerun(plan, file, plan_options=plan_options)
@@ -82,10 +84,12 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     from hypar_opt.studies import advice, evaluation
 
     with output.progress_bar("levels") as progress:
+        # Parameters reach a backend only on request: a plan file may come from anybody.
         again = evaluation.solve_again(plan, progress, parameters=plan_options)
     key = advice.difference(plan, again)
     if key is not None:
         raise CheckFailedError(f"{file}: {key} is not what solving again gives")
+    # `difference` leaves versions out, so they are compared here.
     if again.solver.versions != plan.solver.versions:
         output.warn(f"{file} was made by other versions; the answer is the same")
     return again

@@ -52,6 +52,7 @@ def simulate(
     from hypar_opt.studies import evaluation
 
     with recorded_reads() as read:
+        # Read first, and recorded: an output must not overwrite an input.
         measured = None if profile is None else read_profile(profile)
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array = inputs.array_named(problem.array)
@@ -60,9 +61,11 @@ def simulate(
         "collective": running.collective,
         "overlap": running.overlap,
         "profile": measured,
+        # Spans are recorded only where something shows them.
         "trace": trace is not None or picture is not None,
     }
     if plan is None:
+        # A network is solved for whatever array it is simulated on.
         if other_array:
             raise HyparError("--other-array goes with a plan file")
         default = inputs.default_array(problem.levels) if array is None else array
@@ -74,6 +77,7 @@ def simulate(
     if as_json:
         output.print_json(_document(plan, array, run, step))
         return
+    # Imported late: --json needs no rich.
     from hypar_opt.report.step import step_view
 
     collective = running.collective or array.collective
@@ -102,6 +106,7 @@ def _warn(
     """Warn of memory, and where Data Parallelism moves or takes less when the plan is run."""
     from hypar_opt.studies import advice, evaluation
 
+    # A warning and no error: memory is a constraint only where the problem says so.
     if step.memory > step.capacity:
         output.warn(
             f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"
@@ -110,6 +115,7 @@ def _warn(
     moves_more = advice.moves_more(plan.cost)
     if moves_more is not None:
         output.warn(moves_more)
+    # These steps are compared by their totals alone.
     run = {**run, "trace": False}
     executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     if executed is None:
@@ -120,6 +126,7 @@ def _warn(
 
 
 def _document(plan: Plan, array: Array, run: RunArguments, step: StepResult) -> dict[str, Any]:
+    # A placement numbers the bisections of one array, and says nothing about another.
     own = plan.array is not None and plan.array.digest == array.digest()
     return {
         "network": plan.network.name,

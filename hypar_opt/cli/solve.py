@@ -62,12 +62,14 @@ def solve(
     with recorded_reads() as read:
         start = None if warm_start is None else pipeline.read_plan(warm_start)
         described, array = find_network(network), inputs.array_named(problem.array)
+    # Checked before the search, which may take hours.
     models = targets.exported_models(export_model)
     targets.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
     plan = request.solved(
         described, problem, solving, array=array, start=start, log=solver_log, export=export_model
     )
     if simulate is not None:
+        # From here on the fastest is the plan: it is written, drawn and certified.
         plan = _fastest(plan, simulate)
     _write(plan, plan_file, picture)
     print_plan(plan, regret=regret, best=best, as_json=as_json)
@@ -103,6 +105,7 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
     """Compare the fastest of the best plans with the one that their cost prefers."""
     from hypar_opt.units import format_si
 
+    # Contenders come in order of cost: the first is what the cost alone would choose.
     preferred, kind = contenders[0], plan.cost.kind
     plans = "1 plan" if len(contenders) == 1 else f"{len(contenders)} plans"
     seconds = format_si(fastest.seconds, "s")
@@ -110,12 +113,14 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
     if fastest is preferred:
         sentence += f"it is the first by {kind}"
     else:
+        # A levelwise plan may be none of the best over all levels, and then has no rank.
         searched = fastest.plan.parallelism == plan.parallelism
         rank = contenders.index(fastest) + 1
         which = "the search's own" if searched else f"number {rank} by {kind}"
         seconds = format_si(preferred.seconds, "s")
         excess = preferred.seconds / fastest.seconds - 1
         sentence += f"it is {which}; the first by {kind} takes {seconds}, {excess:.2%} more"
+    # Bytes and joules predict no seconds.
     return sentence + (_prediction(preferred) if kind == "time" else "")
 
 

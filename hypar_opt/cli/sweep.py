@@ -46,8 +46,10 @@ def sweep(
     as_json: options.JSON = False,
 ) -> None:
     """Simulate all combinations that a file asks for; run it again to go on."""
+    # with_suffix would fail on a path without a name, such as "" or "/".
     if not Path(spec).name:
         raise InputError("should be a sweep file, in TOML", file=repr(spec))
+    # Beside the sweep file, so that running it again meets the same journal.
     target = Path(spec).with_suffix(".csv") if table is None else table
     swept = _run(spec, target, workers, scheduler)
     if swept.moving_more:
@@ -75,6 +77,7 @@ def _run(spec: str, target: Path, workers: int | None, scheduler: str | None) ->
     """Run the cases that are not done; Ctrl-C says how many were."""
     from hypar_opt.studies.sweep import sweep
 
+    # Kept here, since after Ctrl-C only the last report of progress says what is done.
     done = cases = 0
     try:
         with output.progress_bar("cases") as bar:
@@ -87,4 +90,5 @@ def _run(spec: str, target: Path, workers: int | None, scheduler: str | None) ->
             return sweep(spec, target, workers=workers, scheduler=scheduler, progress=progress)
     except KeyboardInterrupt:
         output.note(f"stopped after {done} of {cases} cases; run it again for the rest")
+        # Finished rows are in the journal, so no work is lost.
         raise typer.Exit(output.INTERRUPTED) from None

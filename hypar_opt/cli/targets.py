@@ -1,4 +1,4 @@
-"""The files that a command is to write, checked before the work."""
+"""A command's output files, checked before the work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 
 def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | None = None) -> None:
-    """Refuse, before the work, what could not be written or drawn, or is read or written."""
+    """Refuse, before the work, an output that could not be written, or that is an input too.
+
+    Parameters
+    ----------
+    read
+        The files that the command has read.
+    """
     from hypar_opt.files import check_outputs
 
     check_outputs(read, *outputs, picture)

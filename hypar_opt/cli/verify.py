@@ -68,7 +68,13 @@ def verify(
 
 
 def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
-    """Return what a plan and its certificate were found to be; a wrong one is a failed check."""
+    """Check a plan and its certificate; return the row that says what holds.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan is invalid or its price is wrong, or the certificate does not prove it.
+    """
     from hypar_opt.documents import parse_json, read_text
     from hypar_opt.pipeline import read_plan
     from hypar_opt.search import certificate as proofs
@@ -79,6 +85,7 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     except InputError as error:
         raise CheckFailedError(error.message) from None
     try:
+        # Independently of the tables that the search solves: see hypar_opt.search.proofs.
         proofs.check_price(plan)
     except CheckFailedError as error:
         raise CheckFailedError(f"{file}: {error.message}") from None
@@ -104,6 +111,7 @@ def _networks(
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
     if name is not None:
         return [find_network(name)], 1
+    # The range is checked where the networks are drawn.
     count = random or 0
     return random_networks(count, seed or 0), count
 
@@ -121,12 +129,14 @@ def _compared(
     with output.progress_bar("networks") as progress:
         for done, network in enumerate(networks):
             progress(done, count)
+            # Networks are drawn one by one, so thousands take no memory at once.
             rows += crosscheck.compare(network, solvers, problem, time_limit)
     return rows
 
 
 def _check_verdicts(rows: list[Row]) -> None:
     """Raise where solvers disagree, or none has an answer."""
+    # A disagreement outranks all else; a refusal alone is no error.
     wrong = [row for row in rows if row.verdict == "disagrees"]
     if wrong:
         first = wrong[0]

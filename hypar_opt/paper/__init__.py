@@ -1,7 +1,7 @@
-"""The paper's tables and figures, ours beside what is printed.
+"""The paper's tables and figures: our values beside the printed ones.
 
-What is printed is in ``figures.toml``; which rows are listed as reproduced, how closely, and why
-the others are not and how far off they are, in ``verdicts.toml``. Ours is always computed.
+Printed values are in ``figures.toml``; the verdict that each row is expected to have, with its
+tolerance or the reason why it differs, is in ``verdicts.toml``. Our values are always computed.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ TITLES = {
 }
 FIGURES = tuple(TITLES)
 
+# By name and not by function, so that listing the figures imports none of the modules.
 _MEASURES = {
     "tables": ("communication", "tables"),
     "fig5": ("communication", "plans"),
@@ -70,11 +71,12 @@ def select_figures(names: Iterable[str]) -> tuple[str, ...]:
     for name in selected:
         if name not in (*FIGURES, "all"):
             raise UnknownNameError("figure", name, [*FIGURES, "all"])
+    # By FIGURES: in the paper's order, and once even if named twice.
     return tuple(figure for figure in FIGURES if "all" in selected or figure in selected)
 
 
 def reproduce(
-    figures: Iterable[str] = (), progress: Progress = lambda done, of: None
+    figures: Iterable[str] = (), progress: Progress = lambda done, total: None
 ) -> dict[str, list[PaperRow]]:
     """Compute the rows of figures and compare them with what the paper prints.
 
@@ -83,7 +85,7 @@ def reproduce(
     figures
         Of `FIGURES`, or ``all``; none for all.
     progress
-        Called with the number of rows done, and of rows.
+        Called with the number of rows done, and the total.
 
     Raises
     ------
@@ -119,9 +121,10 @@ def reproduce(
 
 def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:
     """Return how many rows there are of each verdict."""
-    numbers = Counter(row.verdict for figure_rows in rows.values() for row in figure_rows)
+    counts = Counter(row.verdict for figure_rows in rows.values() for row in figure_rows)
+    # All three, also those that no row has: a program may read each key.
     verdicts: tuple[Verdict, ...] = ("reproduced", "differs", "open")
-    return {verdict: numbers[verdict] for verdict in verdicts}
+    return {verdict: counts[verdict] for verdict in verdicts}
 
 
 def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, PaperRow]]:

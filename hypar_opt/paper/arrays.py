@@ -35,7 +35,16 @@ def step(
     own_sizes: bool = False,
     reading: str = "figures",
 ) -> StepResult:
-    """Simulate a step of the plan in one of the paper's columns."""
+    """Simulate a step of the plan in one of the paper's columns.
+
+    Parameters
+    ----------
+    column
+        A key of `SOLVERS`.
+    own_sizes
+        Count AlexNet's multiply-accumulates by its layers' own input sizes, not the authors'.
+    """
+    # Cached, since figures share steps: every ratio is over Data Parallelism's.
     plan = solve(network, solver=SOLVERS[column], reading=reading, array=array)
     # The authors counted AlexNet with other sizes than its layers have.
     sizes = ALEXNET if network == "AlexNet" and not own_sizes else {}
@@ -50,6 +59,8 @@ def performance() -> list[Measure]:
     own_sizes = partial(_gain, "hypar", H_TREE, "AlexNet", own_sizes=True)
     return [
         *_both(partial(_gain, "model", H_TREE), "model", model, mean),
+        # No reading reproduces Figure 8's totals of Model Parallelism (decision 3); with them
+        # taken as printed one sees whether the model of time is right.
         *column("model, printed bytes", _gain_of_printed_bytes, model, mean, "any"),
         *_both(partial(_gain, "hypar", H_TREE), "hypar", figure["hypar"], figure["hypar_gmean"]),
         *(
@@ -82,7 +93,7 @@ def scalability() -> list[Measure]:
     """
     figure = published()["fig11_scalability"]
     quantities: dict[str, Callable[[str, str, int, str], float]] = {
-        "gain": _over_one,
+        "gain": _gain_over_one,
         "GB": _gigabytes,
     }
     return [
@@ -95,6 +106,7 @@ def scalability() -> list[Measure]:
         for reading in READINGS
         for network, shown_accelerators in (
             (figure["network"], figure["accelerators"]),
+            # The text names VGG-A: one of its points shows that the figure is another network's.
             ("VGG-A", [16]),
         )
         for quantity, ours in quantities.items()
@@ -132,6 +144,7 @@ def _both(
 def _gain(
     column: str, array: str, network: str, own_sizes: bool = False, reading: str = "figures"
 ) -> float:
+    # Also the torus is compared with Data Parallelism on the H tree, as in Figure 12.
     base = step(network, "data", H_TREE, own_sizes, reading)
     return base.seconds / step(network, column, array, own_sizes, reading).seconds
 
@@ -154,6 +167,7 @@ def _gain_of_printed_bytes(network: str) -> float:
 
 def _saving_of_printed_bytes(network: str) -> float:
     # Words between accelerators scale with the bytes; what an accelerator does by itself stays.
+    # As for time: the bytes as printed, the rest as simulated.
     energy = step(network, "model").energy
     joules = energy.total + energy.remote * (_printed_bytes(network) - 1)
     return step(network, "data").energy.total / joules
@@ -166,9 +180,9 @@ def _printed_bytes(network: str) -> float:
     return gigabytes * 1e9 / sum(level.bytes for level in step(network, "model").levels)
 
 
-def _over_one(network: str, column: str, accelerators: int, reading: str) -> float:
+def _gain_over_one(network: str, column: str, accelerators: int, reading: str) -> float:
     """Return the gain over one accelerator."""
-    # 2^levels accelerators.
+    # An array of n = 2^levels accelerators has bit_length(n) - 1 levels.
     many = step(network, column, papers(accelerators.bit_length() - 1), reading=reading)
     return _seconds_of_one(network) / many.seconds
 

@@ -16,12 +16,13 @@ from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
 
 READINGS = ("figures", "text")
-"""Every figure is computed by both."""
+"""The readings by which every figure is computed."""
 
 SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
 """The solver of the plan in each of the paper's columns, level by level."""
 
 _CHOICES = {"dp": DATA, "mp": MODEL}
+# The two layers that section 3.4 works out by hand.
 _EXAMPLES = {
     "fc": ({"features": 70}, {"kind": "fc", "units": 100}),
     "conv": (
@@ -35,6 +36,7 @@ _ELEMENT_BYTES = 4
 @cache
 def plan(network: str, column: str, reading: str) -> Plan:
     """Return a network's plan in one of the paper's columns: batch 256, four levels."""
+    # Cached: Figures 5, 8, 9 and 10 show the same plans.
     return solve(network, solver=SOLVERS[column], reading=reading)
 
 
@@ -49,6 +51,7 @@ def tables() -> list[Measure]:
 def _table_factors() -> list[Measure]:
     """Tables 1 and 2: how many times a tensor's bytes a layer and a boundary exchange."""
     measures = []
+    # `figures` and `executed` charge boundaries in another way, and claim no table.
     for reading in ("tables", "text"):
         for choice, factor in published()["table1"].items():
             label = f"Table 1 {choice}, times {'dW' if choice == 'dp' else 'F'}"
@@ -75,6 +78,7 @@ def _communication_examples() -> list[Measure]:
 def _element_examples() -> list[Measure]:
     """Section 6.5.2: the sizes of two layers' tensors."""
     measures = []
+    # The batches of Figure 13, which the section explains.
     for layers, batch in (("conv5", 32), ("fc3", 4096)):
         for tensor, elements in published()["examples_elements"][layers].items():
             label = f"section 6.5.2 {layers} {tensor}, elements"
@@ -115,6 +119,7 @@ def _example(name: str) -> Workload:
         "input": input_shape,
         "layer": [{"name": "first", **layer}, {"name": "second", "kind": "fc", "units": 10}],
     }
+    # Batch 32, as in the section.
     return workload_of(Network.model_validate(network), 32)
 
 
@@ -151,4 +156,5 @@ def _digits(network: str, reading: str, level: int) -> str:
 
 
 def _gigabytes(column: str, reading: str, network: str) -> float:
+    # A GB of the paper is 1e9 bytes.
     return plan(network, column, reading).cost.total / 1e9

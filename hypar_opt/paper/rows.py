@@ -1,4 +1,4 @@
-"""What the paper prints, and the rows that hold it beside ours."""
+"""The printed values, and the rows that set ours beside them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PaperRow:
         ``reproduced``; ``differs``, where the cause is known or ours is wrong; ``open``, where
         nothing tried gives what is printed.
     reason
-        Of every row that is not reproduced.
+        Why a row is not reproduced; None where it is.
     """
 
     label: str
@@ -47,7 +47,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class Measure:
-    """A row whose own value is still to be computed."""
+    """A row whose own value is computed by calling ``ours``."""
 
     label: str
     reading: str
@@ -62,7 +62,8 @@ def published() -> dict[str, Any]:
 
 
 def read_toml(file: str) -> dict[str, Any]:
-    """Return a file of this folder."""
+    """Return the content of a TOML file of this package."""
+    # As package data, which is there also where the package is not a folder.
     return tomllib.loads(files(__package__).joinpath(file).read_text(encoding="utf-8"))
 
 
@@ -82,8 +83,10 @@ def column(
     values, mean
         The printed ones, in the order of the paper's networks.
     """
+    # Columns print values in the order of the networks, without their names.
     networks: list[str] = published()["networks"]
     measures = [
+        # partial binds the network now; a lambda would see the last one of the loop.
         Measure(f"{network} {name}", reading, value, partial(ours, network))
         for network, value in zip(networks, values, strict=True)
     ]
@@ -102,6 +105,7 @@ def format_rows(rows: Sequence[PaperRow]) -> tuple[list[tuple[str, ...]], list[s
 
     The cells are label, reading, ours, printed, ratio and verdict.
     """
+    # Many rows share a reason: the table refers to it by a number.
     reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
     cells: list[tuple[str, ...]] = [
         (

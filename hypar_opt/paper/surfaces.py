@@ -80,11 +80,13 @@ def _both(network: str, rows: Sequence[tuple[str, Value, Callable[[str], Value]]
 def _exploration(network: str, reading: str) -> Exploration:
     """Price HyPar's plan and all that differ from it along the figure's axes."""
     hypar = plan(network, "hypar", reading)
+    # The plan is one of bytes, solved without an array; its time needs one.
     return explore(hypar, ",".join(_AXES[network]), objective="time", array=H_TREE)
 
 
 def _surface(network: str, reading: str) -> NDArray[np.float64]:
     exploration = _exploration(network, reading)
+    # Performance is Data Parallelism's time over the plan's.
     gains: NDArray[np.float64] = (
         exploration.data_parallel_cost / exploration.grid(*_AXES[network]).values
     )
@@ -111,4 +113,5 @@ def _peak_digits(surface: NDArray[np.float64], axis: int) -> str:
     """Return the digits of the peak, or of all peaks that tie, along one axis."""
     # Plans that tie are all peaks; the paper prints one of them.
     indices = np.argwhere(surface >= surface.max() * (1 - _TIE))[:, axis]
+    # Four digits on every axis: Lenet-c's four layers, or the four levels.
     return "/".join(f"{index:04b}" for index in np.unique(indices))

@@ -16,7 +16,7 @@ from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of
 
 PARTS = {"conv5": ("conv5_", 32), "fc3": ("fc3", 4096)}
-"""Of VGG-E: how the layers' names begin, and the batch."""
+"""Parts of VGG-E: the prefix of their layers' names, and the batch."""
 
 
 def trick() -> list[Measure]:
@@ -36,8 +36,8 @@ def trick() -> list[Measure]:
 
 
 def _cases() -> list[tuple[str, int]]:
-    levels = published()["fig13_trick"]["levels"]
-    return [(part, number) for part in PARTS for number in levels]
+    figure = published()["fig13_trick"]
+    return [(part, levels) for part in PARTS for levels in figure["levels"]]
 
 
 def _measures(reading: str) -> list[Measure]:
@@ -46,6 +46,7 @@ def _measures(reading: str) -> list[Measure]:
     for quantity in ("performance", "energy"):
         for part, levels in _cases():
             name = f"{part}_b{PARTS[part][1]}"
+            # The figure prints one list a part, along its levels.
             value = figure[f"{name}_{quantity}"][figure["levels"].index(levels)]
             ours = partial(_over_the_trick, quantity, reading, part, levels)
             label = f"VGG-E {name.replace('_', ' ')} h{levels} {quantity}"
@@ -78,6 +79,7 @@ def _part(name: str) -> Network:
         if layer.name.startswith(prefix)
     )
     layers = [layer for layer in vgg_e.description()["layer"] if layer["name"].startswith(prefix)]
+    # A convolution reads a feature map, a fully-connected layer a vector.
     keys = ("channels", "height", "width") if len(shape) == 3 else ("features",)
     network = {"name": name, "input": dict(zip(keys, shape, strict=True)), "layer": layers}
     return Network.model_validate(network)
@@ -85,6 +87,7 @@ def _part(name: str) -> Network:
 
 @cache
 def _part_step(name: str, column: str, levels: int, reading: str) -> StepResult:
+    # Cached: performance, energy and their means share the steps.
     batch, array = PARTS[name][1], papers(levels)
     plan = solve(_part(name), solver=SOLVERS[column], reading=reading, array=array, batch=batch)
     return simulate(plan)

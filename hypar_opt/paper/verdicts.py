@@ -1,4 +1,4 @@
-"""What is expected of each row, and the verdict on what we get."""
+"""The verdict that each row is expected to have, and the one that it has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Rule:
     rows, readings
         Patterns of the labels and the readings that the rule is for.
     relative, absolute
-        How far from what is printed a row is still reproduced: the larger of the two.
+        Tolerances within which a row is reproduced: the larger of the two holds.
     ratios
         With a verdict: the lower and the upper bound of ours over printed.
     ours
@@ -53,10 +53,12 @@ class Rule:
         """Return whether ours is as listed: reproduced, or as far off as the rule says."""
         if self.verdict is None:
             return self.reproduces(ours, printed)
+        # Texts have no ratio, so a row that differs lists our text.
         if self.ours is not None and ours != self.ours:
             return False
         if self.ratios is None:
             return True
+        # A row that differs is checked too: a model that drifts further off is noticed.
         ratio, (lower, upper) = ratio_of(ours, printed), self.ratios
         return ratio is not None and lower <= ratio <= upper
 
@@ -81,7 +83,7 @@ def rules() -> dict[str, list[Rule]]:
 
 
 def rule_of(figure: str, label: str, reading: str) -> Rule:
-    """Return the last of a figure's rules that holds for a row: special cases follow."""
+    """Return the last of a figure's rules that holds for a row: exceptions follow the rule."""
     return next(rule for rule in reversed(rules()[figure]) if rule.holds_for(label, reading))
 
 
@@ -98,6 +100,7 @@ def judge(figure: str, measure: Measure) -> PaperRow:
     rule = rule_of(figure, measure.label, measure.reading)
     verdict, reason = rule.verdict or "reproduced", rule.reason
     if not rule.expects(ours, printed):
+        # A row that was open or differed stays so; one that was reproduced now differs.
         verdict = rule.verdict or "differs"
         reason = f"listed {rule.expectation}, and no longer is"
     ratio = ratio_of(ours, printed)

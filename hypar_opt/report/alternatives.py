@@ -1,4 +1,4 @@
-"""Other plans on a terminal: what each other choice costs extra, and the next best plans."""
+"""Other plans on a terminal: the regret of each other choice, and the cheapest plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def regret_table(regrets: Sequence[Regret], unit: str) -> Table:
     Parameters
     ----------
     unit
-        The plan's: bytes are shown as GB, without the unit in each cell.
+        The plan's cost unit; bytes are shown in GB, and the caption says so once.
     """
     levels = range(1, max(regret.level for regret in regrets) + 1)
     table = new_table("layer", "other choice", *(f"H{level}" for level in levels))
@@ -51,7 +51,15 @@ def _extra(regret: Regret, unit: str) -> str:
 
 
 def best_table(best: Sequence[Alternative], cost_name: str, unit: str) -> Table:
-    """Show the best plans, a row a plan or a set of plans that differ in the levels' order."""
+    """Show the best plans, a row a plan or a set of plans that differ in the levels' order.
+
+    Parameters
+    ----------
+    best
+        In order of cost; ``extra`` is over the first.
+    cost_name, unit
+        The heading of the costs' column, and the unit of ``total``.
+    """
     permuted = any(plan.count > 1 for plan in best)
     order = "levels, in any order" if permuted else "levels, H1 first"
     table = new_table("", cost_name, "extra", "plans", order, right=(0, 1, 2, 3))

@@ -25,6 +25,13 @@ def comparison_view(
     """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism.
 
     Batches and arrays have a column where there are several.
+
+    Parameters
+    ----------
+    means
+        Each plan's geometric means over the networks, by amount; None where there is none.
+    notes
+        Sentences below the table.
     """
     # What all rows share stands once, below the table.
     varying = {name for n, name in enumerate(_CASE) if len({row.case[n] for row in rows}) > 1}
@@ -40,12 +47,14 @@ def comparison_view(
         names = [case[name] if new else "" for name in case_columns]
         lines.append([*names, row.plan, *_amounts(vars(row), executed=executed)])
         previous = row.case
+    # A mean over one case would only repeat its row.
     for n, (plan, mean) in enumerate(means.items() if varying else ()):
         names = ["geometric mean" if n == 0 else "", *[""] * (len(case_columns) - 1)]
         lines.append([*names, plan, *_amounts(mean, executed=executed)])
     header = [*case_columns, "plan", *amount_columns]
     right = tuple(n for n, name in enumerate(header) if name == "batch" or name in amount_columns)
     return Group(
+        # A name or a number that is folded can no longer be compared down its column.
         unbroken(rows_view(header, lines, right)),
         Text(_caption(rows, varying, executed=executed), style="dim"),
         *(Text(f"{note}.") for note in notes),

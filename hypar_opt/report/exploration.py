@@ -24,7 +24,7 @@ _BAR_WIDTH = 40
 def exploration_view(
     exploration: Exploration, *, relative: bool = False, max_plans: int = 12
 ) -> RenderableType:
-    """Show the best, the plan's rank, the distribution of all, and the best plans' digits.
+    """Show the best cost, the plan's rank, the distribution of all costs, and the best plans.
 
     Parameters
     ----------
@@ -39,6 +39,7 @@ def exploration_view(
     if exploration.first != exploration.own:
         notes.append(as_executed(exploration.first.cost, "the first of the best"))
     listed = f"the first {max_plans} of {ties:,}" if ties > max_plans else "all"
+    # Kinds of layers word the same digit differently, so all of its words are listed.
     words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
     digits = ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
     best = [
@@ -86,6 +87,7 @@ def _summary(exploration: Exploration) -> Table:
             note,
         ]
         for name, value, run, note in (
+            # Only the plans that a user may run are priced by `executed`, not the costliest.
             ("best", exploration.best_cost, best_run, tied),
             (own, exploration.plan_cost, own_run, f"{_ordinal(exploration.rank)} of all"),
             ("worst", exploration.highest_cost, "", ""),
@@ -99,6 +101,7 @@ def _summary(exploration: Exploration) -> Table:
 def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
     counts, edges = exploration.histogram(relative=relative)
     bar = "#" if ascii_only() else "█"
+    # Relative to the fullest bin, whose bar has the full width.
     highest = max(counts.tolist(), default=0)
 
     def label(edge: float) -> str:
@@ -113,6 +116,6 @@ def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
     ]
 
 
-def _ordinal(number: int) -> str:
-    teen = 11 <= number % 100 <= 13
-    return f"{number:,}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+def _ordinal(rank: int) -> str:
+    teen = 11 <= rank % 100 <= 13  # 11th, not 11st
+    return f"{rank:,}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(rank % 10, 'th')}"

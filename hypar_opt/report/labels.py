@@ -28,6 +28,7 @@ def optimality(plan: Plan) -> str:
 
 
 def _feasible(solver: SolverRecord) -> str:
+    # The simulator ranks plans; it proves nothing about those that it did not run.
     considered = solver.options.simulate
     if considered is None:
         return "feasible"
@@ -46,4 +47,5 @@ def local_cost(cost: Cost) -> tuple[str, int | float] | None:
     """Return the name and the amount of what a cost has besides communication, if it has any."""
     if cost.communication is None:
         return None
+    # A cost model by entry point does not name its local part.
     return _LOCAL_COSTS.get(cost.kind, "local"), cost.total - sum(cost.communication)

@@ -11,7 +11,7 @@ from hypar_opt.report.terminal import new_table
 from hypar_opt.units import format_dimensions
 
 MAX_ROWS = 1000
-"""Layers of a network that are shown as a table: more take minutes to lay out."""
+"""Layers up to which a network is shown in full: more take minutes to lay out."""
 
 _HEADER = (
     *("layer", "kind", "input", "weight", "output", "pooled"),
@@ -21,11 +21,19 @@ _COUNTS = ("weights", "feature_map", "macs")
 
 
 def network_view(description: dict[str, Any]) -> RenderableType:
-    """Show a network's layers: shapes, weights, feature maps and multiply-accumulates."""
+    """Show a network's layers: shapes, weights, feature maps and multiply-accumulates.
+
+    Parameters
+    ----------
+    description
+        As `hypar_opt.workload.tensors.describe` returns it; counts are of elements.
+    """
     source = description["source"]
     title = Text(f"{description['name']} ({source})" if source else description["name"])
+    # Feature maps and MACs below are of the whole batch, unlike the shapes.
     title.append(f", batch {description['batch']}")
     table = new_table(*_HEADER, right=(6, 7, 8))
+    # Names may fold on a narrow terminal; a shape that is broken reads as two.
     for column in table.columns[1:]:
         column.no_wrap = True
     layers = description["layers"]

@@ -38,7 +38,7 @@ def plan_view(
     joint
         The optimum over all levels together, to say what it would save.
     regrets, best
-        The answers to what-if questions, where any were put.
+        What each other choice costs extra, and the cheapest plans; each may be empty.
     """
     legend = "   ".join(
         f"{glyph(choice, ascii_only=ascii_only())} {choice} parallelism"
@@ -46,6 +46,7 @@ def plan_view(
     )
     parts: list[RenderableType] = [Text(_title(plan)), _grid(plan)]
     parts += [Text(legend, style="dim"), Text(), _baselines(plan)]
+    # By any reading but `executed` the total is not what a run moves.
     executed = as_executed(plan.cost)
     if executed is not None:
         parts.append(Text(executed))
@@ -64,15 +65,17 @@ def plan_view(
 def cost_name(plan: Plan) -> str:
     """Return the name of a plan's cost, to head its column."""
     unit = plan.cost.unit
+    # A cost by entry point is headed by its unit.
     return "communication" if unit == "bytes" else _COST_NAMES.get(plan.cost.kind, unit)
 
 
 def _title(plan: Plan) -> str:
-    number = 2**plan.levels
-    size = "1 accelerator" if number == 1 else f"2^{plan.levels} = {number:,} accelerators"
+    count = 2**plan.levels
+    size = "1 accelerator" if count == 1 else f"2^{plan.levels} = {count:,} accelerators"
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else size,
+        # The search optimised the placement: the levels are other bisections than the array's.
         *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
         f"reading {plan.cost.reading}",
         *(["inference"] if plan.inference else []),
@@ -104,6 +107,7 @@ def _grid(plan: Plan) -> Table:
         grid.add_row(f"H{level}", *dots, format_cost(charge, cost.unit))
     grid.add_section()
     local = local_cost(cost)
+    # Compute and local memory belong to no level, so they have a row of their own.
     if local is not None:
         grid.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
     grid.add_row("total", *blanks, format_cost(cost.total, cost.unit))
@@ -134,6 +138,7 @@ def _baselines(plan: Plan) -> Table:
 def _saving(plan: Plan, joint: Plan) -> str:
     within = plan.constraints.within
     total, optimum = plan.cost.total, joint.cost.total
+    # Levelwise search is greedy: what a level chooses, the levels below pay for.
     if optimum == total:
         return f"No plan{within} over all levels together costs less."
     saved = (total - optimum) / total

@@ -1,4 +1,4 @@
-"""A simulated step on a terminal: where its time and energy go."""
+"""A simulated step on a terminal: its time and energy by phase, layer, level and part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ _LOCKSTEP = 1e-9
 def step_view(
     plan: Plan, array: str, step: StepResult, collective: str, overlap: str
 ) -> RenderableType:
-    """Show where a simulated step's time and energy go, and what the links carry."""
+    """Show where a simulated step's time and energy go, and what the links carry.
+
+    Parameters
+    ----------
+    array
+        The name of the array on which the step was simulated.
+    collective, overlap
+        The all-reduce algorithm and the overlap of the simulation, by their options' values.
+    """
     seconds = format_si(step.seconds, "s")
     tables = [
         _phases(step),
@@ -56,6 +64,7 @@ def _phases(step: StepResult) -> Table:
     for phase, (compute, communication) in step.phases.items():
         table.add_row(phase, format_si(compute, "s"), format_si(communication, "s"))
     table.add_section()
+    # With overlap the two add up to more than the step.
     table.add_row("total", format_si(step.compute, "s"), format_si(step.communication, "s"))
     return table
 
@@ -63,6 +72,7 @@ def _phases(step: StepResult) -> Table:
 def _layers(plan: Plan, step: StepResult) -> Table:
     """Sum each layer's passes; the step has them in the order in which they run."""
     table = new_table("layer", "compute", "communication", right=(1, 2))
+    # groupby needs a layer's passes side by side; a stable sort keeps their order.
     ordered = sorted(step.layers, key=lambda time: plan.layers.index(time.layer))
     for layer, times in groupby(ordered, key=lambda time: time.layer):
         passes = list(times)
@@ -85,6 +95,7 @@ def _levels(step: StepResult) -> Table:
 def _energy(step: StepResult) -> Table:
     table = new_table("energy", "", right=(1,))
     for part, joules in vars(step.energy).items():
+        # A part for which the array has no constant is left out, not shown as 0.
         if joules:
             table.add_row(ENERGY_PARTS[part], format_si(joules, "J"))
     table.add_section()
@@ -93,7 +104,7 @@ def _energy(step: StepResult) -> Table:
 
 
 def _bounds(step: StepResult) -> list[str]:
-    """Say what the closed form gives, where the simulated step takes another time."""
+    """Say what the closed form gives, where it differs from the simulated step."""
     if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
         return []
     upper = format_si(step.closed_form, "s")
@@ -108,9 +119,9 @@ def _bottleneck(step: StepResult) -> str:
     if step.bottleneck is None:
         return "Nothing is exchanged."
     # Symmetric topologies have many links of one load; the first stands for all.
-    name, alike = step.bottleneck
+    name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    others = f", and {alike} more alike" if alike else ""
+    others = f", and {equally_loaded} more alike" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
     share = link.seconds_at_capacity / step.seconds
     percent = f"{share:.0%}" if share >= 0.005 else "less than 1%"

@@ -46,7 +46,13 @@ def new_table(*header: str, right: tuple[int, ...] = ()) -> Table:
 def rows_view(
     header: Iterable[str], rows: Iterable[Iterable[str]], right: tuple[int, ...] = ()
 ) -> Table:
-    """Show a plain table; the columns numbered in ``right`` hold numbers."""
+    """Show a plain table of texts.
+
+    Parameters
+    ----------
+    right
+        Indices of the columns that hold numbers, which are aligned right and never folded.
+    """
     table = new_table(*header, right=right)
     for row in rows:
         # As texts: rich would read brackets in a name as its markup.

@@ -1,4 +1,4 @@
-"""What a plan's user should know before running it, and how two plans differ."""
+"""Advice: warnings before a plan is run, better plans to try, and how two plans differ."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypar_opt.workload.parallelism import OUTPUT
 EXECUTED = argument("reading", "executed")
 """The reading that plans for what a run moves, as a message names it."""
 
-MOST_STATES = 2**12
-"""States a layer up to which a joint optimum is looked up unasked."""
+MAX_STATES = 2**12
+"""Product states of a layer up to which a plan's joint optimum is computed as advice."""
 
 
 def as_executed(cost: Cost, name: str = "") -> str | None:
@@ -27,7 +27,7 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     Parameters
     ----------
     name
-        Which plan it is, where several are shown.
+        How to name the plan, where several are shown.
     """
     if cost.reading == "executed" and cost.unit == "bytes":
         return None
@@ -63,8 +63,8 @@ def turns(
     quantity
         What is compared: ``time`` or ``energy``.
     ratio, executed
-        How many times the plan's amount Data Parallelism's is: by the plan's reading, and by
-        the reading ``executed``; None where not known.
+        Data Parallelism's amount over the plan's, so that more than 1 favours the plan: by the
+        plan's reading, and by the reading ``executed``; None where not known.
     """
     if ratio is None or executed is None or ratio < 1 or executed >= 1:
         return None
@@ -83,36 +83,40 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     moved = plan.cost.executed_bytes
     if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
         return None
+    # `executed` has no charge for output parallelism, so that choice is left out.
     two_choices = {"choices": plan.choices[:OUTPUT], "level_weights": ()}
     executed: dict[str, int | float] = {}
     for reading in sorted(READINGS, key=lambda name: name != "executed"):
         problem = plan.problem.model_copy(update={**two_choices, "reading": reading})
         other = solve_problem(plan.network.description, problem)
         executed[reading] = other.cost.executed_bytes or 0
-    best = min(executed, key=executed.__getitem__)  # of equals, the one made for it
+    best = min(executed, key=executed.__getitem__)  # `executed` stands first, and wins ties
     return (best, executed[best]) if executed[best] < moved else None
 
 
 def joint_optimum(plan: Plan) -> Plan | None:
-    """Return the cheapest plan over all levels together; None where that is too much to look up.
+    """Return the cheapest plan over all levels together; None where that takes too long.
 
-    Nothing is looked up once a time limit has come.
+    Nothing is solved once a time limit has stopped the plan's own search.
     """
     if plan.solver.stopped_by == TIME_LIMIT:
         return None
-    alike = (
+    # Equal levels and two choices separate into one chain for each level: fast at any size.
+    # Else a layer has choices^levels product states (decision 5).
+    separable = (
         plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
     )
-    if (not alike or plan.constraints.any) and len(plan.choices) ** plan.levels > MOST_STATES:
+    if (not separable or plan.constraints.any) and len(plan.choices) ** plan.levels > MAX_STATES:
         return None
     try:
+        # Advice only: a joint search that is refused takes nothing from the plan at hand.
         return solve_problem(plan.network.description, plan.problem, search="joint")
     except HyparError:
         return None
 
 
 def warnings(plan: Plan) -> list[str]:
-    """Say, a sentence each, what a plan's user should know before running it."""
+    """Return the warnings that a plan's user needs before running it, a sentence each."""
     sentences: list[str] = []
     more = moves_more(plan.cost)
     if more is not None:
@@ -142,12 +146,13 @@ def warnings_of_cost(plan: Plan) -> list[str]:
         run = repriced(plan, "executed").cost
     except HyparError:  # no run of output parallelism is known
         return []
-    turned = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)
-    return [] if turned is None else [turned]
+    reversal = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)
+    return [] if reversal is None else [reversal]
 
 
 def difference(plan: Plan, other: Plan) -> str | None:
     """Return the first key in which two plans differ, but for seconds and versions."""
+    # Seconds and versions differ between machines where the answer is the same.
     ours, theirs = dict(_keys(plan.document())), dict(_keys(other.document()))
     return next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), None)
 

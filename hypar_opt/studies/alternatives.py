@@ -1,4 +1,4 @@
-"""What if: the extra cost of each other choice, and the next best plans."""
+"""What-if questions: the regret of each other choice, and the cheapest plans in order."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from hypar_opt.workload.parallelism import Parallelism
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_STEPS = 2**20
-"""Entries that the best plans may look at: layers times states times (states and plans)."""
-
+MAX_STEPS = 2**20
+"""Upper bound on layers * states * (states + plans), the work of listing the best plans."""
 
 REGRETS = worded("regrets", "--regret")
 
@@ -41,8 +40,11 @@ REGRETS = worded("regrets", "--regret")
 class Regret:
     """What one other choice costs, all else re-optimised.
 
-    ``extra`` is in the cost's unit; negative where a search level by level does better when
-    held to it; None where no plan that keeps to the constraints has it.
+    Parameters
+    ----------
+    extra
+        In the cost's unit. Negative where a levelwise search, which is greedy, does better when
+        it is pinned to this choice; None where the choice is infeasible.
     """
 
     layer: str
@@ -54,12 +56,12 @@ class Regret:
 def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> list[Regret]:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
-    Each is found by solving again with that choice pinned, by the plan's solver and search.
+    Each takes one solve, with that choice pinned, by the plan's solver and search.
 
     Parameters
     ----------
     parameters
-        Hand over the solver's parameters that the plan's file says, too.
+        Hand the solver the parameters that the plan's file records, too.
 
     Raises
     ------
@@ -74,10 +76,12 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         for choice in words
         if choice is not own
     ]
-    found = []
+    results = []
+    # As fractions: elements of one or two bytes have costs in quarters or halves.
     total = Fraction(plan.cost.total)
     for done, (level, layer, choice) in enumerate(others):
         progress(done, len(others))
+        # One more --fix, which every solver and search already supports.
         pin = Pin(_literally(layer), level, choice)
         constraints = plan.constraints.model_copy(update={"fix": (*plan.constraints.fix, str(pin))})
         try:
@@ -89,22 +93,23 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
                 options=options,
             )
             stopped_by = other.solver.stopped_by
+            # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
             if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
                 raise NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs")
         except (RefusedError, NoAnswerError):
             raise
-        except HyparError:  # no plan keeps to the pin and to what was asked
-            found.append(Regret(layer, level, choice, None))
+        except HyparError:  # no plan keeps to the pin and to the problem's constraints
+            results.append(Regret(layer, level, choice, None))
             continue
         extra = json_number(Fraction(other.cost.total) - total)
-        found.append(Regret(layer, level, choice, extra))
+        results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
-    return found
+    return results
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of the best plans: ``count`` plans are it, but for the order of its levels."""
+    """One of the best plans, standing for ``count`` plans that differ in the levels' order."""
 
     parallelism: tuple[tuple[Parallelism, ...], ...]
     total: int | float
@@ -125,57 +130,62 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
     if instance.constraints.couple_layers:
+        # A memory limit is a sum over layers: no completion's cost is known by its state alone.
         memory = argument("constraints.memory")
         raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
     _check_size(number, problem, len(workload.layers))
-    alike = levels_permute(problem) and all(neighbours_alike(problem))
+    interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
     states = canonical_states(problem.levels, cost.choices)
     table = instance.constraints.states(expanded(cost, workload, problem.levels), states)
-    found = []
-    for total, columns in islice(_in_order_of_cost(table, states, alike=alike), number):
+    alternatives = []
+    in_order = _in_order_of_cost(table, states, interchangeable=interchangeable)
+    for total, columns in islice(in_order, number):
         rows = list(zip(*(states[column] for column in columns), strict=True))
-        same = prod(map(factorial, Counter(rows).values()))
-        found.append(
+        # Multinomial: all orders of the levels, over those that swap levels of equal choices.
+        repeats = prod(map(factorial, Counter(rows).values()))
+        alternatives.append(
             Alternative(
                 parallelism=words_of(rows, plan.words),
                 total=json_number(table.in_units(total)),
-                count=factorial(len(rows)) // same if alike else 1,
+                count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
-    return found
+    return alternatives
 
 
 def _check_size(number: int, problem: Problem, layers: int) -> None:
-    """Refuse more work than a few seconds', before any of it is done."""
+    """Refuse a request that would take more than a few seconds, before the work."""
     choices = len(problem.choices)
     states = choices**problem.levels
     plans = min(number, states**layers)
-    if layers * states * (states + plans) <= MOST_STEPS:
+    # Least costs look at pairs of states, and each plan ranks the states of every layer.
+    if layers * states * (states + plans) <= MAX_STEPS:
         return
-    most = MOST_STEPS // (layers * states) - states
-    remedy = f"ask for {most:,} or fewer" if most > 0 else "take fewer levels"
+    upper_bound = MAX_STEPS // (layers * states) - states
+    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "take fewer levels"
     over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
     raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
 
 
 Ties = tuple[bool, ...]
-"""Which neighbouring levels have had the same choices so far."""
+"""Whether neighbouring levels have had the same choices so far: one flag a pair of levels."""
 
 
 def _in_order_of_cost(
-    table: CostTable, states: list[State], *, alike: bool
+    table: CostTable, states: list[State], *, interchangeable: bool
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield every allowed assignment of a chain with its cost, cheapest first.
 
     Equals come in canonical order: compared from the last layer back, the first state first.
-    With ``alike`` levels, of assignments that differ only in their order only the first comes.
+    Of assignments that differ only in the order of ``interchangeable`` levels the first comes.
 
-    Assignments are completed from the last layer back. What completes one at the least is
-    known exactly, so what leaves the heap next is the next best, and nothing is tried in vain.
+    A best-first search that completes assignments from the last layer back. The least cost of
+    completing one is known exactly (`_least_costs`), so whatever leaves the heap is the next
+    best assignment, and no path is expanded in vain.
     """
-    free, price = table.with_penalty()
-    edges = free.chain_edges()
-    reach = _least_costs(free, edges)
+    penalised, penalty = table.with_penalty()
+    edges = penalised.chain_edges()
+    reach = _least_costs(penalised, edges)
     digits = np.array(states, np.intp).reshape(len(states), -1)
 
     @cache
@@ -183,26 +193,30 @@ def _in_order_of_cost(
         """Rank a layer's states by the least cost up to the next layer's state, ``target``."""
         costs = reach[layer] if target is None else reach[layer] + edges[layer][:, target]
         # Of levels that tie behind, those with model parallelism here stand topmost.
-        may = ~((digits[:, :-1] < digits[:, 1:]) & np.array(ties, bool)).any(axis=1)
-        order = np.flatnonzero(may)[costs[may].argsort(kind="stable")]
+        canonical = ~((digits[:, :-1] < digits[:, 1:]) & np.array(ties, bool)).any(axis=1)
+        order = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")]
         return order, costs[order]
 
     last = table.layers - 1
-    ties = (alike,) * max(digits.shape[1] - 1, 0)
+    ties = (interchangeable,) * max(digits.shape[1] - 1, 0)
     order, costs = ranked(last, None, ties)
     first: tuple[int, ...] = (int(order[0]),)
+    # Equal totals compare by path, last layer first: that is the canonical order.
     heap = [(int(costs[0]), first, ties, 0)]
     while heap:
         total, path, ties, rank = heapq.heappop(heap)
-        if total >= price:
+        # The penalty marks a forbidden choice, and all that follow cost as much or more.
+        if total >= penalty:
             return
         for layer in range(table.layers - len(path), -1, -1):
             order, costs = ranked(layer, path[-2] if layer < last else None, ties)
             if rank + 1 < len(order):
-                more = int(costs[rank + 1]) - int(costs[rank])
+                increase = int(costs[rank + 1]) - int(costs[rank])
+                # The next best from here: another state of this layer, completed at least cost.
                 sibling = (*path[:-1], int(order[rank + 1]))
-                heapq.heappush(heap, (total + more, sibling, ties, rank + 1))
+                heapq.heappush(heap, (total + increase, sibling, ties, rank + 1))
             state = path[-1]
+            # Levels go on tying only where they choose alike here too.
             pairs = pairwise(states[state])
             ties = tuple(tie and a == b for tie, (a, b) in zip(ties, pairs, strict=True))
             if layer:
@@ -213,6 +227,7 @@ def _in_order_of_cost(
 
 def _least_costs(table: CostTable, edges: Integers) -> Integers:
     """Return the least cost of each layer's states and all layers before: ``(layers, states)``."""
+    # Viterbi, first layer to last; an edge has the earlier layer's state first.
     reach = table.node.copy()
     for layer in range(1, table.layers):
         reach[layer] += (reach[layer - 1][:, None] + edges[layer - 1]).min(axis=0)

@@ -26,6 +26,7 @@ from hypar_opt.units import format_bytes
 from hypar_opt.workload.network import Network
 
 PLANS: dict[str, tuple[str, str, str | None]] = {
+    # The baselines search nothing: their choices depend on no objective.
     "model": ("model", "levelwise", "bytes"),
     "data": ("data", "levelwise", "bytes"),
     "trick": ("trick", "levelwise", "bytes"),
@@ -33,7 +34,7 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
     "joint": ("dp", "joint", None),
     "time": ("dp", "joint", "time"),
 }
-"""Each plan's solver, search and cost; None for the cost that is asked for."""
+"""Each plan's solver, search and cost; None for the problem's own cost."""
 
 AMOUNTS = (
     *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
@@ -41,7 +42,7 @@ AMOUNTS = (
 )
 
 NEARLY = 1 - 1e-9
-"""Steps whose times differ by less take as long."""
+"""Ratio of two steps' seconds from which they count as equal: float sums are rounded."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ComparisonRow:
     array: str
     plan: str
     cost: str
-    """What the plan was found for."""
+    """What the plan minimises."""
     reading: str
     bytes: int | float | None = None
     executed_bytes: int | float | None = None
@@ -113,9 +114,8 @@ def compare(
     run
         Options of the simulation: ``collective``, ``overlap``.
     **problem
-        Further fields of `hypar_opt.plan.problem.Problem`: ``reading``, ``cost="bytes"``, for which
-        the rows ``hypar`` and ``joint`` are found, and ``constraints``, which every row keeps
-        to.
+        Further fields of `hypar_opt.plan.problem.Problem`: ``reading``, ``cost="bytes"``, which the
+        rows ``hypar`` and ``joint`` minimise, and ``constraints``, which every row keeps to.
 
     Returns
     -------
@@ -130,8 +130,8 @@ def compare(
         If a network, an array or an option is wrong, or no row at all has an answer.
     """
     cases = [
-        (find_network(network), problem_of(**_case(problem, batch, found)))
-        for found in map(find_array, arrays)
+        (find_network(network), problem_of(**_case(problem, batch, array)))
+        for array in map(find_array, arrays)
         for batch in batches
         for network in networks
     ]
@@ -142,6 +142,7 @@ def compare(
     for done, (described, stated) in enumerate(cases):
         progress(done, len(cases))
         measured = {name: _measured(name, described, stated, run or {}) for name in PLANS}
+        # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
         rows += [_row(name, described, stated, measured) for name in PLANS]
     progress(len(cases), len(cases))
@@ -170,6 +171,7 @@ def _measured(
         executed = repriced(plan, reading="executed")
     except HyparError:  # output parallelism, of which no run is known
         return _Measured(plan, step, None)
+    # `repriced` returns the plan itself if `executed` is its reading already.
     return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
 
 
@@ -192,12 +194,14 @@ def _row(
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
     case = replace(
         case,
+        # The plan for least time has a cost of time, and its bytes are still to be compared.
         bytes=repriced(own.plan, cost="bytes").cost.total,
         executed_bytes=own.plan.cost.executed_bytes,
         data_parallel_bytes=own.plan.cost.data_parallel_bytes,
         seconds=own.step.seconds,
         joules=own.step.energy.total,
     )
+    # Pinning a layer to model parallelism makes Data Parallelism infeasible: no baseline.
     if isinstance(data, HyparError):
         return case
     case = replace(
@@ -221,9 +225,9 @@ def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float 
     """
     means: dict[str, dict[str, float | None]] = {}
     for name in PLANS:
-        mine = [row for row in rows if row.plan == name]
+        plan_rows = [row for row in rows if row.plan == name]
         means[name] = {
-            key: _mean([amount for row in mine if (amount := getattr(row, key)) is not None])
+            key: _mean([amount for row in plan_rows if (amount := getattr(row, key)) is not None])
             for key in AMOUNTS
         }
     return means
@@ -232,57 +236,64 @@ def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float 
 def _mean(amounts: Sequence[float]) -> float | None:
     if not amounts or min(amounts) <= 0:
         return None
+    # Geometric, as the paper's means of ratios; by logarithms no product can overflow.
     return exp(sum(map(log, amounts)) / len(amounts))
 
 
 def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
     """Say, a sentence a case, where the plan of the fewest bytes is not the fastest."""
-    found = []
+    sentences = []
+    # `compare` returns the rows of a case one after the other, as groupby needs.
     for _, case in groupby(rows, key=lambda row: row.case):
         answered = [row for row in case if row.seconds]
         if not answered:
             continue
+        # Ties are broken by the other amount, or a tie would count as a disagreement.
         frugal = min(answered, key=lambda row: (row.bytes or 0, row.seconds or 0))
         fastest = min(answered, key=lambda row: (row.seconds or 0, row.bytes or 0))
         slower, least = frugal.seconds or 0, fastest.seconds or 0
         if least < slower * NEARLY:
             share = slower / least - 1
+            # Less would be rounded to 0.00%.
             more = f"{share:.2%}" if share >= 5e-5 else "less than 0.01%"
             moved, others = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
-            found.append(
+            sentences.append(
                 f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"
                 f" than {fastest.plan!r}, which moves {others} and is the fastest"
             )
-    return found
+    return sentences
 
 
 def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
     """Say, a sentence a case, which plans beat Data Parallelism by their reading, not when run."""
-    found = []
+    sentences: list[str] = []
     for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
         case = list(grouped)
         where = f"of {network} (batch {batch:,}, {array})"
         data = next((row.bytes for row in case if row.plan == "data"), None)
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
-            found.append(f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}")
+            sentences.append(
+                f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
+            )
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
-            turned = [row.plan for row in case if _turns(row, key)]
-            if turned:
-                found.append(
+            reversed_plans = [row.plan for row in case if _turns(row, key)]
+            if reversed_plans:
+                sentences.append(
                     Sentence(
                         f"by the reading {case[0].reading} Data Parallelism takes more"
-                        f" {quantity} than {_listed(turned)} {where}, but less when run;"
+                        f" {quantity} than {_listed(reversed_plans)} {where}, but less when run;"
                         f" {EXECUTED} plans for that"
                     )
                 )
-    return found
+    return sentences
 
 
 def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
     """Whether a plan moves more than Data Parallelism, and its own reading does not say so."""
     if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
         return False
+    # Where the reading itself favours Data Parallelism, the table shows that already.
     more = row.executed_bytes > row.data_parallel_bytes
     return more and (data is None or row.bytes <= data)
 
@@ -293,5 +304,5 @@ def _turns(row: ComparisonRow, key: str) -> bool:
 
 
 def _listed(plans: Sequence[str]) -> str:
-    *most, last = map(repr, plans)
-    return f"{', '.join(most)} and {last}" if most else last
+    *others, last = map(repr, plans)
+    return f"{', '.join(others)} and {last}" if others else last

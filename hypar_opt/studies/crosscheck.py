@@ -23,9 +23,8 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.workload.network import Network
 
-MOST_NETWORKS = 100_000
-"""Random networks that one run takes: a few hours' work, and a table that memory holds."""
-
+MAX_NETWORKS = 100_000
+"""Upper bound on the random networks of one run: hours of work, and a table in memory."""
 
 COUNT = worded("count", "--random")
 
@@ -54,50 +53,65 @@ def compare(
 ) -> list[Row]:
     """Solve a problem with each solver, level by level and jointly.
 
+    Parameters
+    ----------
+    solvers
+        Names in `hypar_opt.solvers.SOLVERS`.
+    time_limit
+        Seconds for one solve, for the solvers that have the option; None for no limit.
+
+    Returns
+    -------
+    list of Row
+        By search, then in the order of the solvers.
+
     Raises
     ------
     HyparError
         If a name is unknown, or an option is wrong.
     InfeasibleError
-        If no plan at all keeps to what was asked.
+        If a search proves that no plan keeps to the problem's constraints.
     """
     for solver in solvers:
         SOLVERS[solver]  # an unknown name is no refusal
     rows: list[Row] = []
     for search in SEARCHES:
-        plans: dict[str, Plan] = {}
-        silent: dict[str, str] = {}
+        answers = {
+            solver: _answer(network, solver, search, problem, time_limit) for solver in solvers
+        }
+        plans = {solver: plan for solver, plan in answers.items() if isinstance(plan, Plan)}
         for solver in solvers:
-            options = SolverOptions()
-            if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
-                options = SolverOptions(time_limit=time_limit)
-            try:
-                plan = solve_problem(
-                    network, problem, solver=solver, search=search, options=options
-                )
-            except RefusedError as error:
-                silent[solver] = f"refused: {error.message}"
-            except NoAnswerError:
-                silent[solver] = "no answer"
-            except InfeasibleError as error:
-                if SOLVERS[solver].searches:
-                    raise
-                silent[solver] = f"refused: {error.message}"  # its one plan is none
-            else:
-                if plan.solver.found_by is None:
-                    plans[solver] = plan
-                else:  # somebody else's plan says nothing of this solver
-                    silent[solver] = "no answer"
-        for solver in solvers:
-            if solver in plans:
+            answer = answers[solver]
+            if isinstance(answer, Plan):
                 rows.append(_row(solver, search, plans))
-            else:
-                verdict, _, why = silent[solver].partition(": ")
-                row = Row(
-                    network.name, search, solver, None, Sentence(why or "-"), None, None, verdict
-                )
-                rows.append(row)
+                continue
+            verdict, _, why = answer.partition(": ")
+            row = Row(network.name, search, solver, None, Sentence(why or "-"), None, None, verdict)
+            rows.append(row)
     return rows
+
+
+def _answer(
+    network: Network, solver: str, search: str, problem: Problem, time_limit: float | None
+) -> Plan | str:
+    """Return a solver's own plan; without one the verdict, and after a colon the reason."""
+    options = SolverOptions()
+    # A solver that has no time limit would refuse one.
+    if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
+        options = SolverOptions(time_limit=time_limit)
+    try:
+        plan = solve_problem(network, problem, solver=solver, search=search, options=options)
+    except RefusedError as error:
+        return f"refused: {error.message}"
+    except NoAnswerError:
+        return "no answer"
+    except InfeasibleError as error:
+        # A search has proved the problem infeasible; a baseline only its own single plan.
+        if SOLVERS[solver].searches:
+            raise
+        return f"refused: {error.message}"
+    # Another's plan, which `found_by` names, says nothing of this solver.
+    return plan if plan.solver.found_by is None else "no answer"
 
 
 def _row(solver: str, search: str, plans: dict[str, Plan]) -> Row:
@@ -121,42 +135,52 @@ def _contradict(plan: Plan, other: Plan) -> bool:
     """Whether two answers of one search cannot both be right.
 
     Two optima are one plan, ties included. Over all levels no plan costs less than a bound;
-    level by level plans part at the first level that they choose differently, and what costs
-    less afterwards contradicts nobody.
+    level by level the search is greedy, so two plans that differ at one level solve different
+    problems below it, and either may cost less in the end.
     """
     if plan.solver.status == other.solver.status == "optimal":
         return plan.parallelism != other.parallelism or plan.cost.total != other.cost.total
     if plan.solver.scope != "joint":
         return False
     totals = (plan.cost.total, other.cost.total)
+    # A feasible plan may cost anything above the optimum; only a bound can contradict it.
     bounds = [p.solver.bound for p in (plan, other) if p.solver.bound is not None]
     return any(bound > total for bound in bounds for total in totals)
 
 
 def random_networks(count: int, seed: int) -> Iterator[Network]:
-    """Yield random chains of random sizes: the same for the same seed."""
-    if not 1 <= count <= MOST_NETWORKS:
-        raise HyparError(f"{COUNT} should be from 1 to {MOST_NETWORKS:,}, got {count}")
+    """Yield random chains of random sizes: the same for the same seed.
+
+    Raises
+    ------
+    HyparError
+        If the count is out of range.
+    """
+    if not 1 <= count <= MAX_NETWORKS:
+        raise HyparError(f"{COUNT} should be from 1 to {MAX_NETWORKS:,}, got {count}")
+    # A generator of its own: nothing else can draw from it and change the chains.
     rng = random.Random(seed)
-    for number in range(count):
+    for index in range(count):
         sides = [rng.randint(1, 64)]
         layers: list[dict[str, Any]] = []
-        for place in range(rng.randint(0, 5)):
+        for position in range(rng.randint(0, 5)):
+            # Stride 1 and no padding: the kernel has to fit into what is left of the map.
             kernel = rng.choice([k for k in (1, 2, 3, 5) if k <= sides[-1]])
             side = sides[-1] - kernel + 1
             layer: dict[str, Any] = {"kind": "conv", "filters": rng.randint(1, 512)}
-            layer |= {"name": f"conv{place + 1}", "kernel": kernel}
+            layer |= {"name": f"conv{position + 1}", "kernel": kernel}
             if side >= 2 and rng.random() < 0.5:
                 layer["pool"] = {"kind": "max", "size": 2}
                 side //= 2
             sides.append(side)
             layers.append(layer)
-        read = {"channels": rng.randint(1, 64), "height": sides[0], "width": sides[0]}
+        input_shape = {"channels": rng.randint(1, 64), "height": sides[0], "width": sides[0]}
         if not layers:
-            read = {"features": rng.randint(1, 4096)}
+            input_shape = {"features": rng.randint(1, 4096)}
         layers += [
-            {"name": f"fc{place + 1}", "kind": "fc", "units": rng.randint(1, 4096)}
-            for place in range(rng.randint(0 if layers else 1, 5))
+            {"name": f"fc{position + 1}", "kind": "fc", "units": rng.randint(1, 4096)}
+            # A network has at least one layer.
+            for position in range(rng.randint(0 if layers else 1, 5))
         ]
-        name = f"random-{seed}-{number + 1}"
-        yield Network.model_validate({"name": name, "input": read, "layer": layers})
+        name = f"random-{seed}-{index + 1}"
+        yield Network.model_validate({"name": name, "input": input_shape, "layer": layers})

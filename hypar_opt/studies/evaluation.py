@@ -50,7 +50,7 @@ def simulate(
     array
         A preset's name, a path or an `Array`; None for the plan's own.
     other_array
-        Take an array that the plan was not solved for.
+        Allow an array that the plan was not solved for.
     **run
         As `RunArguments`: ``collective``, ``overlap="none"``, ``profile``, ``input_sizes``,
         ``trace=False``.
@@ -70,32 +70,43 @@ def simulate(
     >>> f"{step.seconds:.2f} s, of which {step.communication:.2f} s communicating"
     '1.12 s, of which 0.44 s communicating'
     """
+    # Imported late: planning alone needs no simulator.
     from hypar_opt.simulator import RunOptions, simulate_step
 
     own = plan.array.description if plan.array else None
-    found = own_array(plan) if array is None else find_array(array)
-    if own is not None and found.digest() != own.digest() and not other_array:
+    target = own_array(plan) if array is None else find_array(array)
+    if own is not None and target.digest() != own.digest() and not other_array:
         raise RefusedError(
-            f"the plan was found for the array {own.name}, and {found.name} is another;"
+            f"the plan was found for the array {own.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it all the same"
         )
-    if found.levels != plan.levels:
+    if target.levels != plan.levels:
         raise RefusedError(
-            f"the plan is for {2**plan.levels} accelerators, and the array {found.name} has"
-            f" {2**found.levels}"
+            f"the plan is for {2**plan.levels} accelerators, and the array {target.name} has"
+            f" {2**target.levels}"
         )
     workload = workload_of(plan.network.description, plan.batch)
-    return simulate_step(plan, workload, found, RunOptions(**run))
+    return simulate_step(plan, workload, target, RunOptions(**run))
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
-    """Return a plan of the same problem that needs no search, free of its constraints."""
+    """Return the plan of a solver that searches nothing, free of the problem's constraints.
+
+    Parameters
+    ----------
+    plan
+        Whose network, batch, levels and reading the baseline shares.
+    solver
+        ``data``, ``model`` or ``trick``.
+    """
     own = plan.array is not None and plan.array.digest == array.digest()
     fields: dict[str, Any] = dict(plan.problem) | {
         "cost": "bytes",
         "level_weights": (),
+        # A pin would change the baseline; the optimizer stays, as its state takes memory.
         "constraints": Constraints(optimizer=plan.constraints.optimizer),
         "array": array,
+        # A placement numbers the bisections of one array, and says nothing about another.
         "placement": plan.placement if own else None,
     }
     problem = problem_of(**fields)
@@ -114,6 +125,7 @@ def steps_when_run(
     None where that is the plan's own reading, or where no run of its choices is known.
     """
     try:
+        # The same choices priced again, not the plan that `executed` would have chosen.
         executed = repriced(plan, reading="executed")
     except HyparError:  # output parallelism
         return None
@@ -125,18 +137,27 @@ def steps_when_run(
 
 
 def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
-    """Say where a plan beats Data Parallelism by its reading and loses to it when run."""
+    """Return warnings where a plan beats Data Parallelism by its reading, and loses when run.
+
+    Parameters
+    ----------
+    reading
+        The plan's, by which ``steps`` were simulated.
+    executed
+        As `steps_when_run` returns them.
+    """
     if executed is None:
         return []
     (own, data), (own_run, data_run) = steps, executed
     times = data.seconds / own.seconds, data_run.seconds / own_run.seconds
     energies = energy_ratio(own, data), energy_ratio(own_run, data_run)
-    found = (turns("time", reading, *times), turns("energy", reading, *energies))
-    return [each for each in found if each is not None]
+    sentences = (turns("time", reading, *times), turns("energy", reading, *energies))
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def energy_ratio(own: StepResult, data: StepResult) -> float:
-    """Return how many times a plan's energy Data Parallelism's is."""
+    """Return Data Parallelism's energy over the plan's."""
+    # Without energy constants an array charges every plan 0: none is better.
     return data.energy.total / own.energy.total if own.energy.total else 1.0
 
 
@@ -145,7 +166,7 @@ CONSIDERED = worded("number", "--simulate")
 
 @dataclass(frozen=True)
 class Contender:
-    """One of the best plans by a cost, and how long its step really takes."""
+    """One of the best plans by a cost, and the seconds of its simulated step."""
 
     plan: Plan
     seconds: float
@@ -163,8 +184,10 @@ def contenders(
     Parameters
     ----------
     plan
-        A plan of the problem, whose cost is the proxy; it is simulated too, and stands last
-        if it is not among the best.
+        A plan of the problem, whose cost is the proxy for time; it is simulated too, and comes
+        last if it is not among the best.
+    number
+        How many of the best plans to simulate.
 
     Raises
     ------
@@ -175,22 +198,25 @@ def contenders(
         raise HyparError(f"{CONSIDERED} should be 1 or more, got {number}")
     if plan.array is None:
         raise HyparError(f"{CONSIDERED} needs an array: {ARRAY}")
-    known = best_plans(plan, number)
-    best = [each.parallelism for each in known]
-    if plan.parallelism not in best:
-        best.append(plan.parallelism)
-    found = []
-    for done, parallelism in enumerate(best):
-        progress(done, len(best))
-        other = plan_of(plan, parallelism, bound=known[0].total, considered=number)
-        found.append(Contender(other, simulate(other, **run).seconds))
-    progress(len(best), len(best))
-    return found
+    cheapest = best_plans(plan, number)
+    candidates = [alternative.parallelism for alternative in cheapest]
+    # With the plan itself among them, simulating never makes the answer slower.
+    if plan.parallelism not in candidates:
+        candidates.append(plan.parallelism)
+    simulated = []
+    for done, parallelism in enumerate(candidates):
+        progress(done, len(candidates))
+        # The cheapest plan's total is the optimum, and so a bound for all of them.
+        candidate = plan_of(plan, parallelism, bound=cheapest[0].total, considered=number)
+        simulated.append(Contender(candidate, simulate(candidate, **run).seconds))
+    progress(len(candidates), len(candidates))
+    return simulated
 
 
-def fastest(found: list[Contender]) -> Contender:
+def fastest(candidates: list[Contender]) -> Contender:
     """Return the fastest; of equals the one that the cost prefers."""
-    return min(found, key=lambda each: each.seconds)
+    # `min` returns the first of equals, and `contenders` has them in order of cost.
+    return min(candidates, key=lambda contender: contender.seconds)
 
 
 def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
@@ -202,12 +228,12 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
 
 
 def own_array(plan: Plan) -> Array:
-    """Return the array that a plan was found for.
+    """Return the array that a plan was solved for.
 
     Raises
     ------
     HyparError
-        If it was found without one.
+        If it was solved without one.
     """
     if plan.array is None:
         raise HyparError(f"the plan was found without an array; name one: {ARRAY}")

@@ -1,4 +1,4 @@
-"""A plan and its step as one HTML page that needs nothing beside it."""
+"""A plan and its step as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_installed() -> None:
-    """Refuse, before any work, where what draws the page is not installed.
+    """Refuse, before any work, if a package that draws the page is not installed.
 
     Raises
     ------
@@ -27,7 +27,13 @@ def check_installed() -> None:
 
 
 def page(contents: Contents) -> str:
-    """Return the page's text: it loads no file and no address beside it."""
+    """Return the page as HTML that loads no other file and no address.
+
+    Raises
+    ------
+    HyparError
+        If plotly or jinja2 is not installed.
+    """
     check_installed()
     from importlib.resources import files
 
@@ -36,6 +42,7 @@ def page(contents: Contents) -> str:
 
     from hypar_opt.report.page import views
 
+    # Names come from files, so all text is escaped; a misspelt variable is an error.
     environment = Environment(
         loader=PackageLoader("hypar_opt.report.page", "."),
         autoescape=True,
@@ -44,7 +51,7 @@ def page(contents: Contents) -> str:
         lstrip_blocks=True,
     )
     own = files("hypar_opt.report.page")
-    # Ours and Plotly's: the template takes these as they are, and escapes all else.
+    # Our own files and Plotly's: the template inserts these unescaped, and escapes all else.
     parts = {
         "style": own.joinpath("page.css").read_text("utf-8"),
         "script": own.joinpath("page.js").read_text("utf-8"),

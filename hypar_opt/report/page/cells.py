@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 MAX_CELLS = 300
-"""Layers times levels up to which each other choice is solved for."""
+"""Layers times levels up to which the regret of every other choice is computed."""
 
 MAX_STEPS = 10**8
-"""Steps between joint states, over all other choices, up to which they are solved for."""
+"""Pairs of product states, over all other choices, up to which regrets are computed."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,13 @@ Cells = tuple[tuple[tuple[ChoiceCost, ...], ...], ...]
 
 
 def why_no_regrets(plan: Plan) -> str:
-    """Say why the extra costs of other choices are not solved for; nothing where they are."""
+    """Say why the regrets of other choices are not computed; empty where they are."""
     cells = len(plan.layers) * plan.levels
     steps = 0
     # Bytes alone charge all levels alike, so that few of the joint states differ.
     if plan.solver.search == "joint" and (plan.cost.kind != "bytes" or plan.constraints.any):
         others = cells * (len(plan.choices) - 1)
+        # Viterbi over pairs of product states, once for each other choice, which is pinned.
         steps = len(plan.layers) * others * len(plan.choices) ** (2 * plan.levels)
     if cells <= MAX_CELLS and steps <= MAX_STEPS:
         return ""
@@ -70,7 +71,13 @@ def why_no_regrets(plan: Plan) -> str:
 
 
 def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
-    """Return what each choice is charged at its level, and its regret where there is one."""
+    """Return what each choice is charged at its level, and its regret where there is one.
+
+    Returns
+    -------
+    tuple
+        Levels x layers x choices, in the plan's unit.
+    """
     instance = Instance.of_plan(plan)
     workload, cost = instance.workload, instance.cost
     extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
@@ -130,6 +137,7 @@ def _state_costs(
     costs = []
     for layer in range(len(workload.layers)):
         state = tuple(row[layer] for row in above)
+        # The charge depends on the set of levels: a choice's share of it is a difference.
         before = charge_of(state, layer)
         costs.append([charge_of((*state, c), layer) - before for c in range(cost.choices)])
     return costs

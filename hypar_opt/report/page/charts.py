@@ -1,4 +1,4 @@
-"""The page's bar charts: a step's bytes, time and energy, beside the baselines'."""
+"""The page's bar charts: bytes, time and energy of a step, compared with the baselines'."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ _ENERGY_COLOURS = {
 _COMPUTE, _COMMUNICATION = "#4f7fb8", "#d0783c"
 
 _LOG_SCALE_FROM = 40
-"""Times the smallest bar that the largest is from which small ones could not be seen."""
+"""Largest bar over smallest above which the axis is logarithmic, or small bars would vanish."""
 
 _CUT_OFF_FROM = 4
-"""Times the next longest from which a bar is cut off."""
+"""Longest bar over the next longest above which it is cut off."""
 
 _MAX_TICKS = 40
 
 
 def by_level(steps: dict[str, StepResult]) -> Chart:
-    """Bytes that each level exchanges when the step runs, beside the baselines'."""
+    """Draw the bytes that each level exchanges in a step, and the baselines'."""
     levels = [f"H{traffic.level}" for traffic in steps["plan"].levels]
     moved = {name: [traffic.bytes for traffic in step.levels] for name, step in steps.items()}
     rows = [
         (level, *(format_bytes(moved[name][n]) for name in steps)) for n, level in enumerate(levels)
     ]
+    # The bars are by level: only the table has their sum.
     rows.append(("total", *(format_bytes(sum(moved[name])) for name in steps)))
     return chart_of(
         _level_figure(levels, moved),
@@ -88,11 +89,12 @@ def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
 
 
 def by_phase(steps: dict[str, StepResult]) -> Chart:
-    """Where the step's time goes, pass by pass, beside the baselines."""
+    """Draw the step's time by pass, compute and communication, and the baselines'."""
     size, unit = axis_unit(max(step.seconds for step in steps.values()))
     traces = []
     for phase, colour in PHASES.items():
         for n, kind in enumerate(("compute", "communication")):
+            # Inference has a forward pass alone.
             seconds = [step.phases.get(phase, (0.0, 0.0))[n] for step in steps.values()]
             trace = _plan_bars(
                 steps, phase, f"{phase}, {kind}", seconds, size, colour, format_seconds
@@ -127,7 +129,7 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
 
 
 def by_energy(steps: dict[str, StepResult]) -> Chart:
-    """Where the step's energy goes, part by part, beside the baselines."""
+    """Draw the step's energy by part, and the baselines'."""
     size, unit = axis_unit(max(step.energy.total for step in steps.values()), "J")
     traces = []
     for part, colour in _ENERGY_COLOURS.items():
@@ -190,9 +192,12 @@ def _plan_figure(
 ) -> Any:
     """Stack the plans' bars; one that dwarfs all others is cut off, and says so."""
     figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
+    # In full, one bar (mostly Model Parallelism's) would flatten all others.
     *_, second, longest = sorted(total / size for total in totals.values())
     dwarfs = second and longest > _CUT_OFF_FROM * second
+    # Beyond the second longest, so that a bar that is cut off is still the longest.
     end = second * 1.15 if dwarfs else longest * 1.04
+    # The amount stands in the label, since a bar that is cut off does not show it.
     labels = [
         f"{_NAMES[name]}<br>{form(total)}" + (", cut off" if total / size > end else "")
         for name, total in totals.items()
@@ -207,9 +212,10 @@ def _plan_figure(
 
 
 def by_layer(step: StepResult) -> Chart:
-    """Where the plan's time goes, layer by layer."""
+    """Draw the plan's time by layer, over all passes."""
     layers: dict[str, list[float]] = {}
     for time in step.layers:
+        # The step has an entry for each pass of a layer.
         seconds = layers.setdefault(time.layer, [0.0, 0.0])
         seconds[0] += time.compute
         seconds[1] += time.communication

@@ -1,4 +1,4 @@
-"""What the page shows: a plan simulated beside the baselines, and what each choice costs."""
+"""The page's contents: the plan's and the baselines' steps, and the cost of each choice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypar_opt.studies.evaluation import RunArguments
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hypar_opt.hardware.array import Array
     from hypar_opt.search.certificate import Certificate
@@ -26,7 +26,7 @@ BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model P
 """Solvers that search nothing, and the paper's names of their plans."""
 
 MAX_CERTIFIED_STATES = 2**8
-"""States a layer up to which a joint plan is proved optimal unasked."""
+"""Product states of a layer up to which a joint plan is certified without being asked for."""
 
 MAX_SPANS = 200_000
 """Spans of a step up to which it is recorded for the timeline."""
@@ -39,16 +39,16 @@ class Contents:
     Parameters
     ----------
     steps
-        Of the plan under ``plan``, and of the baselines under their solvers' names.
+        The plan's simulated step under ``plan``, the baselines' under their solvers' names.
     executed
-        The plan's and Data Parallelism's by the reading ``executed``; None where that is the
+        The plan's and Data Parallelism's steps by the reading ``executed``; None where that is the
         plan's own, or where no run is known.
     cells
         What each choice costs: levels x layers x choices.
     regretted
-        Whether the extra costs were solved for; if not, ``note`` says why.
+        Whether the regrets were computed; if not, ``note`` says why.
     proof
-        What is known of a proof that the plan is optimal; ``proved`` is whether there is one.
+        What proves the plan optimal, or why nothing does; ``proved`` says which.
     command
         The command that makes this page.
     """
@@ -74,17 +74,17 @@ def gather(
     command: str = "",
     other_array: bool = False,
     parameters: bool = False,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
     **run: Unpack[RunArguments],
 ) -> Contents:
-    """Simulate a plan and the baselines on an array, and solve for what each choice costs.
+    """Simulate a plan and the baselines on an array, and compute the regret of each choice.
 
     Parameters
     ----------
     proof
         A certificate of the plan, which is checked.
     parameters
-        As in `hypar_opt.pipeline.options_of`, to solve for what each choice costs.
+        As in `hypar_opt.search.settings.options_of`, for the solves that regrets take.
     **run
         As `hypar_opt.simulator.RunOptions`.
 
@@ -103,15 +103,15 @@ def gather(
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
+    # By its own reading a plan may beat Data Parallelism, and lose to it when it is run.
     executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
-    turned = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
+    reversals = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
     regrets: list[Regret] = []
     if not note:
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
-    sentences = map(shell_words, (*advice.warnings(plan), *turned))
     return Contents(
         plan=plan,
         array=array,
@@ -122,7 +122,7 @@ def gather(
         note=note,
         proof=proof_note,
         proved=proved,
-        warnings=(*sentences, *_memory_warnings(steps["plan"])),
+        warnings=_warnings(plan, steps["plan"], reversals),
         command=command,
     )
 
@@ -130,7 +130,7 @@ def gather(
 def _regrets(
     plan: Plan, parameters: bool, progress: Callable[[int], None]
 ) -> tuple[list[Regret], str]:
-    """Return what each other choice costs extra, or why that is not known."""
+    """Return the regrets, or why there are none."""
     try:
         known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
     except HyparError as error:  # the page has enough to show without
@@ -151,11 +151,12 @@ def _simulated(
     **run: Unpack[RunArguments],
 ) -> dict[str, StepResult]:
     """Simulate the plan and the baselines; the plan's spans are recorded if they are few."""
-    # Three passes; of each a layer computes and exchanges at every level, on 2^levels accelerators.
+    # In each of three passes a layer computes, and exchanges at every level, on every accelerator.
     spans = 3 * len(plan.layers) * (plan.levels + 1) << plan.levels
     progress(0)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
     steps = {"plan": evaluation.simulate(plan, array, other_array=other_array, **recorded)}
+    # Only the plan's own timeline is drawn, so the baselines' spans are not recorded.
     for name in BASELINES:
         progress(len(steps))
         steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)
@@ -165,6 +166,7 @@ def _simulated(
 def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     """Say what proves the plan optimal, and whether anything does."""
     if proof is None:
+        # A certificate has a potential for every product state: choices^levels of them a layer.
         if plan.solver.scope == "joint" and len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES:
             return "not looked for: solve --certificate FILE writes one, for report to take", False
         try:
@@ -173,12 +175,18 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
             reason = error.for_shell
             named = reason.startswith("no certificate")
             return reason if named else f"no certificate: {reason}", False
-    number = len(proof.tables)
-    tables = "one table" if number == 1 else f"{number} tables, one a level"
+    count = len(proof.tables)
+    tables = "one table" if count == 1 else f"{count} tables, one a level"
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
     within = scope + plan.constraints.within
     return f"potentials of {tables}, prove the plan optimal {within}", True
+
+
+def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
+    # The page shows a command line, so its warnings name options, not arguments.
+    sentences = map(shell_words, (*advice.warnings(plan), *reversals))
+    return (*sentences, *_memory_warnings(step))
 
 
 def _memory_warnings(step: StepResult) -> list[str]:

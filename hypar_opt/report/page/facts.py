@@ -1,4 +1,4 @@
-"""How a plan was found: the page's first line on it, and the list at its end."""
+"""The plan's provenance: the page's line on how it was solved, and the facts at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCOPES = {"level": "each level given those above", "joint": "over all levels to
 
 
 def provenance(contents: Contents) -> str:
-    """Say how the plan was found, in a line."""
+    """Say in a line how the plan was solved."""
     solver, cost = contents.plan.solver, contents.plan.cost
     bound = (
         "no bound" if solver.bound is None else f"bound {format_page_cost(solver.bound, cost.unit)}"
@@ -43,7 +43,7 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
         ("topology", f"{array.topology.kind}, {2**array.levels:,} accelerators"),
         ("collective", array.collective),
     ]
-    # A plan's placement holds for the array that it was found for.
+    # A placement numbers the bisections of one array, and says nothing about another.
     own = plan.array is not None and plan.array.digest == array.digest()
     if own and plan.placement != array.placement:
         bits = ", ".join(map(str, plan.placement or ()))
@@ -62,6 +62,7 @@ def _constraints(plan: Plan) -> str:
     parts = [f"fixed {pin}" for pin in kept.fix]
     parts += ["even splits"] if kept.even else []
     parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
+    # sgd keeps no state, and so takes no memory.
     parts += [f"optimizer {kept.optimizer}"] if kept.optimizer != "sgd" else []
     parts += [f"elements of {plan.element_bytes} bytes"] if plan.element_bytes != 4 else []
     if plan.level_weights:
@@ -85,12 +86,14 @@ def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
 
 def _status(solver: SolverRecord) -> str:
     stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
+    # `found_by` names whose plan it is where a limit came before the solver's own.
     return solver.status + stopped + (f", {solver.found_by}" if solver.found_by else "")
 
 
 def _bound(solver: SolverRecord, unit: str) -> str:
     if solver.bound is None:
         return "none"
+    # Relative: (total - bound) / total.
     gap = f", gap {solver.gap:.3g}" if solver.gap else ""
     # A sum of the levels' bounds is none of the joint optimum.
     scope = " (the levels' bounds added up)" if solver.scope == "level" else ""

@@ -62,6 +62,7 @@ class Chart:
 
 def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
     """Return Plotly's figure of traces, in the page's style; colours suit a dark page too."""
+    # Imported late: plotly belongs to an optional extra.
     import plotly.graph_objects as go
 
     figure = go.Figure(list(traces))
@@ -94,13 +95,24 @@ def chart_of(
     rows: Iterable[tuple[str, ...]],
     more: str = "",
 ) -> Chart:
-    """Return a figure with its words and its table."""
+    """Return a figure with its words and its table.
+
+    Parameters
+    ----------
+    figure
+        Of `figure_of`, so that it has a height.
+    name
+        The HTML element's id.
+    title, caption, header, rows, more
+        As `Chart`.
+    """
     json = _escaped(figure.to_json(validate=False, engine="json"))
     return Chart(name, title, caption, json, figure.layout.height, header, tuple(rows), more)
 
 
 def _escaped(json: str) -> str:
     """Return JSON that may stand in a script element, whatever its strings say."""
+    # A layer named </script> would end the element.
     # U+2028 and U+2029 end a line in older JavaScript, even within a string.
     for character in "<>&\u2028\u2029":
         json = json.replace(character, f"\\u{ord(character):04x}")

@@ -34,6 +34,7 @@ def grid_view(contents: Contents) -> dict[str, Any]:
     return {
         "layers": plan.layers,
         "levels": levels,
+        # A cost by entry point is headed by its own name.
         "heading": _HEADINGS.get(cost.kind, cost.kind),
         "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
         "total": format_page_cost(cost.total, cost.unit),
@@ -81,6 +82,7 @@ def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:
         return "no plan has it"
     if option.extra == 0:
         return "nothing"
+    # Of a plan that costs nothing there is no relative extra cost.
     # A true minus sign, as wide as the plus beside it.
     share = f" ({option.extra / plan.cost.total:+.2%})" if plan.cost.total else ""
     sign = "−" if option.extra < 0 else "+"

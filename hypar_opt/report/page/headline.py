@@ -1,4 +1,4 @@
-"""The few numbers to see first, compared with Data Parallelism in words."""
+"""The page's first numbers, compared with Data Parallelism in words."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
     comparisons = by_reading
     if contents.executed is not None:
         comparisons = [
-            f"{one} by the reading {reading}; when run, {other}"
-            for one, other in zip(by_reading, _comparisons(contents.executed), strict=True)
+            f"{by_own} by the reading {reading}; when run, {by_run}"
+            for by_own, by_run in zip(by_reading, _comparisons(contents.executed), strict=True)
         ]
+    # No steps by `executed`, though another reading: output parallelism has no run to measure.
     elif reading != "executed":
         unknown = "no run of output parallelism is known"
-        comparisons = [f"{one} by the reading {reading}; {unknown}" for one in by_reading]
+        comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
     return list(zip(("step", "exchanged", "energy"), values, comparisons, strict=True))
 
 

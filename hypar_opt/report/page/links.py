@@ -1,4 +1,4 @@
-"""What the links carry, drawn where they are."""
+"""Each link's load, drawn on the array's topology."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.result import LinkTraffic, StepResult
 
 LOADS = [[0.0, "#8fa3b5"], [0.5, "#e0a12f"], [1.0, "#cf2436"]]
+# A Plotly trace has one colour, so every shade costs a trace: few, and still told apart.
 _SHADES = 16
 _MAX_ROWS = 24
 _MAX_LABELLED = 16
@@ -31,20 +32,21 @@ class _Loads:
     highest: float
 
     @classmethod
-    def of(cls, step: StepResult) -> _Loads:
+    def from_step(cls, step: StepResult) -> _Loads:
+        """Return the loads of a simulated step's links, in the interconnect's order."""
         shares = [
             link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
         ]
         return cls(shares, max(shares, default=0.0) or 1.0)  # the scale of colours is never empty
 
     def shade(self, share: float) -> int:
-        """Return the number of a share's colour."""
+        """Return the index of a share's colour, 0 for the least loaded."""
         return min(int(share / self.highest * _SHADES), _SHADES - 1)
 
 
 def links(array: Array, step: StepResult) -> Chart:
-    """Draw every link with the time that it is at capacity."""
-    drawing, loads = draw(array), _Loads.of(step)
+    """Draw every link, coloured by the share of the step that it is at capacity."""
+    drawing, loads = draw(array), _Loads.from_step(step)
     traces = [
         *_lines(array, drawing, loads),
         _middles(step, drawing, loads),
@@ -54,9 +56,10 @@ def links(array: Array, step: StepResult) -> Chart:
     figure.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 70})
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
+    # Grids and circles keep their shape; a tree may be stretched to the page's width.
     if drawing.even:
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
-    rows = _fullest(step, loads)
+    rows = _most_loaded(step, loads)
     others = len(step.links) - len(rows)
     carry = "more are full no longer" if rows else "carry nothing"
     return chart_of(
@@ -64,7 +67,7 @@ def links(array: Array, step: StepResult) -> Chart:
         "links",
         "What the links carry",
         "Wider links have more bandwidth. A link is full for as long as its bytes take at its"
-        " whole rate, in its busier direction; it is busy while any byte crosses it.",
+        " full bandwidth, in its busier direction; it is busy while any byte crosses it.",
         ("link", "bytes", "busy", "full", "of the step"),
         rows,
         more=f"{others:,} links {carry}" if others else "",
@@ -79,21 +82,25 @@ def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
     interconnect = array.interconnect
     slowest = min((link.bytes_per_second for link in interconnect.links), default=1)
     strokes: dict[tuple[int, float], list[tuple[Point, Point]]] = {}
-    for link, of_link, share in zip(interconnect.links, drawing.strokes, loads.shares, strict=True):
+    for link, link_strokes, share in zip(
+        interconnect.links, drawing.strokes, loads.shares, strict=True
+    ):
         # Bandwidths differ by orders of magnitude, so the width grows with their logarithm.
         doublings = int(link.bytes_per_second / slowest).bit_length() - 1
         width = 2.0 + 1.2 * min(doublings, 5)
-        strokes.setdefault((loads.shade(share), width), []).extend(of_link)
+        strokes.setdefault((loads.shade(share), width), []).extend(link_strokes)
     return [
         go.Scatter(
             mode="lines",
-            x=[x for start, end in of_shade for x in (start[0], end[0], None)],
-            y=[y for start, end in of_shade for y in (start[1], end[1], None)],
+            # None ends a stroke: Plotly would join it to the next.
+            x=[x for start, end in shade_strokes for x in (start[0], end[0], None)],
+            y=[y for start, end in shade_strokes for y in (start[1], end[1], None)],
             line={"color": _colour(shade), "width": width},
             hoverinfo="skip",
             showlegend=False,
         )
-        for (shade, width), of_shade in sorted(strokes.items())
+        # The most loaded last: Plotly draws later traces over earlier ones.
+        for (shade, width), shade_strokes in sorted(strokes.items())
     ]
 
 
@@ -101,6 +108,7 @@ def _colour(shade: int) -> str:
     from plotly.colors import sample_colorscale
 
     stops = [list(stop) for stop in LOADS]
+    # The middle of the shade's range, as the scale of colours shows it.
     (colour,) = sample_colorscale(stops, [(shade + 0.5) / _SHADES])
     return str(colour)
 
@@ -109,10 +117,11 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
     """Draw a point on every link whose text says what it carries, and the scale of colours."""
     import plotly.graph_objects as go
 
+    # Plotly shows hover texts at points only, so a line needs one to have a text.
     middles, texts, shares = [], [], []
     for traffic, strokes, share in zip(step.links, drawing.strokes, loads.shares, strict=True):
         for start, end in strokes:
-            # Of a link around a grid's ends, drawn as two stubs, the point is near their tips.
+            # A wrap-around link is drawn as two stubs: its points are near their tips.
             part = 0.5 if len(strokes) == 1 else 0.8
             middles.append(tuple(a + part * (b - a) for a, b in zip(start, end, strict=True)))
             texts.append(_hover_text(traffic, share))
@@ -125,6 +134,7 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
         hoverinfo="text",
         showlegend=False,
         marker={
+            # Smaller where many would overlap.
             "size": 9 if len(middles) <= 200 else 5,
             "color": shares,
             "colorscale": LOADS,
@@ -136,6 +146,7 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
                 "len": 0.6,
                 "y": -0.04,
                 "yanchor": "top",
+                # In whole percents the ticks of a small range would read alike.
                 "tickformat": ".0%" if loads.highest > 0.04 else ".2%",
                 "nticks": 5,
                 "outlinewidth": 0,
@@ -153,7 +164,7 @@ def _hover_text(traffic: LinkTraffic, share: float) -> str:
     )
 
 
-def _fullest(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
+def _most_loaded(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
     """Return the rows of the links that are at capacity longest, and carry anything."""
     by_share = sorted(
         zip(step.links, loads.shares, strict=True), key=lambda link_share: -link_share[1]

@@ -1,4 +1,4 @@
-"""The step in time: what a few accelerators and the busiest links do when."""
+"""The step's timeline: a few accelerators and the most loaded links."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _MAX_ACCELERATORS = 4
 _MAX_BARS = 4000
 _PIXELS = 2000
-"""Of a step on a wide screen."""
+"""Width of a step on a wide screen: what is closer than a pixel cannot be told apart."""
 
 
 @dataclass(frozen=True)
 class _Bar:
-    """A span, or several that no screen tells apart; in seconds."""
+    """A span, or several that are less than a pixel apart; in seconds."""
 
     name: str
     phase: str
@@ -50,13 +50,13 @@ class _Row:
     bars: list[_Bar]
 
     def share(self, seconds: float, *, exchange: bool) -> str:
-        """Return the percentage of the step in computing, or in exchanges."""
+        """Return the percentage of the step that is spent computing, or exchanging."""
         busy = sum(bar.seconds for bar in self.bars if bar.exchange is exchange)
         return f"{busy / seconds:.0%}"
 
 
 def timeline(step: StepResult) -> Chart:
-    """Draw what a few accelerators and the busiest links do when."""
+    """Draw the timeline of a few accelerators and the busiest links; the step is recorded."""
     assert step.trace is not None
     rows = _rows(step.trace, _busiest(step.links, step.seconds), step.seconds / _PIXELS)
     size, unit = axis_unit(step.seconds)
@@ -64,10 +64,12 @@ def timeline(step: StepResult) -> Chart:
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
         ticktext=[row.label for row in rows],
+        # The first row on top: Plotly's axis runs upwards.
         range=[len(rows) - 0.5, -0.5],
         showgrid=False,
         fixedrange=True,
     )
+    # Zoomed along time alone: all rows stay in view.
     figure.update_xaxes(title=unit, range=[0, step.seconds / size], fixedrange=False)
     return chart_of(
         figure,
@@ -95,8 +97,8 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
     for phase, colour in PHASES.items():
         for exchange in (False, True):
             bars = [
-                (number, bar)
-                for number, row in enumerate(rows)
+                (position, bar)
+                for position, row in enumerate(rows)
                 for bar in row.bars
                 if (bar.phase, bar.exchange) == (phase, exchange)
             ]
@@ -109,7 +111,7 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
                 legendgroup=phase,
                 showlegend=not exchange,
                 orientation="h",
-                y=[number for number, _ in bars],
+                y=[position for position, _ in bars],
                 base=[short(bar.start / size) for _, bar in bars],
                 x=[short(bar.seconds / size) for _, bar in bars],
                 marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
@@ -125,13 +127,15 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
 
 
 def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
-    """Return a row's bars, joining those that no screen tells apart, such as a ring's rounds."""
+    """Return a row's bars, joined where less than a pixel apart, such as a ring's rounds."""
     bars: list[_Bar] = []
     for span in spans:
         bar = _Bar(
             name=span.name,
+            # Exchanges that share a link may be of several passes; a bar has one colour.
             phase=span.phases[0],
             exchange=bool(span.exchanges),
+            # Spans are in microseconds, as a Chrome trace has them; charts are in seconds.
             start=span.start_us * 1e-6,
             seconds=span.duration_us * 1e-6,
         )
@@ -147,22 +151,23 @@ def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
 
 
 def _looks_joined(before: _Bar, bar: _Bar, pixel: float) -> bool:
-    """Return whether two bars have one colour, and a pixel at most between them."""
+    """Return whether two bars look like one: the same colour, at most a pixel apart."""
     same_colour = (before.phase, before.exchange) == (bar.phase, bar.exchange)
     near = bar.start - before.start - before.seconds <= pixel
+    # Only bars too thin to be pointed at lose their own names.
     thin = max(before.seconds, bar.seconds) <= pixel
     return same_colour and near and (thin or before.name == bar.name)
 
 
 def _busiest(links: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTraffic, int]]:
-    """Return the links by their time at capacity: of alike ones the first, and their number."""
-    alike: dict[tuple[float, float], list[LinkTraffic]] = {}
+    """Return the links by time at capacity: of equally loaded ones the first, and how many."""
+    by_load: dict[tuple[float, float], list[LinkTraffic]] = {}
     for link in links:
         if link.bytes:
-            # To a thousandth of the step: rounding makes alike links differ in the last digits.
+            # To a thousandth of the step: equal loads differ by rounding in the last digits.
             key = round(link.seconds_at_capacity / seconds, 3), round(link.busy / seconds, 3)
-            alike.setdefault(key, []).append(link)
-    groups = sorted(alike.values(), key=lambda group: -group[0].seconds_at_capacity)
+            by_load.setdefault(key, []).append(link)
+    groups = sorted(by_load.values(), key=lambda group: -group[0].seconds_at_capacity)
     return [(group[0], len(group)) for group in groups]
 
 
@@ -171,12 +176,13 @@ def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) ->
     accelerators = _unlike_accelerators(trace, pixel)
     link_spans = {track.name: track.spans for track in trace.links}
     # A browser is slow with many bars: fewer tracks are drawn of a step with many tasks.
-    for number in range(_MAX_ACCELERATORS, 0, -1):
-        count = min(number, len(accelerators))
-        spread = dict.fromkeys(index * len(accelerators) // number for index in range(count))
+    for tracks in range(_MAX_ACCELERATORS, 0, -1):
+        # Evenly spread, or all tracks would be of one corner of the array.
+        shown = min(tracks, len(accelerators))
+        spread = dict.fromkeys(index * len(accelerators) // tracks for index in range(shown))
         rows = [row for index in spread for row in accelerators[index]]
-        for link, alike in busiest[:number]:
-            label = f"link {escape(link.link)}{_one_of(alike)}"
+        for link, count in busiest[:tracks]:
+            label = f"link {escape(link.link)}{_one_of(count)}"
             rows.append(_Row(label, _bars(link_spans[link.link], pixel)))
         if sum(len(row.bars) for row in rows) <= _MAX_BARS:
             break
@@ -184,15 +190,17 @@ def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) ->
 
 
 def _unlike_accelerators(trace: Trace, pixel: float) -> list[list[_Row]]:
-    """Return the rows of one accelerator of each group that no screen tells apart."""
+    """Return the rows of one accelerator of each group that looks the same on a screen."""
     groups: dict[tuple[tuple[str, int, int], ...], list[list[_Row]]] = {}
     for track in trace.accelerators:
         own, *background = [
             _Row(stream.name, _bars(stream.spans, pixel)) for stream in track.streams()
         ]
+        # In pixels, since accelerators that run in lockstep may differ by rounding.
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
         )
+        # Overlapped all-reduces of gradients run beside the passes, and would hide them.
         rows = [own, *(replace(row, label="its<br>gradients") for row in background)]
         groups.setdefault(looks, []).append(rows)
     return [
@@ -202,5 +210,6 @@ def _unlike_accelerators(trace: Trace, pixel: float) -> list[list[_Row]]:
     ]
 
 
-def _one_of(alike: int) -> str:
-    return f"<br>1 of {alike:,} alike" if alike > 1 else ""
+def _one_of(count: int) -> str:
+    """Say for how many accelerators or links a row stands."""
+    return f"<br>1 of {count:,} alike" if count > 1 else ""

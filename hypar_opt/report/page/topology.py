@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 _SLANT = (0.3, 0.26)
-"""How far the planes of a grid of three dimensions are apart."""
+"""x and y offset between the planes of a three-dimensional grid, in cells."""
 _STUB = 0.4
-"""Length of the two stubs that are drawn of a wrap-around link."""
+"""Length of a wrap-around link's two stubs, in cells."""
 _SPRING_LIMIT = 500
 """Nodes from which networkx needs SciPy for a spring layout."""
 

@@ -36,7 +36,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
         "memory": _memory(contents),
         "warnings": [_sentence(warning, contents) for warning in contents.warnings],
         "command": contents.command,
-        "versions": [f"{name} {number}" for name, number in plan.solver.versions.items()],
+        "versions": [f"{name} {version}" for name, version in plan.solver.versions.items()],
     }
 
 
@@ -60,8 +60,11 @@ def _memory(contents: Contents) -> dict[str, Any]:
     return {
         "needed": format_bytes(step.memory),
         "capacity": format_bytes(step.capacity),
+        # The bar ends at its frame; the percentage says by how much it is exceeded.
         "share": min(share, 1.0),
+        # A smaller share would be rounded to 0.0%.
         "percent": f"{share:.1%}" if share >= 0.0005 else "less than 0.1%",
+        # Inference keeps no gradients, errors or optimizer's state.
         "holds": "weights and feature maps" if contents.plan.inference else _TRAINING_TENSORS,
         "vaults": f"{step.vault_words:,}" if step.vault_words else "",
     }
@@ -69,8 +72,8 @@ def _memory(contents: Contents) -> dict[str, Any]:
 
 def _subtitle(plan: Plan) -> str:
     kind = "inference" if plan.inference else "training"
-    number = 2**plan.levels
-    accelerators = "one accelerator" if number == 1 else f"{number:,} accelerators"
+    count = 2**plan.levels
+    accelerators = "one accelerator" if count == 1 else f"{count:,} accelerators"
     return f"One {kind} step of a batch of {plan.batch:,} on {accelerators}"
 
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GROUP_WIDTH = 0.84
-"""Of a group's share of the axis, the rest being the gap to the next."""
+"""Width of a group's bars, groups being 1 apart; the rest is the gap to the next."""
 
 
 @dataclass(frozen=True)
 class _BarSeries:
-    """One series' bars, a group each.
+    """One series' bars, one in each group.
 
     Parameters
     ----------
     numbers
         Their values; no bar where there is none.
     printed
-        Whether the paper's, which are hatched.
+        Whether they are the paper's, which are hatched.
     left, width
-        Of the first group's bar, whose group is centred on 0; groups are 1 apart.
+        Left end and width of the first group's bar; that group is centred on 0, the next on 1.
     """
 
     name: str
@@ -62,12 +62,12 @@ def bars(
     groups
         A name a group, along the axis.
     series
-        A number a group; None where there is none.
+        One number for each group, by the series' name; None for no bar.
     printed
         Hatched, beside the series of the same name.
     baseline
-        Where bars begin, as 1 for ratios: what is below it hangs down. None for a power of ten
-        below all.
+        Value at which bars begin, as 1 for ratios: smaller values hang down. None for a power of
+        ten below all values.
     """
     printed = printed or {}
     colors = colors_of(series)
@@ -112,7 +112,7 @@ def _side_by_side(series: Series, printed: Series, colors: Mapping[str, str]) ->
 
 def _draw_series(axes: Axes, series: _BarSeries, bottom: float) -> None:
     """Draw one series' bars, from the bottom to the values, and their labels."""
-    # A logarithmic axis has no place for 0.
+    # A logarithmic axis has no 0.
     points = [
         (n + series.center, value)
         for n, value in enumerate(series.numbers)
@@ -154,7 +154,9 @@ def _scale_y_axis(axes: Axes, low: float, high: float, bottom: float) -> None:
     """Leave room for the labels, and put a few plain numbers beside the axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+    # Equal bars would span 0 decades, and leave no room at all.
     decades = max(log10(high / low), 0.2)
+    # In decades: the room for the labels is the same share of any logarithmic axis.
     top = high * 10 ** (0.18 * decades)
     # Bars that hang down have their labels below them.
     under = low * 10 ** (-0.18 * decades) if low < bottom else low
@@ -176,6 +178,7 @@ def _handles(colors: Mapping[str, str], printed: bool) -> list[Any]:
 
     handles = [Patch(facecolor=color, label=name) for name, color in colors.items()]
     if printed:
+        # One entry for all printed series, since hatching means the same in every colour.
         handles.append(
             Patch(
                 facecolor=paler(FAINT),

@@ -109,7 +109,7 @@ def add_legend(figure: Figure, title: str, handles: list[Any], **options: Any) -
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure whole: as PNG, SVG or PDF, by the file's suffix.
+    """Write a figure, all or nothing: as PNG, SVG or PDF, by the file's suffix.
 
     The same figure gives the same bytes.
 
@@ -131,7 +131,7 @@ def checked_format(suffix: str, source: str) -> str:
     Parameters
     ----------
     source
-        What the suffix is of, for the error: a path, or an option.
+        The path or the option that has the suffix, for the message.
 
     Raises
     ------

@@ -34,7 +34,7 @@ _MARKS: dict[Parallelism, dict[str, Any]] = {
 
 
 def _mark(choice: Parallelism) -> dict[str, Any]:
-    """Return how a choice is drawn; that of a kind that is not ours as a square."""
+    """Return how a choice is drawn; as a square, where no mark of its own is defined."""
     return _MARKS.get(choice, {"marker": "s", "facecolor": DATA, "edgecolor": DATA})
 
 
@@ -50,6 +50,7 @@ def plan_dots(plan: Plan) -> Figure:
     cell = min(CELL, _MAX_LENGTH / max(layers, levels))
     # Layers' names hang below the grid, about 0.062 inches a character.
     below, left, right = 0.15 + 0.062 * max(map(len, plan.layers)), 0.42, 0.9
+    # The heading of the levels' costs takes a line more.
     above = 0.52 if plan.cost.communication is None else 0.64
     width = max(left + cell * layers + right, 4.4)
     height = above + cell * max(levels, 1) + below
@@ -126,6 +127,7 @@ def draw_choices(
         Another plan: a square stands around each mark that is not as in this one.
     """
     size = (72 * cell * 0.55) ** 2  # square points
+    # Operators may declare choices beyond the paper's and AccPar's.
     used = (choice for row in rows for choice in row if choice not in _MARKS)
     for choice in dict.fromkeys((*_MARKS, *used)):
         smaller = 0.7 if choice is Parallelism.OUTPUT else 1.0  # a diamond looks larger

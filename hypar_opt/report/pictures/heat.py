@@ -68,6 +68,7 @@ def surface(
     ValueError
         If the values have another shape.
     """
+    # pcolormesh takes any shape; the labels would then name other cells.
     if values.shape != (len(ylabels), len(xlabels)):
         raise ValueError(
             f"should have {len(ylabels)} rows of {len(xlabels)} values, got {values.shape}"
@@ -81,11 +82,13 @@ def surface(
     bar.outline.set_visible(False)
     marks = marks or {}
     for n, (label, (x, y)) in enumerate(marks.items()):
+        # A mark's marker depends on its position, so that two on one cell are both seen.
         cells = [(xlabels.index(x), ylabels.index(y))]
         _mark(axes, values, label, cells, {**_RINGS[n % len(_RINGS)], **_RING_STYLE})
     largest = np.argwhere(values >= values.max() * (1 - _TIE))
     # Last, so that the star is drawn over the rings.
     _mark(axes, values, "largest", [(int(x), int(y)) for y, x in largest], _STAR)
+    # A cell lies between two integers, so its middle is at .5.
     axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
     axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
     axes.tick_params(length=0)
@@ -107,6 +110,7 @@ def _mark(
     marker: Mapping[str, Any],
 ) -> None:
     """Mark cells, by column and row, with their value in the legend."""
+    # The cells of a mark tie: the first one's value stands for all.
     x, y = cells[0]
     ties = f", {len(cells)} tie" if len(cells) > 1 else ""
     axes.plot(

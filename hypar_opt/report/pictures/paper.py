@@ -115,10 +115,11 @@ def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:
     groups = dict.fromkeys(
         group for series in (ours, printed) for values in series.values() for group in values
     )
-    # The printed may have networks that ours lacks, and in another order.
+    # Networks of both: a printed series may have some that ours lacks, in another order.
     order = sorted(groups, key=lambda group: group == "geometric mean")  # stable: the mean last
     ylabel, baseline = _BARS[figure]
     return bars(
+        # Figure 13's groups are all of VGG-E; a word a line keeps them narrow.
         [group.removeprefix("VGG-E ").replace(" ", "\n") for group in order],
         {_SERIES[name]: [values.get(group) for group in order] for name, values in ours.items()},
         {_SERIES[name]: [values.get(group) for group in order] for name, values in printed.items()},
@@ -131,7 +132,7 @@ def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:
 def _by_series(rows: PaperRows) -> tuple[Values, Values]:
     """Return ours and the printed, by series and group: ``hypar`` and ``VGG-A`` of a label.
 
-    What is printed is left out where it would stand there twice, and where it is no number.
+    A printed value is left out where it would be drawn twice, and where it is no number.
     """
     values: dict[str, Values] = {"ours": {}, "printed": {}}
     for row in rows:
@@ -142,6 +143,8 @@ def _by_series(rows: PaperRows) -> tuple[Values, Values]:
         if name not in _SERIES:
             continue
         for kind, value in (("ours", row.ours), ("printed", row.printed)):
+            # A bar that the paper cuts off, printed as >10, has no height to draw.
+            # "Printed bytes" has the printed column of Model Parallelism, which is drawn there.
             if not isinstance(value, str) and (kind, name) != ("printed", _PRINTED_BYTES):
                 values[kind].setdefault(name, {})[group] = value
     ours, printed = (
@@ -155,6 +158,7 @@ def _draw_scaling(rows: PaperRows) -> Figure | None:
     matches = [(row, match) for row in rows if (match := _SCALING_LABEL.fullmatch(row.label))]
     if not matches:
         return None
+    # VGG-E, whose numbers the figure shows; its text says VGG-A, listed after it.
     network = matches[0][1]["network"]
     values: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     for row, match in matches:
@@ -162,7 +166,7 @@ def _draw_scaling(rows: PaperRows) -> Figure | None:
             if match["network"] == network and not isinstance(value, str):
                 key = kind, match["quantity"], match["column"]
                 values[key][int(match["accelerators"])] = value
-    accelerators = sorted({number for series in values.values() for number in series})
+    accelerators = sorted({count for series in values.values() for count in series})
 
     def series_of(kind: str, quantity: str) -> dict[str, Numbers]:
         return {

@@ -46,9 +46,9 @@ def draw_plans(rows: PaperRows) -> Figure | None:
     lines = _lines(panels)
     # Every line is as high as the deepest hierarchy needs, so that their rows are aligned.
     panel_height = _CELL * max(len(panel.ours) for panel in panels) + _PANEL_MARGIN
-    most_panels = max(map(len, lines))
-    most_cells = max(sum(len(panel.layers) for panel in line) for line in lines)
-    width = _GAP * (most_panels + 0.5) + _CELL * most_cells
+    max_panels = max(map(len, lines))
+    max_cells = max(sum(len(panel.layers) for panel in line) for line in lines)
+    width = _GAP * (max_panels + 0.5) + _CELL * max_cells
     height = panel_height * len(lines) + _HEADER
     figure = new_figure(width, height)
     for n, line in enumerate(lines):
@@ -74,7 +74,9 @@ def _panels(rows: PaperRows) -> list[_Panel]:
     levels: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for row in rows:
         name, _, level = row.label.rpartition(" ")
+        # The panels take their layers' names from the zoo.
         if name.lower() in zoo() and isinstance(row.ours, str):
+            # Without printed digits there is nothing to mark as different.
             printed = row.printed if isinstance(row.printed, str) else row.ours
             levels[name][level] = (row.ours, printed)
     return [
@@ -98,6 +100,7 @@ def _lines(panels: Iterable[_Panel]) -> list[list[_Panel]]:
     lines: list[list[_Panel]] = [[]]
     for panel in panels:
         cells = sum(len(other.layers) + 1 for other in (*lines[-1], panel))
+        # Greedy: the networks keep the paper's order.
         if lines[-1] and cells > _LINE_CELLS:
             lines.append([])
         lines[-1].append(panel)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
+# report and paper are siblings among the layers, and do not import each other.
 class PaperRow(Protocol):
     """What is drawn of a `hypar_opt.paper.PaperRow`: pictures do not import the paper."""
 

@@ -36,6 +36,7 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     axes
         What is free along x and along y, and what the digits there stand for.
     """
+    # Imported late: no other picture solves anything.
     from hypar_opt.pipeline import solve
     from hypar_opt.studies.exploration import explore
 
@@ -49,6 +50,7 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     own = digits[: len(digits) // 2], digits[len(digits) // 2 :]
     xlabel, ylabel = (f"{name}: {meaning}" for name, meaning in axes.items())
     return surface(
+        # Transposed: a surface has y along its rows, the grid what is free along x.
         exploration.data_parallel_cost / grid.values.T,
         grid.rows,
         grid.columns,

@@ -32,12 +32,22 @@ def scaling(
 ) -> Figure:
     """Draw gains over one accelerator as lines, and a step's communication as bars behind.
 
+    Parameters
+    ----------
+    accelerators
+        The numbers of accelerators, powers of two.
+    gains, printed_gains
+        Speed over one accelerator's, ours and the paper's: a number for each array.
+    gigabytes, printed_gigabytes
+        Bytes of a step in units of 1e9, ours and the paper's; None for no bars.
+
     Source: Figure 11.
     """
     gigabytes, printed_gigabytes = gigabytes or {}, printed_gigabytes or {}
     colors = colors_of([*gains, *gigabytes])
     figure = new_figure(6.2, 3.8, layout="constrained")
     axes = figure.add_subplot()
+    # Gains and gigabytes have no common scale.
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     axes.set_zorder(right.get_zorder() + 1)  # lines before bars
@@ -45,7 +55,7 @@ def scaling(
     _draw_bars(right, gigabytes, printed_gigabytes, colors)
     _draw_lines(axes, gains, printed_gains or {}, colors)
     # Equally spaced: of powers of two that is a logarithmic axis.
-    axes.set_xticks(range(len(accelerators)), [f"{number:,}" for number in accelerators])
+    axes.set_xticks(range(len(accelerators)), [f"{count:,}" for count in accelerators])
     axes.set_xlim(-0.6, len(accelerators) - 0.4)
     axes.set_xlabel("accelerators")
     axes.set_ylabel("gain over one accelerator (lines)")
@@ -53,6 +63,7 @@ def scaling(
     note = "; hatched: printed" if printed_gigabytes else ""
     right.set_ylabel(f"GB a step (bars{note})")
     right.set_ylim(bottom=0)  # bars' lengths compare only from 0
+    # An axis without bars would still show a scale.
     if not gigabytes:
         right.set_visible(False)
     handles, _ = axes.get_legend_handles_labels()
@@ -90,6 +101,7 @@ def _draw_lines(axes: Axes, gains: Series, printed: Series, colors: Mapping[str,
                 _with_gaps(printed[name]),
                 color=color,
                 marker=marker,
+                # Larger and hollow, so that ours is seen inside.
                 markersize=9,
                 markerfacecolor="none",
                 markeredgewidth=0.9,
@@ -100,7 +112,7 @@ def _draw_lines(axes: Axes, gains: Series, printed: Series, colors: Mapping[str,
 
 
 def _label_ends(axes: Axes, gains: Sequence[float], color: str) -> None:
-    """Write the last gain, and the highest where that is another."""
+    """Write the last gain beside its point, and the highest if it is not the last."""
     highest = max(filter(isfinite, gains), default=None)
     for n, gain in enumerate(gains):
         if isfinite(gain) and (n == len(gains) - 1 or gain == highest):

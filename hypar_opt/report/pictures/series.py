@@ -8,13 +8,13 @@ from itertools import cycle
 from hypar_opt.report.pictures.canvas import CYCLE, DATA, HYPAR, MODEL
 
 Numbers = Sequence[float | None]
-"""A number a group; None where there is none."""
+"""One number for each group; None where there is none."""
 
 Series = Mapping[str, Numbers]
 """Numbers by the series' name."""
 
 HATCH = "//////"
-"""Of bars that the paper prints."""
+"""Fill of bars that the paper prints."""
 
 _COLORS = {
     "HyPar": HYPAR,

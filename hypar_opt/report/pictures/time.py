@@ -1,4 +1,4 @@
-"""A step's timeline: what a few accelerators and links do when, of a recorded simulation."""
+"""A step's timeline on a few accelerators and links, from a recorded simulation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEVERAL, _MIXED = "several levels", "#cc79a7"
 _DARK = ("gradient", "backward", "H1", "H2")
 
 _WIDTH, _LABELS = 10.0, 1.8
-"""Inches of the figure, and of it those beside the axes."""
+"""Width of the figure, and the part of it left of the axes, in inches."""
 _BAR, _GAP = 0.8, 0.35
 """Height of a bar, and space between accelerators and links, in rows."""
 _MAX_TRACKS = 4
@@ -34,7 +34,7 @@ _CHARACTER = 0.05
 """Inches that a character of a span's name takes."""
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-"""Of the axis of time, in seconds, the largest first."""
+"""Units of the time axis, in seconds, the largest first."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ def timeline(
     between: tuple[float, float] | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw what some accelerators and links do when.
+    """Draw the timeline of a few accelerators and links.
 
     Parameters
     ----------
     trace
         As ``simulate(plan, trace=True).trace`` has it.
     accelerators, links
-        Which ones; None for a few: of those with the same times the first.
+        Which ones; None for a few that differ: of those with the same times the first.
     between
         The seconds to show; None for the whole step.
 
@@ -80,6 +80,7 @@ def timeline(
     tracks = [*upper, *lower]
     heights = [row + _GAP * (row >= len(upper)) for row in range(len(tracks))]
     start, end = between or (0.0, _last_end(tracks))
+    # By the end that is shown: the numbers along the axis stay short.
     unit, symbol = next((unit for unit in _UNITS if end >= unit[0]), _UNITS[-1])
     scale = _Scale(start, end, unit)
     figure = new_figure(_WIDTH, 1.1 + 0.34 * len(tracks), layout="constrained")
@@ -89,6 +90,7 @@ def timeline(
     for height, track in zip(heights, tracks, strict=True):
         kinds |= _draw_track(axes, track, height, scale)
     axes.set_yticks(heights, [track.name for track in tracks])
+    # Upside down: the first track on top.
     axes.set_ylim(max(heights, default=0) + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -119,6 +121,7 @@ def _draw_track(axes: Axes, track: Track, height: float, scale: _Scale) -> set[s
         bars[kind].append((left, width))
         # The legend says the pass or the level, so the label need not.
         name = span.name.removesuffix(f" {kind}")
+        # A name wider than its bar would run into the next.
         if width > scale.inch * _CHARACTER * (len(name) + 0.5):
             axes.text(
                 left + width / 2,
@@ -146,6 +149,7 @@ def _handles(kinds: set[str]) -> list[Any]:
     from matplotlib.patches import Patch
 
     passes = [kind for kind in _PASSES if kind in kinds]
+    # By length first: as text H10 would precede H2.
     levels = sorted(kinds - _PASSES.keys(), key=lambda level: (len(level), level))
     handles = [Patch(color=_color(kind), label=kind) for kind in passes]
     return handles + [Patch(color=_color(level), label=f"exchange {level}") for level in levels]
@@ -155,6 +159,7 @@ def _kind(span: Span) -> str:
     """Return a computation's pass, or an exchange's level."""
     if not span.exchanges:
         return span.phases[0]
+    # A ring over several levels has no one level's colour.
     return span.levels if span.levels[1:].isdecimal() else _SEVERAL
 
 
@@ -170,7 +175,7 @@ def _accelerator_rows(trace: Trace, wanted: Sequence[int] | None) -> list[Track]
     """Return the accelerators' own tracks, each followed by its background's."""
     tracks = trace.accelerators
     if wanted is None:
-        # If all behave alike, a second one shows that they do.
+        # If all run in lockstep, a second one shows that they do.
         unlike = _unlike([track.streams()[0] for track in tracks])
         wanted = unlike if len(unlike) > 1 else range(len(tracks))[:2]
     for number in wanted:
@@ -192,7 +197,8 @@ def _link_tracks(trace: Trace, wanted: Sequence[str] | None) -> list[Track]:
 
 def _unlike(tracks: Sequence[Track]) -> list[int]:
     """Return the indices of a few tracks, of those with spans of the same times the first."""
-    first: dict[tuple[tuple[float, float], ...], int] = {}
+    representatives: dict[tuple[tuple[float, float], ...], int] = {}
     for index, track in enumerate(tracks):
-        first.setdefault(tuple((span.start_us, span.duration_us) for span in track.spans), index)
-    return list(first.values())[:_MAX_TRACKS]
+        times = tuple((span.start_us, span.duration_us) for span in track.spans)
+        representatives.setdefault(times, index)
+    return list(representatives.values())[:_MAX_TRACKS]

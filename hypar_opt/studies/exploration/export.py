@@ -1,4 +1,4 @@
-"""An exploration for other programs: every plan as CSV, and a summary as plain data."""
+"""An exploration for other programs: every plan as CSV, and a summary for JSON."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ def plans_csv(exploration: Exploration) -> str:
 
 
 def _cell(value: float) -> str:
+    # A plan that costs 0 has no ratio, and CSV has no NaN.
     return "" if np.isnan(value) else str(_integer_if_exact(value))
 
 
 def _integer_if_exact(value: float) -> int | float:
+    # Bytes are whole numbers that the closed form holds in float64: 12, not 12.0.
     return int(value) if value.is_integer() else value
 
 
@@ -100,6 +102,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
         },
         "histogram": {
             "of": "ratio" if relative else exploration.unit,
+            # JSON knows no numpy numbers.
             "edges": edges.tolist(),
             "plans": counts.tolist(),
         },

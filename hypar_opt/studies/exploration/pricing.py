@@ -77,6 +77,7 @@ def explore(
     values = _price_all(closed, states, axes)
     data_parallel = _data_parallel_cost(closed, len(plan.layers))
     unit, parts = _unit_of(instance.cost)
+    # In place: there may be 2^27 of them.
     values /= parts
     return Exploration(
         plan=plan,
@@ -97,9 +98,9 @@ def explore(
 def _checked_cells(free: str, plan: Plan) -> tuple[Cell, ...]:
     cells = tuple(cells_of(free, plan))
     base = len(plan.choices)
-    number = base ** len(cells)
-    if number > MAX_PLANS:
-        exactly = f" = {number:,}" if number < 10**15 else ""
+    plans = base ** len(cells)
+    if plans > MAX_PLANS:
+        exactly = f" = {plans:,}" if plans < 10**15 else ""
         raise RefusedError(
             f"{argument('free', free)}: there are {base}^{len(cells)}{exactly} plans, more than"
             f" {MAX_PLANS:,}; leave fewer choices free"
@@ -190,6 +191,7 @@ def _first_best(
 
 def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:
     """Price a plan by its reading, and as it is when run."""
+    # From the exact tables: the closed form is in floating point, and only ranks.
     cost = price(instance, rows)
     run = instance.problem.model_copy(update={"reading": "executed"})
     try:

@@ -1,4 +1,4 @@
-"""What an exploration comes to: the best plans, a plan's rank, grids and a histogram of all."""
+"""The result of an exploration: the best plans, a plan's rank, grids and a histogram."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PricedPlan:
 
     @property
     def executed_ratio(self) -> float | None:
-        """How many times the plan's amount Data Parallelism's is, when both are run."""
+        """Data Parallelism's amount over the plan's, when both are run."""
         return None if self.executed is None else self.executed.ratios.data
 
 
@@ -66,12 +66,12 @@ class Exploration:
     free
         What is free, in words; ``cells`` are the levels and layers it stands for.
     array
-        The name of the array that the objective is of, if any.
+        The name of the array on which plans are priced, if any.
     objective, unit
         What is priced: ``bytes``, ``time`` in seconds, ``energy`` in joules.
     states
-        Those of each layer: numbers whose digits, H1's first, are its choices.
-    values : one axis for each of ``axes``, float64
+        Each layer's states: numbers whose digits, H1's first, are its choices.
+    values : (states of a layer, ...) float64, one axis for each of ``axes``
         In the order of the layer's ``states``.
     data_parallel_cost
         Of all-data choices, whether they are among the plans or not.
@@ -126,11 +126,11 @@ class Exploration:
         return int(np.count_nonzero(self._is_best()))
 
     def ratio(self, value: float) -> float | None:
-        """Return how many times a value Data Parallelism's is; None for nothing."""
+        """Return Data Parallelism's cost over a value; None where the value is 0."""
         return self.data_parallel_cost / value if value else None
 
     def ratios(self) -> Values:
-        """Return the ratio of each value, as `values`; nan for nothing."""
+        """Return the ratio of each value, in the shape of `values`; nan where a value is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.values == 0, np.nan, self.data_parallel_cost / self.values)
 
@@ -157,6 +157,7 @@ class Exploration:
         values = self.values.reshape(-1)
         if relative:
             ratios = self.ratios()
+            # A plan that costs 0 has no ratio, and no bin.
             values = ratios[np.isfinite(ratios)]
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
         if high - low <= TIE * high:  # one value has no width to divide
@@ -173,7 +174,7 @@ class Exploration:
         Raises
         ------
         HyparError
-            If the two are not what is free, each cell once.
+            If the two together are not the free cells, each of them once.
         """
         row_cells, column_cells = (cells_of(part, self.plan) for part in (rows, columns))
         cells = row_cells + column_cells
@@ -197,7 +198,7 @@ class Exploration:
         codes, sizes = [], []
         for layer in self.axes:
             # States are numbered by their free digits alone; those not allowed leave gaps.
-            levels = sorted(level for level, of in self.cells if of == layer)
+            levels = sorted(level for level, cell_layer in self.cells if cell_layer == layer)
             code = np.zeros(len(self.states[layer]), np.intp)
             for level in levels:
                 code = code * base + self._digit(self.states[layer], level)
@@ -229,13 +230,14 @@ class Exploration:
         return digits
 
     def warnings(self) -> list[str]:
-        """Say where Data Parallelism moves or takes less, when run, than the plan or the best."""
+        """Return warnings where Data Parallelism, when run, beats the plan or the best plan."""
         sentences = []
         for name, priced in (("this plan", self.own), ("the first of the best", self.first)):
             cost, executed = priced.cost, priced.executed_ratio
             sentences.append(moves_more(cost, name))
             if cost.kind != "bytes":
                 sentences.append(turns(cost.kind, cost.reading, cost.ratios.data, executed, name))
+            # One plan under two names needs one warning.
             if self.first == self.own:
                 break
         return [sentence for sentence in sentences if sentence is not None]

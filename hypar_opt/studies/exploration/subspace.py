@@ -1,4 +1,4 @@
-"""Which plans are explored: what is free, and the states that leaves to each layer."""
+"""The explored subspace: which choices are free, and so each layer's states."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 Cell = tuple[int, int]
 """A level, H1 being 0, and a layer."""
 
-_LEVEL = re.compile(r"(?:(?P<layer>.+)@)?[Hh](?P<level>\d{1,9})|(?P<of>.+)@(?P<number>\d{1,9})")
+_LEVEL = re.compile(
+    r"(?:(?P<layer>.+)@)?[Hh](?P<level>\d{1,9})"
+    r"|(?P<bare_layer>.+)@(?P<bare_level>\d{1,9})"
+)
 """``H1``, ``conv1@H1`` or ``conv1@1``."""
 
 
 def cells_of(free: str, plan: Plan) -> list[Cell]:
-    """Return what is free, in the order in which it is named.
+    """Return the free cells, in the order in which they are named.
 
     Raises
     ------
@@ -62,7 +65,7 @@ def _parse_term(term: str) -> tuple[str, int | None]:
     match = _LEVEL.fullmatch(term)
     if match is None:
         return term, None
-    return match["layer"] or match["of"] or "*", int(match["level"] or match["number"])
+    return match["layer"] or match["bare_layer"] or "*", int(match["level"] or match["bare_level"])
 
 
 def axes_of(cells: Iterable[Cell]) -> tuple[int, ...]:
@@ -74,6 +77,11 @@ def states_of(
     plan: Plan, cells: tuple[Cell, ...], allowed: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.intp], ...]:
     """Return each layer's states: the plan's own choices where they are not free.
+
+    Parameters
+    ----------
+    allowed : (layers, choices ** levels) bool
+        As `allowed_states` returns it; None for all.
 
     Returns
     -------
@@ -115,10 +123,10 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
 
 def state_number(choices: Sequence[int], base: int) -> int:
     """Return the state whose digits are a layer's choices, H1's first."""
-    number = 0
+    state = 0
     for choice in choices:
-        number = number * base + choice
-    return number
+        state = state * base + choice
+    return state
 
 
 def level_choices(states: Sequence[int], base: int, levels: int) -> list[list[int]]:

@@ -30,6 +30,7 @@ class SweepResult:
 
     @property
     def refused(self) -> int:
+        """Rows whose case was refused, and which say why."""
         return sum(row.status == "refused" for row in self.rows)
 
     @property
@@ -48,14 +49,13 @@ def sweep(
     *,
     workers: int | None = None,
     scheduler: str | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
 ) -> SweepResult:
     """Simulate each case of a sweep file that no earlier call has finished; write one table.
 
     Each row is written to a journal beside the table, `journal_of`, as soon as it is finished.
-    After an interruption the same call runs the remaining cases. The journal stays: a sweep
-    that is changed later takes from it the cases that it shares with the earlier one. Removing
-    the journal simulates them again.
+    After an interruption the same call runs the remaining cases. The journal stays, and a sweep
+    that is changed later reuses the rows of the cases that both have.
 
     Parameters
     ----------
@@ -90,6 +90,7 @@ def sweep(
         done_before = len(cases) - len(todo)
         progress(done_before, len(cases))
         try:
+            # Closed also on errors and Ctrl-C, so that no worker outlives the call.
             with closing(_run(todo, workers, scheduler)) as finished:
                 for done, (key, row) in enumerate(finished, done_before + 1):
                     journal.add(key, row)
@@ -97,6 +98,7 @@ def sweep(
         except KeyboardInterrupt:  # it may have come right after a row was written
             progress(sum(key in journal.rows for key in cases), len(cases))
             raise
+        # In the order of the sweep file; the journal's is that in which cases ended.
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
     return SweepResult(rows, done_before)

@@ -1,4 +1,4 @@
-"""One case of a sweep, and the row that it comes to."""
+"""One case of a sweep, and the row of results that it gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypar_opt.workload.network import Network
 
 @dataclass(frozen=True)
 class Case:
-    """A combination of a sweep, network and array as JSON: all that another process needs."""
+    """One combination of a sweep's axes; network and array as JSON, for another process."""
 
     network: str
     array: str
@@ -28,14 +28,15 @@ class Case:
     cost: str
     solver: str
     search: str | None
-    """None for the one that `solve` takes for the cost."""
+    """None for the default of `solve`, which depends on the cost."""
     overlap: str
     reading: str
     version: str = __version__
 
     def key(self) -> str:
         """A fingerprint of everything that the row depends on."""
-        # With the version: another one may give another row.
+        # With the version, since another may give another row; sorted, so that the order of the
+        # fields does not matter.
         text = json.dumps(vars(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -86,7 +87,7 @@ class SweepRow(Document):
     communication_seconds: float | None = None
     joules: float | None = None
     memory_bytes: int | None = None
-    """Of an accelerator's memory."""
+    """What one accelerator has to hold."""
     reason: str | None = None
 
 
@@ -98,6 +99,7 @@ def run_case(case: Case) -> SweepRow:
     HyparError
         If the sweep is of another version of hypar-opt: its row might be another.
     """
+    # A Dask worker may be another installation.
     if case.version != __version__:
         raise HyparError(
             f"a worker has hypar-opt {__version__}, and the sweep is of {case.version};"
@@ -121,8 +123,10 @@ def run_case(case: Case) -> SweepRow:
         # One case that a solver refuses does not end a sweep of thousands.
         return validate(SweepRow, {**columns, "status": "refused", "reason": error.for_shell})
     results = {
+        # `solve` chooses where the sweep does not say.
         "search": plan.solver.search,
         "status": plan.solver.status,
+        # A plan for time or energy has another cost, and still moves bytes.
         "bytes": repriced(plan, cost="bytes").cost.total,
         "executed_bytes": plan.cost.executed_bytes,
         "data_parallel_bytes": plan.cost.data_parallel_bytes,

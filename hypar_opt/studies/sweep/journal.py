@@ -25,8 +25,7 @@ class JournalLine(Document):
 class Journal:
     """The rows of a file of JSON lines, locked by one process at a time.
 
-    A line is there whole or not at all: a last line that ends without its newline, torn by
-    a kill, is dropped.
+    Only complete lines count: a last line without its newline, torn by a kill, is dropped.
 
     Raises
     ------
@@ -74,8 +73,8 @@ class Journal:
     def _read(self, file: str) -> None:
         complete_bytes = 0
         *lines, torn = self.path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, 1):
-            where = f"{file}, line {number}"
+        for line_number, line in enumerate(lines, 1):
+            where = f"{file}, line {line_number}"
             data = parse_json(line.decode(errors="replace"), file=where)
             entry = validate(JournalLine, data, file=where)
             self.rows[entry.key] = entry.row
@@ -86,7 +85,13 @@ class Journal:
         self._stream.truncate(complete_bytes)
 
     def add(self, key: str, row: SweepRow) -> None:
-        """Write a row, and wait until it is on the disk."""
+        """Write a row, and wait until it is on the disk.
+
+        Raises
+        ------
+        InputError
+            If the disk is full, or the file cannot be written.
+        """
         entry = {"key": key, "row": row.model_dump()}
         line = (json.dumps(entry, allow_nan=False) + "\n").encode()
         try:

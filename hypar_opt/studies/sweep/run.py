@@ -27,6 +27,18 @@ def run_local(
     """Run cases in processes of this machine; yield each as it ends.
 
     With one worker they run in this process, in order.
+
+    Parameters
+    ----------
+    cases
+        By their keys.
+    workers
+        Processes; None for one a core that this process may use.
+
+    Raises
+    ------
+    HyparError
+        If a worker process is killed.
     """
     processes = min(workers or _cores(), len(cases))
     if processes <= 1:

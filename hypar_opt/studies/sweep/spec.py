@@ -54,7 +54,7 @@ class SweepSpec(Document):
     batches: Annotated[tuple[Size, ...], Field(min_length=1)] = (256,)
     element_bytes: Annotated[tuple[Annotated[int, Strict()], ...], Field(min_length=1)] = (4,)
     levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
-    """Of the paper's arrays; an array that is named has its own."""
+    """Hierarchy levels of the paper's arrays; an array that is named has its own."""
     arrays: Names | None = None
     """Names of presets, or paths from the sweep file; the paper's H tree unless given."""
     costs: Names = ("bytes",)
@@ -84,6 +84,7 @@ def read_spec(path: str | Path) -> list[Case]:
         return axis(key, entries, lambda name: _known_name(kind, name, known))
 
     networks = axis("networks", spec.networks, lambda name: _network(name, folder))
+    # Validated already, and resolved only to refuse a value that is listed twice.
     axis("batches", spec.batches, str)
     sizes = list(map(str, ELEMENT_BYTES))
     axis("element_bytes", spec.element_bytes, lambda size: _known_name("element size", size, sizes))
@@ -127,17 +128,20 @@ def _axis(
 
 
 def _default_reading(array: str) -> str:
+    # As `solve` does: by the array's digest, since a name can be anybody's.
     return problem_of(array=validate(Array, parse_json(array, file="an array"))).reading
 
 
 def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:
     """Return the arrays' names or paths, and what resolves one."""
     if spec.arrays is None:
+        # Four levels unless given: the paper's sixteen accelerators.
         papers = [arrays.papers(levels) for levels in spec.levels or (4,)]
         return papers, lambda name: _as_json(arrays.load(name))
 
     def resolve(name: str) -> str:
         array = find_array(_name_or_path(name, folder, arrays.names()))
+        # An array is of one size, and levels cannot change it.
         wrong = next((levels for levels in spec.levels or () if levels != array.levels), None)
         if wrong is not None:
             raise InputError(
@@ -156,6 +160,7 @@ def _network(name: str, folder: Path) -> str:
 def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Path:
     """Return a preset's name, or a path from the sweep file if the text looks like one."""
     path = folder / name
+    # As on the command line: in any case, and before a file of the same name.
     if name.lower() in presets:
         return name
     return path if Path(name).suffix or len(Path(name).parts) != 1 or exists(path) else name
@@ -163,11 +168,13 @@ def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Pa
 
 def _as_json(described: Network | Array) -> str:
     """Return a network or an array as one text: the same for the same, however it is written."""
+    # Sorted, so that two files of one content are one case.
     return json.dumps(described.description(), sort_keys=True)
 
 
 def _solver(text: str) -> tuple[str, str | None]:
     name, *search = text.split() or [""]
+    # Refused when the file is read, not when the first of its cases runs.
     if len(search) > 1 or not name:
         raise HyparError(
             f"should be a solver, or a solver and a search, as 'dp joint', got {text!r}"

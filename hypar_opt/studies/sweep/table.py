@@ -30,7 +30,13 @@ def check_table(path: str | Path) -> None:
 
 
 def write_table(rows: Sequence[SweepRow], path: str | Path) -> None:
-    """Write all rows, whole or not at all."""
+    """Write all rows, all or nothing.
+
+    Raises
+    ------
+    InputError
+        If a number does not fit the format, or the file cannot be written.
+    """
     if Path(path).suffix == ".parquet":
         write_whole(path, _parquet(rows, path))
     else:
@@ -53,6 +59,7 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     except (pa.ArrowInvalid, OverflowError):
         problem = "Parquet's whole numbers end at 2^63, and these do not; take .csv"
         raise InputError(problem, file=str(path)) from None
+    # In memory first: the file is then written in one piece, or stays as it was.
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()
