@@ -52,6 +52,7 @@ class Deadline:
 
 NEVER = Deadline()
 
+# A solver needs a moment after its own limit to report its incumbent.
 GRACE = 0.3
 """Seconds past its own limit after which a solver's process is ended from outside."""
 

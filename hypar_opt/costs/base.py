@@ -61,6 +61,7 @@ class SplitCounts:
     def after(self, assignment: Sequence[int] | NDArray[np.intp]) -> SplitCounts:
         """Return the state one level down, after each layer's choice."""
         counts = self.counts.copy()
+        # One entry in each column, so that no index repeats and += counts each layer once.
         counts[np.asarray(assignment, np.intp), np.arange(counts.shape[1])] += 1
         return SplitCounts(self.level + 1, counts)
 

@@ -75,6 +75,7 @@ class CostTable:
             raise ValueError("a cost should be a whole number: int64, or Python's own")
         if any(part.size and part.min() < 0 for part in arrays):
             raise ValueError("a cost should not be negative")
+        # The dynamic program goes through the layers once, in order.
         if edges and (self.ends[:, 0] >= self.ends[:, 1]).any():
             raise ValueError("an edge should lead from an earlier layer to a later one")
         if self.node.dtype != self.edge.dtype:

@@ -34,6 +34,7 @@ ELEMENT_BYTES = (1, 2, 4, 8)
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
 
+# Momentum keeps a velocity for each weight, Adam the first and the second moment.
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for each weight."""
 

@@ -47,6 +47,7 @@ class Instance:
         HyparError
             If there is no such cost or reading, or it cannot charge the problem.
         """
+        # Looked up by name: a plug-in's cost is used as the built-in ones are.
         return COSTS[self.problem.cost].from_problem(self.problem, self.workload)
 
     @cached_property

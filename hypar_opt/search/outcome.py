@@ -39,10 +39,12 @@ def to_partition(
     # A gap is a limit that was set on purpose: its plan is within the gap, and stays.
     if len(rows) < search.levels or not (solved or stopped_by in (None, "gap")):
         found_by, plan = _best_known(search, rows, stopped_by or "limits")
+    # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
     total = search.total(plan)
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
+    # Also after an "optimal" table: a levelwise sum of optima has to equal the price.
     optimal = solved and found_by is None and bound == total
     return Partition(
         assignments=plan,
@@ -74,6 +76,7 @@ def _best_known(
     if search.start:
         known["the plan to start from"] = search.start
     trick = search.instance.workload.trick
+    # Keep the solved levels above if there are any, and try the baseline from H1 as well.
     for first in sorted({solved % levels, 0}, reverse=True):
         for name, baseline in BASELINES.items():
             row = baseline.assignment(trick)

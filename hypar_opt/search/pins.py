@@ -42,6 +42,7 @@ class Pin:
         layer, at, level = where.rpartition("@")
         if not at:
             layer, level = where, ""
+        # A level may be written H2, as reports do, or 2.
         number = level.removeprefix("H").removeprefix("h")
         is_level = not at or (number.isdecimal() and len(number) < 10)
         if not equals or not layer or not _is_choice(choice) or not is_level:

@@ -69,6 +69,7 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
             raise RefusedError(f"{place}: {array.name} allows {MOST_ORDERS} orders or more")
         if distinct and deadline.passed():
             break
+        # The first order of equal links is kept; the array's default placement comes first.
         distinct.setdefault(_links_of(array, placement), placement)
     return list(distinct.values())
 

@@ -137,6 +137,7 @@ class Workload:
         ValueError
             If the graph's nodes are not in topological order.
         """
+        # Solvers see positions and never names.
         position = {name: index for index, name in enumerate(graph)}
         for source, target in graph.edges:
             # Every cost table takes its edges from an earlier layer to a later one.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import BisectionLink
     from hypar_opt.plan.plan import Plan
 
+# Its own table, as the rest of this derivation shares none with the search.
 PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
 WORD_BYTES = 4
 """An array's energies are those of 32-bit words."""
@@ -64,6 +65,7 @@ def built_in(plan: Plan) -> Charges | None:
         "energy": Energy.of,
     }
     kind = kinds.get(plan.cost.kind)
+    # A plug-in defines its own charges, see `own_cost`.
     return None if kind is None else kind(plan)
 
 
@@ -225,6 +227,8 @@ class Time:
             bits = [self.placement[h] for h, c in enumerate(state) if c == reduction.choice]
             if bits:
                 quarters = self.exchanges.over_levels(layer, reduction, state)
+                # n - 1 messages for a reduce-scatter or an all-gather around a ring of n
+                # accelerators.
                 messages = (2 ** len(bits) - 1) * (2 if reduction.all_reduce else 1)
                 ring = self.array.interconnect.ring(bits)
                 pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
@@ -232,16 +236,18 @@ class Time:
         return total
 
     def _compute(self, position: int, counts: Sequence[int]) -> int:
-        """Return the time of all passes of a layer on an accelerator: the slower of compute, DRAM."""
+        """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower."""
         layer, accelerator = self.layers[position], self.array.accelerator
         copies = layer.copies(counts)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         computing = _macs(layer, self.array) / rate
+        # W * 2^d + F * 2^m + A * 2^o words in the whole array; every pass accesses each once.
         words = (layer.weights << copies.weights) + (layer.pooled << copies.outputs)
         words += layer.inputs << copies.inputs
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(computing, loading) / (1 << self.plan.levels)
+        # All three passes do the same work, the first layer's too (docs/simulator.md).
         passes = 1 if self.plan.inference else 3
         return round(seconds * passes * self.per_second)
 
@@ -337,6 +343,7 @@ class Energy:
                 for reduction in self.exchanges.reductions[layer]
                 if reduction.choice == choice
             )
+            # Remote access is charged by `node`; a ring adds the links only.
             crossed = self.array.energy.hop * self.array.interconnect.ring(bits).hops
             total += nearest(moved, self._quarter * crossed)
         return total

@@ -63,6 +63,7 @@ def tables_of(plan: Plan) -> list[CostTable]:
     charges, restrictions = _charges_of(plan), _restrictions_of(plan)
     if not plan.levels:
         return []
+    # Scope level: proven is each table given the levels above, never the plan over all levels.
     if plan.solver.scope == "level":
         return _level_tables(plan, charges, restrictions)
     if (
@@ -107,6 +108,7 @@ def _counts_above(plan: Plan) -> list[list[Counts]]:
 
 
 def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> list[CostTable]:
+    # A ring's time depends on all levels at which the layer reduces.
     if charges.joins_levels:
         raise RefusedError(
             "a ring joins levels, so no table of one level charges it: a proof needs"
@@ -147,6 +149,7 @@ def _threshold_table(plan: Plan, charges: Bytes) -> CostTable:
     node = [
         charges.node(0, n, (levels - t, t - 1)) for t in range(1, levels + 1) for n in range(layers)
     ]
+    # A boundary tensor is split by either choice, so its charge is the same at every level.
     edge = [charges.edge(0, n, unsplit, unsplit) for n in range(layers - 1)]
     ends = [chain_ends(layers) + t * layers for t in range(levels)]
     return _table(charges, np.array(node, object), _objects(edge * levels, 2), np.concatenate(ends))
@@ -165,6 +168,7 @@ def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> C
     node: Integers = np.array(
         [[charges.state(n, s) for s in columns] for n in range(layers)], object
     )
+    # Python's integers first; the width of the large arrays is decided from their maximum.
     steps = [_step(charges, level, columns, layers, choices) for level in range(levels)]
     # An edge's entry is a sum over levels: int64 if no such sum can overflow it.
     largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * layers
@@ -228,6 +232,7 @@ def _table(
 ) -> CostTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers."""
     ends = chain_ends(len(node)) if ends is None else ends
+    # Each node and each edge at its highest charge bounds every assignment.
     largest = sum(node.max(axis=1).tolist()) + sum(edge.max(axis=(1, 2), initial=0).tolist())
     dtype = exact_dtype(largest)
     return CostTable(node.astype(dtype), edge.astype(dtype), ends, resolution=charges.resolution)
