@@ -72,9 +72,8 @@ def solve(
         ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together. None
         for the paper's with bytes, and joint with what an array decides.
     options
-        Limits and settings of the solver, as ``{"time_limit": 10}``. A time limit, in seconds,
-        counts from this call; when it is reached, the best plan known so far is returned, which
-        may be a baseline's.
+        Limits and settings of the solver, as ``{"time_limit": 10}``: seconds from this call,
+        after which the best plan known so far is returned, which may be a baseline's.
     start
         A plan of the same problem for the solver to start from.
     place
@@ -86,8 +85,7 @@ def solve(
     Raises
     ------
     HyparError
-        If the input is wrong or the solver does not accept it; the message says what would be
-        right.
+        If the input is wrong or the solver does not accept it.
     InfeasibleError
         If no plan satisfies the constraints.
     NoAnswerError
@@ -105,8 +103,7 @@ def solve(
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
         stated, described = problem_of(**problem), find_network(network)
-    # Before the work: an output that would overwrite the network, the array or another output is
-    # refused in a second and not after an hour of solving.
+    # An output that would overwrite an input is refused before the hours of work, not after.
     check_outputs(read, options.log, options.export)
     how = _How(solver, _search_for(stated, search), options, settings, start, deadline)
     if place:

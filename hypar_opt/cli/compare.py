@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hypar_opt.cli import inputs, options, output, request, targets
-from hypar_opt.cli.groups import CostOptions, RunOptions
+from hypar_opt.cli.groups import CostOptions, RunningOptions
 from hypar_opt.cli.options import several
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import HyparError, shell_words
@@ -46,7 +46,7 @@ def compare(
     array: Annotated[str | None, ARRAYS] = None,
     *,  # the groups need no default
     cost: CostOptions,
-    running: RunOptions,
+    running: RunningOptions,
     csv_file: Annotated[Path | None, CSV] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,

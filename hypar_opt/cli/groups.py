@@ -156,7 +156,7 @@ class SolvingOptions:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunOptions:
+class RunningOptions:
     """How a step is run."""
 
     # None: the array's own.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hypar_opt.cli import inputs, options, output, request, targets
-from hypar_opt.cli.groups import ProblemOptions, RunOptions, SolvingOptions
+from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions
 from hypar_opt.cli.signatures import takes_groups
 
 EPILOG = (
@@ -26,7 +26,7 @@ def report(
     source: options.NETWORK_OR_PLAN,
     problem: ProblemOptions,
     solving: SolvingOptions,
-    running: RunOptions,
+    running: RunningOptions,
     other_array: options.OTHER_ARRAY = False,
     certificate: options.CERTIFICATE = None,
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),

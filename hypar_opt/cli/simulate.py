@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hypar_opt.cli import inputs, options, output, request, targets
-from hypar_opt.cli.groups import ProblemOptions, RunOptions, SolvingOptions
+from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions
 from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import HyparError
@@ -39,7 +39,7 @@ def simulate(
     source: options.NETWORK_OR_PLAN,
     problem: ProblemOptions,
     solving: SolvingOptions,
-    running: RunOptions,
+    running: RunningOptions,
     profile: Annotated[Path | None, PROFILE] = None,
     other_array: options.OTHER_ARRAY = False,
     trace: Annotated[Path | None, TRACE] = None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.studies.crosscheck import Row
+    from hypar_opt.studies.crosscheck import CrosscheckRow
     from hypar_opt.workload.network import Network
 
 EPILOG = (
@@ -122,10 +122,10 @@ def _compared(
     solvers: list[str],
     problem: Problem,
     time_limit: float | None,
-) -> list[Row]:
+) -> list[CrosscheckRow]:
     from hypar_opt.studies import crosscheck
 
-    rows: list[Row] = []
+    rows: list[CrosscheckRow] = []
     with output.progress_bar("networks") as progress:
         for done, network in enumerate(networks):
             progress(done, count)
@@ -134,7 +134,7 @@ def _compared(
     return rows
 
 
-def _check_verdicts(rows: list[Row]) -> None:
+def _check_verdicts(rows: list[CrosscheckRow]) -> None:
     """Raise where solvers disagree, or none has an answer."""
     # A disagreement outranks all else; a refusal alone is no error.
     wrong = [row for row in rows if row.verdict == "disagrees"]

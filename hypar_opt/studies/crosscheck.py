@@ -30,7 +30,7 @@ COUNT = worded("count", "--random")
 
 
 @dataclass(frozen=True)
-class Row:
+class CrosscheckRow:
     """One solver on one network by one search.
 
     ``verdict``: ``agrees``; ``disagrees``, where it contradicts another solver's answer;
@@ -50,7 +50,7 @@ class Row:
 
 def compare(
     network: Network, solvers: Sequence[str], problem: Problem, time_limit: float | None
-) -> list[Row]:
+) -> list[CrosscheckRow]:
     """Solve a problem with each solver, level by level and jointly.
 
     Parameters
@@ -74,7 +74,7 @@ def compare(
     """
     for solver in solvers:
         SOLVERS[solver]  # an unknown name is no refusal
-    rows: list[Row] = []
+    rows: list[CrosscheckRow] = []
     for search in SEARCHES:
         answers = {
             solver: _answer(network, solver, search, problem, time_limit) for solver in solvers
@@ -86,7 +86,9 @@ def compare(
                 rows.append(_row(solver, search, plans))
                 continue
             verdict, _, why = answer.partition(": ")
-            row = Row(network.name, search, solver, None, Sentence(why or "-"), None, None, verdict)
+            row = CrosscheckRow(
+                network.name, search, solver, None, Sentence(why or "-"), None, None, verdict
+            )
             rows.append(row)
     return rows
 
@@ -114,12 +116,12 @@ def _answer(
     return plan if plan.solver.found_by is None else "no answer"
 
 
-def _row(solver: str, search: str, plans: dict[str, Plan]) -> Row:
+def _row(solver: str, search: str, plans: dict[str, Plan]) -> CrosscheckRow:
     plan = plans[solver]
     contradicted = any(_contradict(plan, other) for other in plans.values())
     optimal = plan.solver.status == "optimal"
     verdict = "disagrees" if contradicted else "agrees" if optimal else "feasible"
-    return Row(
+    return CrosscheckRow(
         network=plan.network.name,
         search=search,
         solver=solver,

@@ -43,7 +43,7 @@ def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any
     return graph
 
 
-class Grid(Topology):
+class GridTopology(Topology):
     """A grid of any number of dimensions, its accelerators numbered row by row."""
 
     wrapped: ClassVar[bool]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from hypar_opt.hardware.topologies.grid import Grid
+from hypar_opt.hardware.topologies.grid import GridTopology
 
 
-class Mesh(Grid):
+class Mesh(GridTopology):
     """A mesh of any number of dimensions, its accelerators numbered row by row."""
 
     summary: ClassVar[str] = "a grid of any number of dimensions, its ends not linked"

@@ -134,7 +134,7 @@ def layers_of(network: Network, batch: int) -> tuple[Layer, ...]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingFactors:
     """The factors of a reading in quarters of an element, both directions added.
 
     Parameters
@@ -169,12 +169,12 @@ class Reading:
     scattered: bool = False
 
 
-READINGS: Mapping[str, Reading] = MappingProxyType(
+READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
     {
-        "tables": Reading(4, 4, 0, 1, 1, 2, input_error=4, of_network_input=True),
-        "text": Reading(8, 8, 0, 1, 1, 2, input_error=8),
-        "figures": Reading(8, 8, 0, 2, 2, 0),
-        "executed": Reading(8, 4, 4, 2, 2, 0, scattered=True),
+        "tables": ReadingFactors(4, 4, 0, 1, 1, 2, input_error=4, of_network_input=True),
+        "text": ReadingFactors(8, 8, 0, 1, 1, 2, input_error=8),
+        "figures": ReadingFactors(8, 8, 0, 2, 2, 0),
+        "executed": ReadingFactors(8, 4, 4, 2, 2, 0, scattered=True),
     }
 )
 
@@ -275,7 +275,7 @@ def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
 
 
 def _reductions(
-    reading: Reading, layer: Layer, choices: int, *, is_fed: bool
+    reading: ReadingFactors, layer: Layer, choices: int, *, is_fed: bool
 ) -> Iterator[Reduction]:
     """Yield the reductions of each choice of a layer: Table 1, and AccPar's Type III.
 
@@ -298,7 +298,7 @@ def _reductions(
 
 
 def _conversions(
-    reading: Reading, step: Pass, source: Layer, target: Layer, choices: int
+    reading: ReadingFactors, step: Pass, source: Layer, target: Layer, choices: int
 ) -> Matrix:
     """Return the quarters of an element of A for each pair of choices: Table 2, and AccPar's."""
     quarters = {

@@ -29,7 +29,7 @@ such a model into one that it rejects as invalid.
 """
 
 
-class Search:
+class CpSatSearch:
     """The model of one table, solved several times within one time limit.
 
     Attributes

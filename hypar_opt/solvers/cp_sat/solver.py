@@ -10,7 +10,7 @@ from hypar_opt.documents import check_writable, write_whole
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.cp_sat.clauses import clause_model
-from hypar_opt.solvers.cp_sat.search import LARGEST_SUM, Search
+from hypar_opt.solvers.cp_sat.search import LARGEST_SUM, CpSatSearch
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -46,7 +46,7 @@ class ConstraintProgram(Solver):
         import ortools
 
         try:
-            search = Search(table, options)
+            search = CpSatSearch(table, options)
         except NoAnswerError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         log: list[str] = []
