@@ -69,8 +69,7 @@ def solve(
     solver
         A name of `hypar_opt.solvers.SOLVERS`.
     search
-        ``levelwise``, the paper's Algorithm 2, or ``joint``, over all levels together. None
-        for the paper's with bytes, and joint with what an array decides.
+        ``levelwise``, Algorithm 2, the default for bytes; or ``joint``, over all levels together.
     options
         Limits and settings of the solver, as ``{"time_limit": 10}``: seconds from this call,
         after which the best plan known so far is returned, which may be a baseline's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.tensors import Lacking, Workload
+    from hypar_opt.workload.tensors import Workload
 
 _WITH_OUTPUT = " or ".join(name for name, row in READINGS.items() if row.input_error)
 """The readings with a charge for an input that both sides read whole."""
@@ -115,7 +115,7 @@ class CommunicationCost(CostModel):
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return the cost model of one pass alone."""
-        return replace(self, phases=(phase,) if phase in self.phases else ())
+        return self._of_pass[phase]
 
     def of_choice(self, workload: Workload, state: Sequence[int], choice: int) -> Integers:
         """Return each layer's charge for its reductions at the levels that make one choice.
@@ -159,42 +159,16 @@ class CommunicationCost(CostModel):
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Return each layer's charges: Table 1."""
         dtype, scale = self._dtype_and_scale(workload, splits.level)
-        lacking = workload.lacking(self.choices)
         counts = splits.counts.astype(dtype)
         node: Integers = np.zeros((len(workload.layers), self.choices), dtype)
-        for lacks, elements in self._reduced(workload, lacking):
+        for lacks, quarters in _reductions(
+            workload, self.reading, self.phases, self.choices, large=dtype is np.object_
+        ):
             # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
             # parallelism), which a shift computes exactly.
-            copies = np.array(elements, dtype) << (counts * lacks).sum(axis=0)
-            node += scale * copies[:, None] * lacks.T
+            copies = quarters << (counts * lacks).sum(axis=0)
+            node += (scale * copies * lacks).T
         return node
-
-    def _reduced(
-        self, workload: Workload, lacking: Lacking
-    ) -> list[tuple[NDArray[np.bool_], list[int]]]:
-        """Return what is reduced where a tensor lacks a choice's axis.
-
-        Returns
-        -------
-        list of (lacks, quarters)
-            For each tensor: ``(choices, layers)`` bool, and quarters of an element by layer.
-        """
-        row = self._row
-        forward, backward, gradient = self._charged
-        outputs = workload.outputs if row.before_pool else workload.pooled
-        output_quarters = row.partial_sum * forward + row.gathered_error * backward
-        reduced = [
-            (lacking.weight, [row.gradient * gradient * size for size in workload.weights]),
-            (lacking.output, [output_quarters * size for size in outputs]),
-        ]
-        if row.input_error is not None and lacking.input.any():
-            errors = [row.input_error * backward * size for size in workload.inputs]
-            # No layer reads the error of the network's input; AccPar charges it all the same.
-            if not row.first_input_error:
-                with_source = set(workload.ends[:, 1].tolist())
-                errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
-            reduced.append((lacking.input, errors))
-        return reduced
 
     def edge(
         self,
@@ -217,14 +191,7 @@ class CommunicationCost(CostModel):
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
-        forward, backward, _ = self._charged
-        quarters = np.zeros((len(Layout), len(Layout)), np.int64)
-        for (written, read), conversion in self._row.conversions.items():
-            quarters[written, read] = conversion.forward * forward + conversion.backward * backward
-        reads, writes = layouts(workload, self.choices)
-        sources, targets = workload.ends.T
-        pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
-        return pairs
+        return _conversions(workload, self.reading, self.phases, self.choices)
 
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:
         """Return the charges of all levels together, for two choices and equal level weights.
@@ -243,9 +210,10 @@ class CommunicationCost(CostModel):
         # All levels have the same weight: the first level's scale is that of all.
         scale = self._scale(0)
         charges: Integers = np.zeros((2, len(workload.layers)), object)
-        for lacks, elements in self._reduced(workload, lacking):
-            of_layers: Integers = np.array(elements, object)
-            charges += scale * of_layers * lacks.astype(object)
+        for lacks, quarters in _reductions(
+            workload, self.reading, self.phases, self.choices, large=True
+        ):
+            charges += scale * quarters * lacks
         pairs = self._conversions(workload).astype(object).reshape(-1, 4).T
         pairs = scale * pairs * np.array(workload.boundary_sizes, object)
         data, model = charges.tolist()
@@ -259,6 +227,12 @@ class CommunicationCost(CostModel):
             unit=self.unit,
             resolution=self.resolution,
         )
+
+    @cached_property
+    def _of_pass(self) -> dict[Phase, CommunicationCost]:
+        return {
+            phase: replace(self, phases=(phase,) if phase in self.phases else ()) for phase in Phase
+        }
 
     @cached_property
     def _row(self) -> Reading:
@@ -285,3 +259,58 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
+
+
+@lru_cache(maxsize=64)  # all levels and all counts above them share one: it knows no splits
+def _conversions(
+    workload: Workload, reading: str, phases: tuple[Phase, ...], choices: int
+) -> NDArray[np.int64]:
+    quarters = np.zeros((len(Layout), len(Layout)), np.int64)
+    for (written, read), conversion in READINGS[reading].conversions.items():
+        quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
+        quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
+    reads, writes = layouts(workload, choices)
+    sources, targets = workload.ends.T
+    pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
+    pairs.setflags(write=False)
+    return pairs
+
+
+@lru_cache(maxsize=64)
+def _reductions(
+    workload: Workload,
+    reading: str,
+    phases: tuple[Phase, ...],
+    choices: int,
+    *,
+    large: bool,
+) -> list[tuple[Integers, Integers]]:
+    """Return what is reduced where a tensor lacks a choice's axis.
+
+    Returns
+    -------
+    list of (lacks, quarters)
+        For each tensor that is: ``(choices, layers)`` zeros and ones, and quarters of an element
+        by layer; int64, or Python's integers where they are ``large``.
+    """
+    row = READINGS[reading]
+    forward, backward, gradient = (phase in phases for phase in Phase)
+    lacking = workload.lacking(choices)
+    outputs = workload.outputs if row.before_pool else workload.pooled
+    output_quarters = row.partial_sum * forward + row.gathered_error * backward
+    errors = [(row.input_error or 0) * backward * size for size in workload.inputs]
+    # No layer reads the error of the network's input; AccPar charges it all the same.
+    if not row.first_input_error:
+        with_source = set(workload.ends[:, 1].tolist())
+        errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
+    reduced = [
+        (lacking.weight, [row.gradient * gradient * size for size in workload.weights]),
+        (lacking.output, [output_quarters * size for size in outputs]),
+        (lacking.input, errors),
+    ]
+    dtype = np.object_ if large else np.int64
+    return [
+        (lacks.astype(dtype), np.array(quarters, dtype))
+        for lacks, quarters in reduced
+        if lacks.any() and any(quarters)
+    ]

@@ -120,7 +120,7 @@ class Boundary:
     shape: Shape
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared as itself: what is derived of one is kept
 class Workload:
     """All layers and boundaries of a network for one batch, in topological order."""
 
