@@ -17,6 +17,7 @@ import numpy as np
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.base import NO_CHAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,10 +42,8 @@ def cheapest_states(
 
     Raises
     ------
-    RefusedError
-        If the table is no chain of all its layers.
-    NoAnswerError
-        If the deadline passes.
+    RefusedError, NoAnswerError
+        As `costs_to_come`.
     """
     costs = costs_to_come(table, deadline)
     lowest_cost = costs[-1].min()
@@ -74,7 +73,7 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
         If the deadline passes.
     """
     if not np.array_equal(table.ends, chain_ends(len(table.node))):
-        raise RefusedError("takes chains of layers, and this graph is none")
+        raise RefusedError(NO_CHAIN)
     costs: list[Integers] = [table.node[0]]
     for layer in range(1, len(table.node)):
         deadline.check()
