@@ -9,20 +9,20 @@ from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Regret
+    from hypar_opt.studies.alternatives import Alternative, Regret
 
 
 def print_plan(
     plan: Plan, *, regret: bool = False, best: int | None = None, as_json: bool = False
 ) -> None:
     """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it."""
-    from hypar_opt.studies import advice, alternatives
+    from hypar_opt.studies import advice
 
     # Checked before the regrets, each of which takes a solve.
     if best is not None and best < 1:
         raise HyparError(f"--best should be 1 or more, got {best}")
     regrets = _regrets(plan) if regret else []
-    plans = alternatives.best_plans(plan, best) if best is not None else []
+    plans = _best_plans(plan, best) if best is not None else []
     for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
     if as_json:
@@ -37,6 +37,12 @@ def print_plan(
 
     joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
     output.print_view(plan_view(plan, joint, regrets, plans), folds=True)
+
+
+def _best_plans(plan: Plan, number: int) -> list[Alternative]:
+    from hypar_opt.studies import alternatives
+
+    return alternatives.best_plans(plan, number)
 
 
 def _regrets(plan: Plan) -> list[Regret]:
