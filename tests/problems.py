@@ -15,7 +15,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import OPTIMIZERS, Problem
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import ProblemFields, Rows, every_plan
+from tests.costs.plans import Asked, Rows, every_plan
 
 READINGS = ("text", "tables", "figures", "executed")
 SIZES = (1, 2, 3, 4, 6, 8)
@@ -47,7 +47,7 @@ def random_network(rng: Random, longest: int) -> ho.Network:
 
 def random_problem(
     rng: Random, longest: int = 4, most_levels: int = 4, most_plans: int = 2**16
-) -> tuple[ho.Network, ProblemFields]:
+) -> tuple[ho.Network, Asked]:
     """A network and what is asked of a search, in bytes; some plan keeps to all of it.
 
     Constraints are read off a plan that is drawn first, so that one does.
@@ -57,7 +57,7 @@ def random_problem(
     layers, levels = len(network.layers), rng.randint(1, most_levels)
     while len(choices) ** (layers * levels) > most_plans:
         levels -= 1
-    asked: ProblemFields = {
+    asked: Asked = {
         "batch": rng.choice([1, 2, 3, 5, 8, 16]),
         "levels": levels,
         "choices": choices,
@@ -73,7 +73,7 @@ def random_problem(
     return network, asked
 
 
-def _random_constraints(rng: Random, network: ho.Network, asked: ProblemFields) -> dict[str, Any]:
+def _random_constraints(rng: Random, network: ho.Network, asked: Asked) -> dict[str, Any]:
     levels, choices, batch = asked["levels"], asked["choices"], asked["batch"]
     workload = workload_of(network, batch)
     states = canonical_states(levels, len(choices))
@@ -149,7 +149,7 @@ def keeps(workload: ho.Workload, problem: Problem, rows: Rows) -> bool:
     return asked.memory is None or memory(workload, problem, rows) <= asked.memory
 
 
-def priced_plans(network: ho.Network, asked: ProblemFields) -> list[tuple[Fraction, Rows]]:
+def priced_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction, Rows]]:
     """Return every plan that keeps to what is asked, cheapest first, equals in canonical order."""
     problem = problem_of(**asked)
     workload = workload_of(network, problem.batch)

@@ -18,7 +18,7 @@ from hypar_opt.search.pricing import price
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
-ProblemFields = dict[str, Any]
+Asked = dict[str, Any]
 
 READINGS = ["text", "tables", "figures", "executed"]
 
@@ -64,13 +64,13 @@ def fully_connected(*features: int) -> ho.Network:
 @st.composite
 def small_problems(
     draw: st.DrawFn, *, cost: str, reading: str, restricted: bool = False
-) -> tuple[ho.Network, ProblemFields]:
+) -> tuple[ho.Network, Asked]:
     """A network, and what is asked of it, of so few plans that all can be looked at."""
     network = draw(networks(longest=3))
     third = reading in ("text", "tables") and draw(st.booleans())
     choices = tuple(ho.Parallelism)[: 2 + third]
     levels = 2 if len(choices) ** (2 * len(network.layers)) <= 81 else 1
-    asked: ProblemFields = {
+    asked: Asked = {
         "cost": cost,
         "reading": reading,
         "levels": levels,
@@ -91,7 +91,7 @@ def small_problems(
 
 
 @st.composite
-def restrictions(draw: st.DrawFn, network: ho.Network, asked: ProblemFields) -> ProblemFields:
+def restrictions(draw: st.DrawFn, network: ho.Network, asked: Asked) -> Asked:
     """Pins that do not contradict each other, even splits, memory: some of them."""
     pins = {
         f"{layer.name}@H{level}={draw(st.sampled_from(asked['choices']))}"

@@ -238,11 +238,6 @@ class CommunicationCost(CostModel):
     def _row(self) -> Reading:
         return READINGS[self.reading]
 
-    @cached_property
-    def _charged(self) -> tuple[bool, ...]:
-        """Whether each pass is charged, in the order of `Phase`; False multiplies to 0."""
-        return tuple(phase in self.phases for phase in Phase)
-
     def upper_bound(self, workload: Workload, level: int) -> int:
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and below

@@ -53,14 +53,11 @@ def problem_of(**arguments: Unpack[ProblemArguments]) -> Problem:
     }
     array = fields.get("array")
     if array is not None:
-        record = (
-            array if isinstance(array, ArrayRecord) else ArrayRecord.of(arrays.find_array(array))
-        )
-        description = record.description
-        # Levels or a placement of the caller's come last and win; `Problem` rejects what does not
-        # fit the array.
-        fields = {"levels": description.levels, "placement": description.placement, **fields}
-        fields["array"] = array = record
+        if not isinstance(array, ArrayRecord):
+            array = ArrayRecord.of(arrays.find_array(array))
+        decided = {"levels": array.description.levels, "placement": array.description.placement}
+        # Levels or a placement of the caller's win; `Problem` rejects what does not fit the array.
+        fields = {**decided, **fields, "array": array}
     constraints = fields.get("constraints")
     # Resolved before validation: a `Problem` records bytes, so that a plan file does not depend on
     # what the array's memory was.

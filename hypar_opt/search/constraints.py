@@ -134,16 +134,17 @@ class Feasibility:
         HyparError
             Naming the layer, level and choice, or the memory that the plan needs.
         """
-        names = [layer.name for layer in self._workload.layers]
         load = 0
-        for layer, name in enumerate(names):
+        for position, layer in enumerate(self._workload.layers):
             counts: Counts = (0,) * len(self._choices)
             for level, row in enumerate(rows):
-                if not self._may(level, counts, row[layer])[layer]:
-                    choice = self._choices[row[layer]]
-                    raise HyparError(f"constraints: {name} may not take {choice} at H{level + 1}")
-                counts = _one_more(counts, row[layer])
-            load += int(self.load(counts)[layer])
+                column = row[position]
+                if not self._may(level, counts, column)[position]:
+                    word = layer.word(column) or self._choices[column]
+                    problem = f"{layer.name} may not take {word} at H{level + 1}"
+                    raise HyparError(f"constraints: {problem}")
+                counts = _one_more(counts, column)
+            load += int(self.load(counts)[position])
         memory = self._constraints.memory
         if memory is not None and load > memory << self._levels:
             # Loads are in units of 2^-levels bytes; negated twice, the shift rounds up.

@@ -70,9 +70,7 @@ class TableSolver:
             options = replace(options, export=export)
         return replace(options, warm_start=start)
 
-    def solve_compact(
-        self, table: SeparableTable | FactoredTable, start: tuple[int, ...] | None = None
-    ) -> SolveResult:
+    def solve_compact(self, table: SeparableTable | FactoredTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
 
         Raises
@@ -82,7 +80,7 @@ class TableSolver:
         refusal = self._search.solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
-        return self.checked(self._search.solver.solve(table, self.options(start)))
+        return self.checked(self._search.solver.solve(table, self.options()))
 
     def solve(
         self, table: CostTable, start: tuple[int, ...] | None = None, suffix: str = ""

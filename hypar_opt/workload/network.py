@@ -142,8 +142,8 @@ class Network(Document):
         for layer in self.layers:
             if is_vector and layer.reads_images:
                 raise rule(
-                    f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}: a"
-                    " convolution needs channels, height and width, and a vector precedes it"
+                    f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}, which"
+                    " needs channels, height and width, and a vector precedes it"
                 )
             maps = layer.maps(read)
             yield maps

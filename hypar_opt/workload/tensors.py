@@ -95,6 +95,11 @@ class LayerTensors:
         """Output channels, or units."""
         return self.output[1]
 
+    def word(self, column: int) -> str | None:
+        """Return what its kind calls a choice; None where it has fewer."""
+        choices = self.operator.choices
+        return choices[column].word if column < len(choices) else None
+
     def _shape(self, axes: Sequence[str]) -> Shape:
         return tuple(self.sizes[axis] for axis in axes)
 
@@ -214,7 +219,7 @@ class Workload:
         # constraints forbid it, but the arrays of all layers have the same columns.
         halves_batch = np.ones(shape, bool)
         for position, layer in enumerate(self.layers):
-            for column, choice in enumerate(layer.operator.choices):
+            for column, choice in enumerate(layer.operator.choices[:MOST_CHOICES]):
                 for tensor, axes in zip(lacking, layer.operator.contraction, strict=True):
                     tensor[column, position] = choice.axis not in axes
                 halves_batch[column, position] = choice.axis == BATCH

@@ -16,11 +16,11 @@ from hypar_opt.workload.tensors import workload_of
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
-ProblemFields = dict[str, Any]
+Asked = dict[str, Any]
 
 
 @st.composite
-def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> ProblemFields:
+def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> Asked:
     """What may be asked of a search on an array, but for the cost."""
     third = draw(st.booleans())
     readings = ["text", "tables"] if third else ["text", "tables", "figures", "executed"]

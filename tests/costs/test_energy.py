@@ -20,7 +20,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.search.pricing import price_levels, price_table
 from hypar_opt.units import PREFIXES
 from tests.costs.plans import (
-    ProblemFields,
+    Asked,
     asked_of_arrays,
     counts,
     macs,
@@ -130,7 +130,7 @@ def test_a_hop_is_paid_for_each_byte_and_link(plan: ho.Plan, collective: str) ->
 
 @given(networks(longest=3), asked_of_arrays(), st.data())
 def test_level_by_level_charges_telescope_to_those_of_the_final_shards(
-    network: ho.Network, asked: ProblemFields, data: st.DataObject
+    network: ho.Network, asked: Asked, data: st.DataObject
 ) -> None:
     """What each level adds, and what a state of all levels costs, are the same whole numbers."""
     plan = ho.solve(network, cost="energy", solver="data", **asked)
@@ -176,9 +176,7 @@ def test_dear_work_makes_the_unit_coarser_and_the_plan_says_so(mac: str, unit: s
 
 
 @given(networks(longest=4), asked_of_arrays())
-def test_level_by_level_energy_needs_no_final_shards(
-    network: ho.Network, asked: ProblemFields
-) -> None:
+def test_level_by_level_energy_needs_no_final_shards(network: ho.Network, asked: Asked) -> None:
     """But for the links that rings cross, which join levels."""
     array: Array = asked["array"]
     if array.collective == "ring" and array.energy.hop:

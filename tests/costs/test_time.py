@@ -30,7 +30,7 @@ from hypar_opt.studies.evaluation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import (
-    ProblemFields,
+    Asked,
     asked_of_arrays,
     counts,
     every_plan,
@@ -169,15 +169,13 @@ def test_slow_links_make_the_unit_coarser_and_the_plan_says_so(bandwidth: str, u
     ho.check_certificate(plan, ho.certify(plan))
 
 
-def small(network: ho.Network, asked: ProblemFields) -> bool:
+def small(network: ho.Network, asked: Asked) -> bool:
     return bool(len(asked["choices"]) ** (len(network.layers) * asked["array"].levels) <= 2**10)
 
 
 @settings(max_examples=100)
 @given(networks(longest=3), asked_of_arrays(), COST)
-def test_joint_is_brute_force_over_every_plan(
-    network: ho.Network, asked: ProblemFields, cost: str
-) -> None:
+def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked, cost: str) -> None:
     if not small(network, asked):
         asked["choices"] = tuple(ho.Parallelism)[:2]
     plan = ho.solve(network, cost=cost, **asked)
@@ -195,7 +193,7 @@ def test_joint_is_brute_force_over_every_plan(
 @settings(max_examples=20)
 @given(networks(longest=3), asked_of_arrays(2), COST)
 def test_every_exact_solver_finds_the_same_plan(
-    network: ho.Network, asked: ProblemFields, cost: str
+    network: ho.Network, asked: Asked, cost: str
 ) -> None:
     found = [ho.solve(network, solver=name, cost=cost, **asked) for name in EXACT]
     assert len({plan.cost.total for plan in found}) == 1
@@ -206,7 +204,7 @@ def test_every_exact_solver_finds_the_same_plan(
 @settings(max_examples=25)
 @given(networks(longest=3), asked_of_arrays(2))
 def test_level_by_level_solvers_agree_or_are_refused_where_the_dram_binds(
-    network: ho.Network, asked: ProblemFields
+    network: ho.Network, asked: Asked
 ) -> None:
     found = {level_by_level(network, solver, asked) for solver in EXACT}
     assert len(found) == 1
@@ -222,9 +220,7 @@ def test_level_by_level_solvers_agree_or_are_refused_where_the_dram_binds(
     assert best.cost.total <= answer[1]
 
 
-def level_by_level(
-    network: ho.Network, solver: str, asked: ProblemFields
-) -> str | tuple[Any, int | float]:
+def level_by_level(network: ho.Network, solver: str, asked: Asked) -> str | tuple[Any, int | float]:
     """What a solver finds, or why not."""
     try:
         plan = ho.solve(network, solver=solver, search="levelwise", cost="time", **asked)
@@ -259,7 +255,7 @@ def test_memory_level_by_level_is_refused_by_name(cost: str) -> None:
 
 @given(networks(longest=3), asked_of_arrays(2), COST, st.data())
 def test_under_memory_joint_is_the_best_of_all_that_fit(
-    network: ho.Network, asked: ProblemFields, cost: str, data: st.DataObject
+    network: ho.Network, asked: Asked, cost: str, data: st.DataObject
 ) -> None:
     sizes = workload_of(network, asked["batch"])
     memory = data.draw(st.integers(1, 4 * asked["element_bytes"] * sizes.elements))
@@ -313,7 +309,7 @@ def test_a_tampered_certificate_proves_nothing(cost: str, search: str) -> None:
 @settings(max_examples=30)
 @given(networks(longest=3), asked_of_arrays(), COST)
 def test_a_plan_file_knows_its_array_and_its_placement(
-    network: ho.Network, asked: ProblemFields, cost: str
+    network: ho.Network, asked: Asked, cost: str
 ) -> None:
     plan = ho.solve(network, cost=cost, **asked)
     again = validate(ho.Plan, json.loads(plan.to_json()))
@@ -457,7 +453,7 @@ def test_inference_takes_a_third_of_the_compute_and_fewer_messages() -> None:
 @settings(max_examples=40)
 @given(networks(longest=2), asked_of_arrays(2), COST)
 def test_placed_is_brute_force_over_orders_and_plans(
-    network: ho.Network, asked: ProblemFields, cost: str
+    network: ho.Network, asked: Asked, cost: str
 ) -> None:
     array = asked["array"]
     del asked["placement"]

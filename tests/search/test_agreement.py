@@ -18,7 +18,7 @@ from hypar_opt.search.certificate import certify, check_certificate
 from hypar_opt.search.constraints import Feasibility
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import ProblemFields, Rows
+from tests.costs.plans import Asked, Rows
 from tests.problems import keeps, random_problem
 
 BATCHES, EACH = 20, 100
@@ -44,7 +44,7 @@ def test_exact_solvers_find_one_plan_and_certificates_prove_just_the_optima(batc
 
 
 def agreed(
-    network: ho.Network, asked: ProblemFields, search: str, solvers: tuple[str, ...], which: str
+    network: ho.Network, asked: Asked, search: str, solvers: tuple[str, ...], which: str
 ) -> ho.Plan:
     """Return the plan of all solvers; each says that it is optimal, and the same one."""
     plans = [ho.solve(network, solver=name, search=search, **asked) for name in solvers]

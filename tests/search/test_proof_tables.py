@@ -28,7 +28,7 @@ from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.written_plans import (
     READINGS,
-    ProblemFields,
+    Asked,
     Rows,
     choosing,
     every_rows,
@@ -43,7 +43,7 @@ COSTS = ["bytes", "time", "energy"]
 MOST = 16
 
 
-def some_rows(data: st.DataObject, network: ho.Network, asked: ProblemFields) -> list[Rows]:
+def some_rows(data: st.DataObject, network: ho.Network, asked: Asked) -> list[Rows]:
     found = list(every_rows(len(network.layers), asked["levels"], len(asked["choices"])))
     if len(found) > MOST:
         found = data.draw(st.lists(st.sampled_from(found), min_size=MOST, max_size=MOST))
@@ -57,7 +57,7 @@ def test_the_search_charges_every_plan_the_same(cost: str, reading: str) -> None
 
     @settings(max_examples=8)
     @given(small_problems(cost=cost, reading=reading), st.data())
-    def check(problem: tuple[ho.Network, ProblemFields], data: st.DataObject) -> None:
+    def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
         network, asked = problem
         write = written(network, "joint", **asked)
         for rows in some_rows(data, network, asked):
@@ -72,7 +72,7 @@ def test_the_search_charges_every_plan_the_same(cost: str, reading: str) -> None
 def test_the_search_charges_rings_the_same(cost: str, reading: str) -> None:
     @settings(max_examples=8)
     @given(small_problems(cost=cost, reading=reading), st.data())
-    def check(problem: tuple[ho.Network, ProblemFields], data: st.DataObject) -> None:
+    def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
         network, asked = problem
         asked = asked | {"array": with_collective(asked["array"], "ring")}
         write = written(network, "joint", **asked)
@@ -101,7 +101,7 @@ def test_a_table_of_states_charges_each_plan_what_its_levels_add_up_to(
 ) -> None:
     @settings(max_examples=8)
     @given(st.sampled_from(READINGS).flatmap(lambda r: small_problems(cost=cost, reading=r)))
-    def check(problem: tuple[ho.Network, ProblemFields]) -> None:
+    def check(problem: tuple[ho.Network, Asked]) -> None:
         network, asked = problem
         levels, choices = asked["levels"], len(asked["choices"])
         if cost == "bytes":
@@ -125,7 +125,7 @@ def test_a_table_of_a_level_charges_what_the_search_charges_there(cost: str) -> 
 
     @settings(max_examples=8)
     @given(readings.flatmap(lambda r: small_problems(cost=cost, reading=r)), st.data())
-    def check(problem: tuple[ho.Network, ProblemFields], data: st.DataObject) -> None:
+    def check(problem: tuple[ho.Network, Asked], data: st.DataObject) -> None:
         network, asked = problem
         if cost != "bytes":
             asked["array"] = with_collective(asked["array"], "pairwise")
@@ -146,7 +146,7 @@ def test_the_same_plans_are_allowed_as_in_the_search(inference: bool) -> None:
 
     @settings(max_examples=15)
     @given(problems)
-    def check(problem: tuple[ho.Network, ProblemFields]) -> None:
+    def check(problem: tuple[ho.Network, Asked]) -> None:
         network, asked = problem
         asked["inference"] = inference
         write = written(network, "joint", **asked)
@@ -186,7 +186,7 @@ def fits(table: Any, chosen: list[int]) -> bool:
 @settings(max_examples=15)
 @given(small_problems(cost="bytes", reading="text"), st.data())
 def test_a_level_allows_what_some_choices_below_complete(
-    problem: tuple[ho.Network, ProblemFields], data: st.DataObject
+    problem: tuple[ho.Network, Asked], data: st.DataObject
 ) -> None:
     """And what it loads is the least that these leave: by trying all of them."""
     network, asked = problem
@@ -265,7 +265,7 @@ def test_a_cost_by_entry_point_defines_its_tables_itself(
 
     @settings(max_examples=8)
     @given(st.sampled_from(READINGS).flatmap(lambda r: small_problems(cost=cost, reading=r)))
-    def check(problem: tuple[ho.Network, ProblemFields]) -> None:
+    def check(problem: tuple[ho.Network, Asked]) -> None:
         network, asked = problem
         if cost == "bytes":
             asked["level_weights"] = (1, 3)[: asked["levels"]]

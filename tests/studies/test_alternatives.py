@@ -19,7 +19,7 @@ from hypar_opt.search.level_order import levels_permute
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.evaluation import contenders
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import ProblemFields, Rows, asked_of_arrays
+from tests.costs.plans import Asked, Rows, asked_of_arrays
 from tests.problems import keeps, orders, priced_plans, random_problem
 from tests.strategies import networks
 
@@ -99,7 +99,7 @@ def test_the_best_plans_are_the_cheapest_of_all_in_order(seed: int, number: int)
     st.integers(1, 9),
 )
 def test_on_an_array_they_are_too(
-    network: ho.Network, asked: ProblemFields, cost: str, number: int
+    network: ho.Network, asked: Asked, cost: str, number: int
 ) -> None:
     plan = ho.solve(network, cost=cost, search="joint", **asked)
     interconnect = asked["array"].interconnect
@@ -138,7 +138,7 @@ def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: i
     ],
 )
 def test_levels_are_interchangeable_where_nothing_tells_them_apart(
-    asked: ProblemFields, alike: bool
+    asked: Asked, alike: bool
 ) -> None:
     assert levels_permute(problem_of(**{"levels": 2, **asked})) is alike
 

@@ -21,7 +21,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.advice import difference
 from hypar_opt.studies.evaluation import contenders, fastest, per_second, solve_again
-from tests.costs.plans import ProblemFields, asked_of_arrays, plans, workload
+from tests.costs.plans import Asked, asked_of_arrays, plans, workload
 from tests.hardware.cubes import CUBES, cubes
 from tests.problems import memory
 from tests.strategies import networks
@@ -97,7 +97,7 @@ def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
     st.integers(1, 5),
 )
 def test_contenders_are_the_best_plans_simulated(
-    network: ho.Network, asked: ProblemFields, cost: str, number: int
+    network: ho.Network, asked: Asked, cost: str, number: int
 ) -> None:
     plan = ho.solve(network, cost=cost, **asked)
     best, found = ho.best_plans(plan, number), contenders(plan, number)

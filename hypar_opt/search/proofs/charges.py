@@ -14,7 +14,6 @@ from hypar_opt.search.proofs.exchanges import (
     Layer,
     Matrix,
     exchanges_of,
-    layers_of,
 )
 
 if TYPE_CHECKING:
@@ -83,9 +82,8 @@ class Bytes:
         unit = "weighted bytes" if plan.level_weights else "bytes"
         if plan.cost.unit != unit:
             raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
-        layers = layers_of(plan.network.description, plan.batch)
         weights = plan.level_weights or (1,) * plan.levels
-        return cls(exchanges_of(plan, layers), plan.element_bytes, weights)
+        return cls(exchanges_of(plan), plan.element_bytes, weights)
 
     @property
     def resolution(self) -> int:
@@ -171,7 +169,6 @@ class Time:
     """
 
     exchanges: Exchanges
-    layers: tuple[Layer, ...]
     plan: Plan
     array: Array
     placement: tuple[int, ...]
@@ -182,12 +179,11 @@ class Time:
     @classmethod
     def of(cls, plan: Plan) -> Time:
         array, placement, per_second = _array_of(plan, "seconds")
-        layers = layers_of(plan.network.description, plan.batch)
         paces = tuple(
             Pace.of(array.interconnect.bisection(bit), plan.element_bytes, per_second)
             for bit in placement
         )
-        return cls(exchanges_of(plan, layers), layers, plan, array, placement, per_second, paces)
+        return cls(exchanges_of(plan), plan, array, placement, per_second, paces)
 
     @property
     def joins_levels(self) -> bool:
@@ -237,7 +233,7 @@ class Time:
 
     def _compute(self, position: int, counts: Sequence[int]) -> int:
         """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower."""
-        layer, accelerator = self.layers[position], self.array.accelerator
+        layer, accelerator = self.exchanges.layers[position], self.array.accelerator
         copies = layer.copies(counts)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         computing = _macs(layer, self.array) / rate
@@ -264,7 +260,6 @@ class Energy:
     """
 
     exchanges: Exchanges
-    layers: tuple[Layer, ...]
     plan: Plan
     array: Array
     per_joule: int
@@ -274,8 +269,7 @@ class Energy:
     @classmethod
     def of(cls, plan: Plan) -> Energy:
         array, placement, per_joule = _array_of(plan, "joules")
-        layers = layers_of(plan.network.description, plan.batch)
-        return cls(exchanges_of(plan, layers), layers, plan, array, per_joule, placement)
+        return cls(exchanges_of(plan), plan, array, per_joule, placement)
 
     @property
     def joins_levels(self) -> bool:
@@ -295,7 +289,7 @@ class Energy:
         return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
-        size = self.layers[layer]
+        size = self.exchanges.layers[layer]
         moved = [0] * self.exchanges.choices
         for reduction, quarters in self.exchanges.reduced(layer, counts):
             moved[reduction.choice] += quarters

@@ -19,7 +19,6 @@ from hypar_opt.errors import CheckFailedError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.network import Network
 
 Counts = tuple[int, ...]
 """How often a layer makes each choice at the levels above."""
@@ -92,12 +91,13 @@ class Copies(NamedTuple):
     outputs: int
 
 
-def layers_of(network: Network, batch: int) -> tuple[Layer, ...]:
+def layers_of(plan: Plan) -> tuple[Layer, ...]:
     """Return the layers of a chain; the boundary before each is its input.
 
     A kind of layer declares its axes and the one that each choice halves; all else is derived
     here.
     """
+    network, batch = plan.network.description, plan.batch
     layers = []
     for described, maps in zip(network.layers, network.maps(), strict=True):
         read, weight, written = described.contraction
@@ -244,7 +244,7 @@ class Exchanges:
         )
 
 
-def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
+def exchanges_of(plan: Plan) -> Exchanges:
     """Return the exchanges of a plan's problem.
 
     Raises
@@ -254,6 +254,7 @@ def exchanges_of(plan: Plan, layers: tuple[Layer, ...]) -> Exchanges:
     """
     reading = READINGS.get(plan.cost.reading)
     choices = len(plan.choices)
+    layers = layers_of(plan)
     reads_whole = (split.input == "whole" for layer in layers for split in layer.splits[:choices])
     if reading is None or (any(reads_whole) and reading.input_error is None):
         raise CheckFailedError(

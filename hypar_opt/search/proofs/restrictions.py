@@ -107,7 +107,7 @@ class Restrictions:
             counts: Counts = (0,) * len(self._plan.choices)
             for level, row in enumerate(rows):
                 if not self.allows(level, position, counts, row[position]):
-                    choice = self._plan.choices[row[position]]
+                    choice = self._plan.words[position][row[position]]
                     problem = f"{layer.name} may not take {choice} at H{level + 1}"
                     raise CheckFailedError(f"constraints: {problem}")
                 counts = one_more(counts, row[position])

@@ -92,7 +92,7 @@ def _charges_of(plan: Plan) -> Charges:
 
 
 def _restrictions_of(plan: Plan) -> Restrictions:
-    return Restrictions(plan, layers_of(plan.network.description, plan.batch))
+    return Restrictions(plan, layers_of(plan))
 
 
 def _counts_above(plan: Plan) -> list[list[Counts]]:

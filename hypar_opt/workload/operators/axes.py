@@ -48,6 +48,12 @@ class Choice:
 DATA_CHOICE = Choice("data", BATCH, "image", "○", "-")
 """The first choice of every kind of layer: the batch is halved, the kernel replicated."""
 
+INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
+"""Model parallelism: the kernel is halved by input channel, and the layer's input with it."""
+
+OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
+"""The kernel is halved by output channel, and the layer's output with it."""
+
 
 class Contraction(NamedTuple):
     """The axes of a layer's input, weights and output, in the order of their shapes."""

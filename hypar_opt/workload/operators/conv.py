@@ -8,15 +8,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from hypar_opt.documents import Size
-from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    INPUT_CHANNELS,
+    OUTPUT_CHANNELS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
 from hypar_opt.workload.operators.windows import BorderPair, Pair, Pool, slide
-
-INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
-"""Model parallelism: the kernel is halved by input channel, and the layer's input with it."""
-
-OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
-"""The kernel is halved by output channel, and the layer's output with it."""
 
 
 class Conv(Operator):

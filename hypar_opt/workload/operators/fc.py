@@ -8,9 +8,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from hypar_opt.documents import Size
-from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    INPUT_CHANNELS,
+    OUTPUT_CHANNELS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
-from hypar_opt.workload.operators.conv import INPUT_CHANNELS, OUTPUT_CHANNELS
 
 
 class FullyConnected(Operator):
