@@ -23,10 +23,12 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
     Raises
     ------
     HyparError
-        If a name among a mapping's is none of `SolverOptions`.
+        If it is neither, or a name among a mapping's is none of `SolverOptions`.
     """
     if isinstance(options, SolverOptions):
         return options
+    if not isinstance(options, Mapping | None):
+        raise HyparError(f"options should be SolverOptions or a mapping, got {options!r}")
     known = SolverOptions.__dataclass_fields__
     unknown = [name for name in options or () if name not in known]
     if unknown:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
-from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument, worded
+from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
@@ -73,6 +73,9 @@ def simulate(
     # Imported late: planning alone needs no simulator.
     from hypar_opt.simulator import RunOptions, simulate_step
 
+    unknown = [name for name in run if name not in RunOptions.__dataclass_fields__]
+    if unknown:
+        raise UnknownNameError("argument", unknown[0], list(RunOptions.__dataclass_fields__))
     own = plan.array.description if plan.array else None
     target = own_array(plan) if array is None else find_array(array)
     if own is not None and target.digest() != own.digest() and not other_array:

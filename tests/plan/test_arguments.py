@@ -33,6 +33,16 @@ def test_options_are_a_mapping_or_a_dataclass() -> None:
     assert plans[0].cost == plans[1].cost
     with pytest.raises(ho.HyparError, match="options: unknown 'time'; known: backend, "):
         ho.solve("lenet-c", options={"time": 1})
+    with pytest.raises(ho.HyparError, match="options should be SolverOptions or a mapping, got 5"):
+        ho.solve("lenet-c", options=5)  # type: ignore[arg-type]
+
+
+def test_what_is_no_plan_and_no_argument_of_a_step_is_refused_by_name() -> None:
+    with pytest.raises(ho.HyparError, match=r"start should be a Plan, got 'plan\.json'"):
+        ho.solve("lenet-c", solver="cpsat", start="plan.json")  # type: ignore[arg-type]
+    plan = ho.solve("lenet-c", array="hmc-htree-4")
+    with pytest.raises(ho.HyparError, match="unknown argument 'overlp': did you mean overlap"):
+        ho.simulate(plan, overlp="gradient")  # type: ignore[call-arg]
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
