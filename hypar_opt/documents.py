@@ -44,15 +44,19 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     written_schema: ClassVar[str | None] = None
-    """The value of a file's ``schema`` key, such as ``hypar-opt/plan/1``."""
+    """The value of a file's ``schema`` key, such as ``hypar-opt/plan/1``; the newest that is read."""
+
+    read_schemas: ClassVar[tuple[str, ...]] = ()
+    """Older values that are read too."""
 
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            if cls.written_schema is not None and "schema" in data:
+            own, older = cls.written_schema, cls.read_schemas
+            if own is not None and "schema" in data and data["schema"] not in older:
                 # First of all: a newer schema's keys would only be reported as unknown.
-                _check_schema(data["schema"], cls.written_schema)
+                _check_schema(data["schema"], own)
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
                 if key not in known:

@@ -101,7 +101,8 @@ def solve(
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
-        stated, described = problem_of(**problem), find_network(network)
+        described = find_network(network)
+        stated = problem_of(described, **problem)
     # An output that would overwrite an input is refused before the hours of work, not after.
     check_outputs(read, options.log, options.export)
     how = _How(solver, _search_for(stated, search), options, settings, start, deadline)

@@ -35,6 +35,10 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return what the package itself has, whatever else is installed."""
         return [self[name] for name in self._built_in]
 
+    def built_in_names(self) -> tuple[str, ...]:
+        """Return the names of what the package itself has."""
+        return tuple(self._built_in)
+
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
         # Sorted by name, so that lists do not depend on the order of installation.

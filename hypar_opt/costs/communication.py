@@ -45,6 +45,8 @@ class CommunicationCost(CostModel):
     l       data    dW_l                     gradient
     l       model   F_{l+1}                  partial_sum, gathered_error
     l       output  E_l                      input_error
+    l       not     sums over channels       all_reduce
+            data    (of norms, of a loss)
     l-1, l  pairs   A                        conversions
     ======  ======  =======================  ===========================
 
@@ -63,6 +65,9 @@ class CommunicationCost(CostModel):
         2, or 3 with output parallelism, for the readings ``tables`` and ``text``.
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
+    levels
+        H: layers that share weights which are stored split pay more than any level of H could
+        save, so that the weights are stored as all of them split them.
 
     Raises
     ------
@@ -79,6 +84,7 @@ class CommunicationCost(CostModel):
     phases: tuple[Phase, ...] = TRAINING
     choices: int = 2
     level_weights: tuple[int, ...] = ()
+    levels: int = 0
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
@@ -103,10 +109,11 @@ class CommunicationCost(CostModel):
             INFERENCE if problem.inference else TRAINING,
             len(problem.choices),
             problem.level_weights,
+            problem.levels,
         )
         reads_whole = workload.lacking(cost.choices).input.any(axis=0)
         if reads_whole.any() and cost._row.input_error is None:
-            layer = workload.layers[int(reads_whole.argmax())]
+            layer = workload.nodes[int(reads_whole.argmax())]
             raise HyparError(
                 f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
                 f" which needs the reading {_WITH_OUTPUT}, got {cost.reading}"
@@ -125,7 +132,7 @@ class CommunicationCost(CostModel):
         state
             The choices of a layer at all levels, H1 first; the same for every layer.
         """
-        layers = len(workload.layers)
+        layers = len(workload.nodes)
         # Python's integers, since a sum over up to 64 levels may exceed int64.
         moved: Integers = np.zeros(layers, object)
         for level, chosen in enumerate(state):
@@ -134,17 +141,24 @@ class CommunicationCost(CostModel):
                 moved = moved + self.node(workload, SplitCounts.uniform(layers, above))[:, choice]
         return moved
 
-    def messages(self, phase: Phase) -> int:
-        """Return the messages of one pass's reduction at a level below the topmost.
+    def messages(self, workload: Workload, phase: Phase) -> Integers:
+        """Return the messages of each node's reduction in a pass at a level below the topmost.
 
         An all-reduce between pairs is recursive halving and doubling, which crosses each level
         twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
 
+        Returns
+        -------
+        (nodes,) Python integers
+
         Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
         """
-        # Only `executed` splits an all-reduce of partial sums over two passes; gradients are
-        # all-reduced in every reading.
-        return 1 if self._row.gathered_error and phase is not Phase.GRADIENT else 2
+        # Only `executed` splits an all-reduce of partial sums over two passes; gradients, and the
+        # sums of norms, are all-reduced in every reading.
+        scattered = self._row.gathered_error and phase is not Phase.GRADIENT
+        return np.array(
+            [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes], object
+        )
 
     @property
     def unit(self) -> str:
@@ -160,7 +174,7 @@ class CommunicationCost(CostModel):
         """Return each layer's charges: Table 1."""
         dtype, scale = self._dtype_and_scale(workload, splits.level)
         counts = splits.counts.astype(dtype)
-        node: Integers = np.zeros((len(workload.layers), self.choices), dtype)
+        node: Integers = np.zeros((len(workload.nodes), self.choices), dtype)
         for lacks, quarters in _reductions(
             workload, self.reading, self.phases, self.choices, large=dtype is np.object_
         ):
@@ -187,7 +201,15 @@ class CommunicationCost(CostModel):
         if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
             boundary = boundary << (target.counts[:, targets] * reads_whole).sum(axis=0)
         edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
+        weights = workload.leads_weights
+        if weights.any():
+            split = _split_weights(self.phases, self.choices).astype(dtype)
+            edge[weights] = split * (boundary[weights, None, None] << self._above(target.level))
         return edge
+
+    def _above(self, level: int) -> int:
+        """Return an exponent of 2 that no replica of shared weights reaches at this level."""
+        return max(self.levels, level + 1)
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
@@ -209,13 +231,16 @@ class CommunicationCost(CostModel):
             return None
         # All levels have the same weight: the first level's scale is that of all.
         scale = self._scale(0)
-        charges: Integers = np.zeros((2, len(workload.layers)), object)
+        charges: Integers = np.zeros((2, len(workload.nodes)), object)
         for lacks, quarters in _reductions(
             workload, self.reading, self.phases, self.choices, large=True
         ):
             charges += scale * quarters * lacks
-        pairs = self._conversions(workload).astype(object).reshape(-1, 4).T
-        pairs = scale * pairs * np.array(workload.boundary_sizes, object)
+        conversions: Integers = self._conversions(workload).astype(object)
+        weights = workload.leads_weights
+        if weights.any():
+            conversions[weights] = _split_weights(self.phases, 2).astype(object) << levels
+        pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
         data, model = charges.tolist()
         dd, dm, md, mm = pairs.tolist()
         return SeparableTable(
@@ -242,7 +267,8 @@ class CommunicationCost(CostModel):
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and below
         # 2^level groups no tensor has more than 2^level copies.
-        return 8 * self._scale(level) * workload.elements << level
+        copies = self._above(level) if workload.leads_weights.any() else level
+        return 8 * self._scale(level) * workload.elements << copies
 
     def _dtype_and_scale(
         self, workload: Workload, level: int
@@ -271,6 +297,13 @@ def _conversions(
     return pairs
 
 
+def _split_weights(phases: tuple[Phase, ...], choices: int) -> NDArray[np.int64]:
+    """Return the quarters of an element for shared weights that a user splits in another way."""
+    differs = ~np.eye(choices, dtype=bool)
+    differs[0] = False  # stored whole: a user slices its part
+    return np.where(differs, 8 * (Phase.GRADIENT in phases), 0)
+
+
 @lru_cache(maxsize=64)
 def _reductions(
     workload: Workload,
@@ -293,15 +326,20 @@ def _reductions(
     lacking = workload.lacking(choices)
     outputs = workload.outputs if row.before_pool else workload.pooled
     output_quarters = row.partial_sum * forward + row.gathered_error * backward
+    statistics = [
+        node.statistics[0] * forward + node.statistics[1] * backward for node in workload.nodes
+    ]
     errors = [(row.input_error or 0) * backward * size for size in workload.inputs]
     # No layer reads the error of the network's input; AccPar charges it all the same.
     if not row.first_input_error:
-        with_source = set(workload.ends[:, 1].tolist())
+        with_source = {edge.target for edge in workload.boundaries if not edge.weights}
         errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
     reduced = [
-        (lacking.weight, [row.gradient * gradient * size for size in workload.weights]),
+        (lacking.weight, [row.gradient * gradient * size for size in workload.stored]),
         (lacking.output, [output_quarters * size for size in outputs]),
         (lacking.input, errors),
+        # What each side has summed over its own channels; a split of images needs nothing.
+        (~workload.halves_batch(choices), [row.gradient * size for size in statistics]),
     ]
     dtype = np.object_ if large else np.int64
     return [

@@ -40,18 +40,20 @@ def layer_macs(
     Source: docs/simulator.md.
     """
     if accelerator.mac_count == "output":
-        return [layer.macs for layer in workload.layers]
+        return [layer.macs for layer in workload.nodes]
     return [
         workload.batch
         * math.prod(layer.weight)
         * math.prod(input_sizes.get(layer.name, _positions(layer)))
-        for layer in workload.layers
+        if layer.macs and layer.weight
+        else layer.macs
+        for layer in workload.nodes
     ]
 
 
 def _positions(layer: LayerTensors) -> tuple[int, ...]:
-    """Return the height and width of a layer's input; nothing for a vector."""
-    return layer.input[2:]
+    """Return the height and width of a layer's input, or its tokens; nothing for a vector."""
+    return tuple(layer.sizes[axis] for axis in ("t", "h", "w") if axis in layer.sizes)
 
 
 def copies(workload: Workload, counts: Integers) -> Lacking:
@@ -112,7 +114,7 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
     """
     element_bytes = problem.element_bytes
     weights, inputs, outputs = (
-        np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.outputs)
+        np.array(sizes, object) for sizes in (workload.stored, workload.inputs, workload.outputs)
     )
     # The load is in units of 2^-levels bytes: a level without a choice has not halved anything,
     # which in this unit is a factor of 2.
@@ -149,7 +151,7 @@ class Work:
         return [
             # Exact fractions: a charge is rounded once, where its table is made.
             Fraction(count, 2**self.levels) / self._macs_per_second(layer)
-            for count, layer in zip(macs, workload.layers, strict=True)
+            for count, layer in zip(macs, workload.nodes, strict=True)
         ]
 
     def loading(self, workload: Workload, counts: Integers) -> list[Fraction]:
@@ -167,7 +169,7 @@ class Work:
 
     def bound_by_memory(self, workload: Workload, counts: Integers) -> list[str]:
         """Return the names of the layers whose DRAM time exceeds their compute time."""
-        names = [layer.name for layer in workload.layers]
+        names = [layer.name for layer in workload.nodes]
         times = zip(self.loading(workload, counts), self.computing(workload), strict=True)
         return [name for name, (load, work) in zip(names, times, strict=True) if load > work]
 
@@ -177,7 +179,7 @@ class Work:
         # Words, a sum of powers of 2 in the counts, are convex in them, and so largest where all
         # levels make one choice; the sum over the choices bounds the largest of these.
         for choice in range(MOST_CHOICES):
-            counts: Integers = np.zeros((MOST_CHOICES, len(workload.layers)), object)
+            counts: Integers = np.zeros((MOST_CHOICES, len(workload.nodes)), object)
             counts[choice] = self.levels
             seconds += sum(self.loading(workload, counts))
         return seconds + sum(self.computing(workload))

@@ -101,7 +101,7 @@ def factored(
         If the deadline passes, as for every function that builds tables.
     """
     choices = cost.choices
-    check_states(len(workload.layers), choices, levels)
+    check_states(len(workload.nodes), choices, levels)
     edge = _edges_of(cost, workload, deadline)
     node = _nodes(cost, workload, levels, edge, deadline)
     pairs: list[Integers] = []
@@ -146,7 +146,7 @@ def expanded(
     """
     choices = cost.choices
     # An edge's matrix has an entry for each pair of states.
-    check_states(len(workload.layers), choices**2, levels)
+    check_states(len(workload.nodes), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
     pair = _edges_of(cost, workload, deadline)
@@ -175,7 +175,7 @@ def _nodes(
 
     The dtype holds every sum of nodes and edges.
     """
-    choices, layers = cost.choices, len(workload.layers)
+    choices, layers = cost.choices, len(workload.nodes)
     charges: list[Integers] = []
     largest = 0
     for level in range(levels):
@@ -205,7 +205,7 @@ def _state_charges(
 ) -> Integers:
     """Return the charges of states that are no sum over levels, in mixed-radix order."""
     states = itertools.product(range(cost.choices), repeat=levels)
-    state_charges: Integers = np.zeros((len(workload.layers), cost.choices**levels), np.int64)
+    state_charges: Integers = np.zeros((len(workload.nodes), cost.choices**levels), np.int64)
     for column, state in enumerate(states):
         deadline.check()
         charges = cost.of_state(workload, state)
@@ -232,7 +232,7 @@ def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.i
 
 def _edges_of(cost: CostModel, workload: Workload, deadline: Deadline) -> EdgeOf:
     """Return the cost model's edge charges by counts of choices, each computed once."""
-    layers = len(workload.layers)
+    layers = len(workload.nodes)
 
     @cache
     def edge(source: Counts, target: Counts) -> Integers:

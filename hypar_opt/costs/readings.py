@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from hypar_opt.sharding.layouts import Layout
 
-BATCH, CHANNEL, WHOLE, PARTIAL = Layout
+BATCH, CHANNEL, WHOLE, PARTIAL, SHUFFLED = Layout
 
 
 class Phase(StrEnum):
@@ -92,6 +92,9 @@ class Reading:
         error of the network's input: AccPar's convention.
     before_pool
         Whether a layer's output is counted before pooling, where a run reduces it, or after.
+    shared_tensors
+        Whether a tensor with several readers has a layout of its own, that each of them converts;
+        without it each edge is a boundary of Table 2.
     """
 
     gradient: int
@@ -101,6 +104,7 @@ class Reading:
     first_input_error: bool = False
     gathered_error: int = 0
     before_pool: bool = False
+    shared_tensors: bool = False
 
 
 _PRINTED = {
@@ -113,10 +117,16 @@ _PRINTED = {
     (BATCH, WHOLE): Conversion(2, 0),
     (CHANNEL, WHOLE): Conversion(2, 0),
     (CHANNEL, BATCH): Conversion(1, 1),
+    # A channel shuffle reads channels in an order in which nothing is written.
+    (BATCH, SHUFFLED): Conversion(1, 1),
+    (CHANNEL, SHUFFLED): Conversion(1, 1),
+    (PARTIAL, SHUFFLED): Conversion(0, 2),
 }
 """Table 2, and AccPar's for what output parallelism reads and writes."""
 
-_BOTH_DIRECTIONS = {(BATCH, CHANNEL): Conversion(2, 2), (CHANNEL, BATCH): Conversion(2, 2)}
+_BOTH_DIRECTIONS = dict.fromkeys(
+    ((BATCH, CHANNEL), (CHANNEL, BATCH), (BATCH, SHUFFLED), (CHANNEL, SHUFFLED)), Conversion(2, 2)
+)
 """An all-to-all: half of the tensor moves each way."""
 
 READINGS = MappingProxyType(
@@ -127,6 +137,8 @@ READINGS = MappingProxyType(
         "text": Reading(8, 8, _PRINTED, input_error=8),
         "tables": Reading(4, 4, _PRINTED, input_error=4, first_input_error=True),
         "figures": Reading(8, 8, _BOTH_DIRECTIONS),
-        "executed": Reading(8, 4, _BOTH_DIRECTIONS, gathered_error=4, before_pool=True),
+        "executed": Reading(
+            8, 4, _BOTH_DIRECTIONS, gathered_error=4, before_pool=True, shared_tensors=True
+        ),
     }
 )

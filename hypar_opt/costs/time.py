@@ -90,13 +90,13 @@ class TimeCost(CostModel):
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Return each layer's charges: reductions between pairs and, at the last level, compute."""
-        node: Integers = np.zeros((len(workload.layers), self.choices), object)
+        node: Integers = np.zeros((len(workload.nodes), self.choices), object)
         if self.rings is None:
             for phase in self.communication.phases:
                 # Recursive halving and doubling: at the topmost of the levels that it reduces
                 # over, halving and doubling are one exchange.
-                crossings = np.where(splits.counts.T == 0, 1, self.communication.messages(phase))
-                messages = crossings.astype(object)
+                twice = self.communication.messages(workload, phase)[:, None]
+                messages: Integers = np.where(splits.counts.T == 0, 1, twice).astype(object)
                 moved = self.communication.of(phase).node(workload, splits)
                 node = node + self._timed(moved, self.splits[splits.level], messages)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
@@ -124,11 +124,12 @@ class TimeCost(CostModel):
         charges: dict[int, Integers] = {}
         dtype = exact_dtype(self.largest)
         for choice, levels, split in self.rings.joined(state) if self.rings else ():
-            total: Integers = np.zeros(len(workload.layers), object)
+            total: Integers = np.zeros(len(workload.nodes), object)
             for phase in self.communication.phases:
                 # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
                 # all-gather takes n - 1 (docs/simulator.md).
-                messages = self.communication.messages(phase) * (2 ** len(levels) - 1)
+                steps = 2 ** len(levels) - 1
+                messages = self.communication.messages(workload, phase) * steps
                 moved = self.communication.of(phase).of_choice(workload, state, choice)
                 total = total + self._timed(moved, split, messages)
             charges[levels[0]] = total.astype(dtype)
@@ -172,7 +173,7 @@ class TimeCost(CostModel):
             # Around a ring of 2^levels accelerators it takes less than twice as many messages.
             rounds = 2 * 2**levels
         messages = len(self.communication.phases) * (
-            len(workload.layers) + len(workload.boundaries)
+            len(workload.nodes) + len(workload.boundaries)
         )
         seconds = rounds * messages * latency
         for level in range(levels):

@@ -14,6 +14,7 @@ from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
+    from hypar_opt.workload.network import Network
 
 
 class ProblemArguments(TypedDict, total=False):
@@ -37,8 +38,15 @@ class ProblemArguments(TypedDict, total=False):
     reading: str | None
 
 
-def problem_of(**arguments: Unpack[ProblemArguments]) -> Problem:
+def problem_of(
+    network: Network | None = None, **arguments: Unpack[ProblemArguments]
+) -> Problem:
     """Return the validated problem; an array decides its levels unless they are given.
+
+    Parameters
+    ----------
+    network
+        What it is a problem of, on which the default of ``reading`` depends; None for a chain.
 
     Raises
     ------
@@ -70,15 +78,19 @@ def problem_of(**arguments: Unpack[ProblemArguments]) -> Problem:
     problem = validate(Problem, fields)
     if "reading" in fields:
         return problem
-    return problem.model_copy(update={"reading": default_reading(problem)})
+    return problem.model_copy(update={"reading": default_reading(problem, network)})
 
 
-def default_reading(problem: Problem) -> str:
+def default_reading(problem: Problem, network: Network | None = None) -> str:
     """Return the reading of a problem that names none.
 
-    ``text``, the paper's, without an array, on one of the paper's arrays and with output
-    parallelism, of which no run is known; else ``executed``, what running a plan moves.
+    ``text``, the paper's, for a chain without an array, on one of the paper's arrays and with
+    output parallelism, of which no run is known; else ``executed``, what running a plan moves.
     """
-    if problem.array is None or Parallelism.OUTPUT in problem.choices:
+    if Parallelism.OUTPUT in problem.choices:
+        return "text"
+    if network is not None and not network.is_chain:
+        return "executed"
+    if problem.array is None:
         return "text"
     return "text" if arrays.is_papers(problem.array.description) else "executed"

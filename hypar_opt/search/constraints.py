@@ -23,13 +23,16 @@ from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, argument
 from hypar_opt.search.pins import pinned_choices
+from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import SplitCounts
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.workload.tensors import Workload
+    from hypar_opt.search.pins import Pin
+    from hypar_opt.workload.tensors import LayerTensors, Workload
 
 Counts = tuple[int, ...]
 
@@ -52,8 +55,11 @@ class Feasibility:
         self._levels = problem.levels
         self._choices = problem.choices
         self._problem = problem
-        self._pinned = pinned_choices(problem, workload.layers)
+        # What layers share is not pinned: it follows from their choices.
+        free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
+        self._pinned = [free + pins for pins in pinned_choices(problem, workload.layers)]
         self._forbidden = workload.forbidden(len(problem.choices))
+        self._lacks_choices = bool(self._forbidden.any())
         self._least: dict[Counts, Integers] = {}
         self._impossible = 1 + sum(self.load((0,) * len(self._choices)).tolist())
         self._raise_if_infeasible()
@@ -61,7 +67,7 @@ class Feasibility:
     @property
     def any(self) -> bool:
         """Whether any choice may be infeasible: by a constraint, or by a layer's kind."""
-        return self._constraints.any or bool(self._forbidden.any())
+        return self._constraints.any or self._lacks_choices
 
     @property
     def couple_layers(self) -> bool:
@@ -112,7 +118,7 @@ class Feasibility:
         self, states: Sequence[tuple[int, ...]], deadline: Deadline
     ) -> tuple[NDArray[np.bool_], Integers]:
         """Return which states each layer may have, and their loads if memory is limited."""
-        shape = len(self._workload.layers), len(states)
+        shape = len(self._workload.nodes), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
         may, load = cache(self._may), cache(self.load)  # many states have the same counts
@@ -135,11 +141,12 @@ class Feasibility:
             Naming the layer, level and choice, or the memory that the plan needs.
         """
         load = 0
-        for position, layer in enumerate(self._workload.layers):
+        rows = [self._with_shared_weights(row) for row in rows]
+        for position, layer in enumerate(self._workload.nodes):
             counts: Counts = (0,) * len(self._choices)
             for level, row in enumerate(rows):
                 column = row[position]
-                if not self._may(level, counts, column)[position]:
+                if position >= self._workload.shared and not self._may(level, counts, column)[position]:
                     word = layer.word(column) or self._choices[column]
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
@@ -150,6 +157,15 @@ class Feasibility:
             # Loads are in units of 2^-levels bytes; negated twice, the shift rounds up.
             needed = -(-load >> self._levels)
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
+
+    def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
+        """Return the choices of all nodes; shared tensors, which take no memory, as data parallel."""
+        workload = self._workload
+        full = [DATA] * workload.shared + list(row)
+        for node, users in workload.weight_users.items():
+            columns = {full[user] for user in users}
+            full[node] = columns.pop() if len(columns) == 1 else DATA
+        return full
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:
         """Return whether a plan, ``(levels, layers)``, satisfies the constraints."""
@@ -167,9 +183,9 @@ class Feasibility:
         counts : (choices,)
             How often every layer makes each choice over all levels.
         """
-        layers = len(self._workload.layers)
+        nodes = len(self._workload.nodes)
         same_for_all: Integers = np.broadcast_to(
-            np.array(counts, object)[:, None], (len(counts), layers)
+            np.array(counts, object)[:, None], (len(counts), nodes)
         )
         return memory_load(self._workload, same_for_all, self._problem)
 
@@ -194,8 +210,8 @@ class Feasibility:
             # The axis is split once more than above; other choices split other axes.
             parts = 2 ** (counts[choice] + 1)
             for position in np.flatnonzero(allowed):
-                layer = self._workload.layers[position]
-                allowed[position] = layer.sizes[layer.operator.choices[choice].axis] % parts == 0
+                node = self._workload.nodes[position]
+                allowed[position] = node.sizes[node.operator.splits[choice].axis] % parts == 0
         return allowed
 
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
@@ -222,7 +238,7 @@ class Feasibility:
         # The least load over all levels decides both: whether each layer has a plan, and whether
         # the layers together fit the memory.
         least = self._least_below(0, start)
-        for layer, load in zip(self._workload.layers, least.tolist(), strict=True):
+        for layer, load in zip(self._workload.nodes, least.tolist(), strict=True):
             if load >= self._impossible:
                 level = self._first_infeasible_level(layer.name)
                 constraints = ", ".join(
@@ -231,9 +247,8 @@ class Feasibility:
                     if getattr(self._constraints, name)
                 )
                 raise InfeasibleError(
-                    f"{constraints}: no choice fits layer {layer.name!r} at H{level}; its batch is"
-                    f" {self._workload.batch}, its channels {layer.input_channels} in and"
-                    f" {layer.output_channels} out"
+                    f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
+                    f" {_axes(layer, len(self._choices))}"
                 )
         memory = self._constraints.memory
         if memory is not None and sum(least.tolist()) > memory << self._levels:
@@ -245,7 +260,7 @@ class Feasibility:
 
     def _first_infeasible_level(self, name: str) -> int:
         """Return the first level, from 1, at which a layer has no feasible choice."""
-        position = [layer.name for layer in self._workload.layers].index(name)
+        position = [layer.name for layer in self._workload.nodes].index(name)
         reached = {(0,) * len(self._choices)}
         for level in range(self._levels):
             reached = {
@@ -257,6 +272,16 @@ class Feasibility:
             if not reached:
                 return level + 1
         raise AssertionError(f"layer {name!r} can be completed")
+
+
+def _axes(layer: LayerTensors, columns: int) -> str:
+    """Return the sizes of the axes that a layer's choices halve, for a message."""
+    if layer.kind in ("conv", "fc") and len(layer.operator.splits) == 3:
+        channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
+        channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
+        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
+    sizes = (f"{layer.sizes[c.axis]} {c.part}s" for c in layer.operator.splits[:columns])
+    return f"it has {', '.join(sizes)}"
 
 
 def _one_more(counts: Counts, choice: int) -> Counts:

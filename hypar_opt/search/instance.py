@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs import COSTS
+from hypar_opt.costs.readings import READINGS
 from hypar_opt.search.constraints import Feasibility
 from hypar_opt.workload.parallelism import OUTPUT
 from hypar_opt.workload.tensors import Workload, workload_of
@@ -35,8 +37,27 @@ class Instance:
 
     @cached_property
     def workload(self) -> Workload:
-        """The tensors of a batch."""
+        """The tensors of a batch; a shared tensor is a node where the reading charges it so."""
+        return self._workload_of(self.problem.reading)
+
+    @cached_property
+    def executed_workload(self) -> Workload:
+        """The tensors of a batch as a run shares them."""
+        return self._workload_of("executed")
+
+    def _workload_of(self, reading: str) -> Workload:
+        shares = reading in READINGS and READINGS[reading].shared_tensors
+        return self._with_shared if shares else self._plain
+
+    @cached_property
+    def _plain(self) -> Workload:
         return workload_of(self.network, self.problem.batch)
+
+    @cached_property
+    def _with_shared(self) -> Workload:
+        if all(read <= 1 for read in Counter(self._plain.ends[:, 0].tolist()).values()):
+            return self._plain  # nothing is shared, as in a chain
+        return workload_of(self.network, self.problem.batch, shared_tensors=True)
 
     @cached_property
     def cost(self) -> CostModel:
@@ -60,7 +81,7 @@ class Instance:
             "reading": "executed",
         }
         executed = self.problem.model_copy(update=update)
-        return COSTS["bytes"].from_problem(executed, self.workload)
+        return COSTS["bytes"].from_problem(executed, self.executed_workload)
 
     @cached_property
     def constraints(self) -> Feasibility:

@@ -72,7 +72,7 @@ def _from_questions(
     else:
         start = None
         if search.start:
-            model = np.sum(search.start, axis=0)
+            model = np.sum([search.start_of(level) for level in range(levels)], axis=0)
             # The warm start answers the question of each threshold t.
             start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
         trick = search.instance.workload.trick * levels
@@ -80,18 +80,19 @@ def _from_questions(
     # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
     # in which it does not, the number of levels is still a plan, and priced as such.
     answers = np.reshape(assigned(result), (levels, -1))
-    return [tuple(int(level < count) for count in answers.sum(axis=0)) for level in range(levels)]
+    counts = search.layers_of(answers.sum(axis=0).tolist())
+    return [tuple(int(level < count) for count in counts) for level in range(levels)]
 
 
 def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     """Solve for the state of each layer: its choices at all levels together."""
     instance, levels, deadline = search.instance, search.levels, search.deadline
     cost, workload, constraints = instance.cost, instance.workload, instance.constraints
-    choices, layers = cost.choices, len(workload.layers)
-    check_states(layers, choices, levels)
+    choices, nodes = cost.choices, len(workload.nodes)
+    check_states(nodes, choices, levels)
     boundaries = len(workload.ends)
     # Refused before the table is built, which costs more than the refusal.
-    refusal = too_large(search.solver.most_columns, layers, boundaries, choices**levels)
+    refusal = too_large(search.solver.most_columns, nodes, boundaries, choices**levels)
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
@@ -106,6 +107,8 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
         plain = expanded(cost, workload, levels, deadline)
         start = None
         if search.start:
-            start = tuple(map(states.index, zip(*search.start, strict=True)))
+            rows = [search.start_of(level) or () for level in range(levels)]
+            start = tuple(map(states.index, zip(*rows, strict=True)))
         result = tables.solve(constraints.states(plain, states, deadline), start)
-    return list(zip(*(states[column] for column in assigned(result)), strict=True))
+    columns = search.layers_of(assigned(result))
+    return list(zip(*(states[column] for column in columns), strict=True))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
 from hypar_opt.search.pins import Pin
@@ -48,10 +49,12 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
         return rows
     choices = list(dict.fromkeys(rows))
     given_order = tuple(map(choices.index, rows))
+    # A level's bytes, and so what its layers share, do not depend on the levels above it.
+    nodes = nodes_choices(instance.workload, instance.cost, choices)
     try:
         timed = problem.model_copy(update={"cost": "time"})
         cost = COSTS["time"].from_problem(timed, instance.workload)
-        distinct = np.array(choices, np.intp)
+        distinct = np.array(nodes, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
         orders = list(islice(_orders(Counter(given_order), interchangeable), MOST_ORDERS + 1))
         # The given order comes first and argmin takes the first minimum: it stays unless another is
@@ -142,7 +145,7 @@ def _times_of(
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.
-        states = [kinds[orders, layer] @ weights for layer in range(len(workload.layers))]
+        states = [kinds[orders, layer] @ weights for layer in range(len(workload.nodes))]
         total: Integers = np.zeros(len(orders), np.int64)
         if table is None:
             states = [column_of[state] for state in states]

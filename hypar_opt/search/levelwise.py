@@ -38,17 +38,18 @@ def levelwise(search: Search) -> Partition:
         memory = argument("constraints.memory")
         raise RefusedError(f"{memory} depends on the final shards: {needs_joint}")
     tables = TableSolver(search, search.levels)
-    splits = SplitCounts.none(len(workload.layers), cost.choices)
+    splits = SplitCounts.none(len(workload.nodes), cost.choices)
     rows: list[tuple[int, ...]] = []
     try:
         for level in range(search.levels):
             search.deadline.check()
             table = level_table(cost, workload, splits)
             table = instance.constraints.level(table, splits)
-            start = search.start[level] if search.start else None
-            rows.append(assigned(tables.solve(table, start, f"-H{level + 1}")))
+            result = tables.solve(table, search.start_of(level), f"-H{level + 1}")
+            nodes = assigned(result)
+            rows.append(search.layers_of(nodes))
             # Greedy: what this level chose is what the next one has to split.
-            splits = splits.after(rows[-1])
+            splits = splits.after(nodes)
     except NoAnswerError as error:
         return to_partition(search, "level", rows, tables, error.stopped_by)
     # Known only of a complete plan: whether the DRAM binds depends on the final shards.

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import NoAnswerError, WrongClaimError
+from hypar_opt.search.claims import assigned
 from hypar_opt.search.partition import Assignments, Partition, Search
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.fixed import BASELINES
@@ -75,7 +76,7 @@ def _best_known(
     known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
     if search.start:
         known["the plan to start from"] = search.start
-    trick = search.instance.workload.trick
+    trick = search.layers_of(search.instance.workload.trick)
     # Keep the solved levels above if there are any, and try the baseline from H1 as well.
     for first in sorted({solved % levels, 0}, reverse=True):
         for name, baseline in BASELINES.items():
@@ -101,7 +102,8 @@ def _bound(
     """
     bounds = [result.bound for result in tables.results]
     if found_by is not None:
-        rows = [] if scope == "joint" else [result.assignment for result in tables.results]
+        solved = [] if scope == "joint" else tables.results
+        rows = [search.layers_of(assigned(result)) for result in solved]
         first_difference = next(
             (level for level, row in enumerate(rows) if row != plan[level]), None
         )

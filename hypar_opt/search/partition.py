@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
     from hypar_opt.search.instance import Instance
@@ -54,7 +55,18 @@ class Search:
     def total(self, plan: Assignments) -> Fraction:
         """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
         instance = self.instance
-        return sum(price_levels(instance.workload, instance.cost, plan), Fraction())
+        even = instance.problem.constraints.even
+        return sum(price_levels(instance.workload, instance.cost, plan, even=even), Fraction())
+
+    def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
+        """Return the layers' choices among all nodes'."""
+        return tuple(nodes[self.instance.workload.shared :])
+
+    def start_of(self, level: int) -> tuple[int, ...] | None:
+        """Return all nodes' choices at a level to start from; what is shared as data parallel."""
+        if self.start is None:
+            return None
+        return (DATA,) * self.instance.workload.shared + tuple(self.start[level])
 
 
 @dataclass(frozen=True)

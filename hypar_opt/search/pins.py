@@ -100,7 +100,7 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
 
 def _column(pin: Pin, layer: LayerTensors, problem: ProblemFields) -> int:
     """Return the column of a pin's choice among those of the layer's kind."""
-    words = [choice.word for choice in layer.operator.choices[: len(problem.choices)]]
+    words = [choice.word for choice in layer.operator.splits[: len(problem.choices)]]
     if pin.choice not in words:
         choices = argument("choices", ",".join(problem.choices))
         if set(words) != set(problem.choices):

@@ -5,13 +5,14 @@ No code here is shared with a solver: a cost is the sum of the table entries of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts, level_table
+from hypar_opt.costs.base import CostModel, SplitCounts
+from hypar_opt.costs.sharing import Rows, level_tables
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.search.instance import Instance
@@ -20,8 +21,6 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
-
-Rows = Sequence[Sequence[int]]
 
 
 def price_table(table: CostTable, assignment: Sequence[int]) -> int:
@@ -33,23 +32,26 @@ def price_table(table: CostTable, assignment: Sequence[int]) -> int:
     return int(nodes) + int(edges)
 
 
-def level_tables(
-    workload: Workload, cost: CostModel, rows: Rows
-) -> Iterator[tuple[CostTable, Sequence[int]]]:
-    """Yield each level's table, given the choices above it, and its row of choices; H1 first."""
-    states = SplitCounts.down(len(workload.layers), cost.choices, rows)
-    # The states are one more than the levels: the last is the one below them all.
-    for splits, row in zip(states, rows, strict=False):
-        yield level_table(cost, workload, splits), row
+def price_levels(
+    workload: Workload, cost: CostModel, rows: Rows, *, even: bool = False
+) -> tuple[Fraction, ...]:
+    """Return the cost of each level, H1 first, in the cost's unit.
 
-
-def price_levels(workload: Workload, cost: CostModel, rows: Rows) -> tuple[Fraction, ...]:
-    """Return the cost of each level, H1 first, in the cost's unit."""
-    levels = [price_table(table, row) for table, row in level_tables(workload, cost, rows)]
-    states = list(zip(*rows, strict=True))
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices; what layers share takes the layouts that then cost least.
+    even
+        Whether shared tensors, too, are split into equal parts only.
+    """
+    levels, full = [], []
+    for table, row in level_tables(workload, cost, rows, even=even):
+        levels.append(price_table(table, row))
+        full.append(row)
+    states = list(zip(*full, strict=True))
     # Charges that are no sum over levels, as of rings: once for each distinct state.
     for state in set(states):
-        with_state = [layer for layer, other in enumerate(states) if other == state]
+        with_state = [node for node, other in enumerate(states) if other == state]
         for level, charge in cost.of_state(workload, state).items():
             levels[level] += int(charge[with_state].sum())
     return tuple(Fraction(level, cost.resolution) for level in levels)
@@ -61,19 +63,26 @@ def price(instance: Instance, rows: Rows) -> Cost:
     layers = len(workload.layers)
     all_data, all_model = ([[choice] * layers] * problem.levels for choice in (DATA, MODEL))
 
-    def total(cost: CostModel, rows: Rows) -> Fraction:
-        return sum(price_levels(workload, cost, rows), Fraction())
+    even = problem.constraints.even
 
-    per_level = price_levels(workload, own, rows)
+    def total(cost: CostModel, rows: Rows) -> Fraction:
+        return sum(price_levels(workload, cost, rows, even=even), Fraction())
+
+    def executed(rows: Rows) -> Fraction:
+        moved = instance.executed_workload
+        return sum(price_levels(moved, instance.executed, rows, even=even), Fraction())
+
+    per_level = price_levels(workload, own, rows, even=even)
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
     # No run has been measured of a choice that reads its input whole.
-    reads_whole = workload.lacking(len(problem.choices)).input.T
+    reads_whole = workload.lacking(len(problem.choices)).input.T[workload.shared :]
     has_run = not any(reads_whole[range(layers), row].any() for row in rows)
     exchanges = own.communication_only()
     communication = None
     if exchanges is not None:
-        communication = tuple(map(json_number, price_levels(workload, exchanges, rows)))
+        exchanged = price_levels(workload, exchanges, rows, even=even)
+        communication = tuple(map(json_number, exchanged))
     return Cost(
         kind=problem.cost,
         reading=problem.reading,
@@ -81,8 +90,8 @@ def price(instance: Instance, rows: Rows) -> Cost:
         total=json_number(costs),
         per_level=tuple(map(json_number, per_level)),
         communication=communication,
-        executed_bytes=json_number(total(instance.executed, rows)) if has_run else None,
-        data_parallel_bytes=json_number(total(instance.executed, all_data)),
+        executed_bytes=json_number(executed(rows)) if has_run else None,
+        data_parallel_bytes=json_number(executed(all_data)),
         baselines=Baselines(data=json_number(data), model=json_number(model)),
         ratios=Ratios(
             data=float(data / costs) if costs else None,
@@ -128,7 +137,7 @@ def too_fine(plan: Plan) -> list[str]:
     *_, splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
     split: dict[str, list[tuple[str, int, int]]] = {"image": []}
     for position, layer in enumerate(workload.layers):
-        choices = layer.operator.choices[: len(plan.choices)]
+        choices = layer.operator.splits[: len(plan.choices)]
         for column, choice in enumerate(choices):
             size, count = layer.sizes[choice.axis], int(splits.counts[column, position])
             parts = split.setdefault(choice.part, [])

@@ -30,14 +30,16 @@ class Layout(IntEnum):
     """Both halves have a replica."""
     PARTIAL = 3
     """Each half has a partial sum of every element."""
+    SHUFFLED = 4
+    """Each half has half of the channels, in another order: read so by a channel shuffle."""
 
 
 def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the layouts that each layer reads and writes under its first ``columns`` choices.
+    """Return the layouts that each node reads and writes under its first ``columns`` choices.
 
     Returns
     -------
-    read, written : (layers, columns) intp
+    read, written : (nodes, columns) intp
         `Layout` values. Choices that a layer's kind does not have read as data parallelism's.
     """
     lacking = workload.lacking(columns)
@@ -45,5 +47,7 @@ def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray
     # The two rules of `hypar_opt.workload.operators.axes`: an operand without the halved axis is
     # needed whole, a result without it is left as partial sums.
     read = np.where(lacking.input, Layout.WHOLE, split)
+    # A shuffle deals the channels of one side out to both: its own order is none that is there.
+    read = np.where(workload.shuffles & (read == Layout.CHANNEL), Layout.SHUFFLED, read)
     written = np.where(lacking.output, Layout.PARTIAL, split)
     return read.T, written.T

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -12,18 +11,20 @@ if TYPE_CHECKING:
 
 
 def layer_graph(network: Network) -> nx.DiGraph[str]:
-    """Return the weighted layers of a network as a directed graph.
+    """Return the layers of a network as a directed graph.
 
     A node is a layer's name; it carries ``layer`` (its description) and ``maps`` (what
-    it reads and writes for one image). An edge leads from a layer to one that reads its
-    output and carries ``boundary``, the feature map of one image that crosses it, after
-    pooling. Nodes are in topological order. The file format describes chains; code that
-    takes the graph uses only its nodes and edges, and so does not assume a chain.
+    it reads and writes for one image or sequence). An edge leads from a layer to one that reads
+    its output and carries ``boundary``, the map that crosses it, after pooling. Nodes are in
+    topological order.
     """
     graph: nx.DiGraph[str] = nx.DiGraph(name=network.name)
-    for layer, maps in zip(network.layers, network.maps(), strict=True):
+    layers, all_maps = network.layers, list(network.maps())
+    for layer, maps in zip(layers, all_maps, strict=True):
         graph.add_node(layer.name, layer=layer, maps=maps)
-    # A networkx graph iterates in the order of insertion: consecutive nodes are neighbours.
-    for source, target in pairwise(graph):
-        graph.add_edge(source, target, boundary=graph.nodes[source]["maps"].pooled)
+    for layer, reads in zip(layers, network.sources, strict=True):
+        for source in reads:
+            if source >= 0:
+                boundary = all_maps[source].pooled
+                graph.add_edge(layers[source].name, layer.name, boundary=boundary)
     return graph

@@ -1,4 +1,4 @@
-"""A network as described in one TOML file: its layers, in order, and their sizes.
+"""A network as described in one TOML file: its layers, what each reads, and their sizes.
 
 `docs/network-format.md` documents the format; `json_schema` derives its JSON Schema from
 these classes. Sizes in a file are a whole number or ``[height, width]``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union
 
@@ -34,11 +35,15 @@ from hypar_opt.documents import (
     shown,
     validate,
 )
+from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
+from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.parallelism import Parallelism
 
-SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
+SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
+CHAIN_SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
+"""Of convolutions and fully-connected layers, each of which reads the one before it."""
 
 
 class ImageInput(Document):
@@ -57,6 +62,23 @@ class VectorInput(Document):
         return FeatureMap(self.features)
 
 
+class TokenInput(Document):
+    """A sequence: ids of a vocabulary, or a vector of features a token."""
+
+    tokens: Size
+    vocabulary: Size | None = None
+    features: Size | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.vocabulary is None) == (self.features is None):
+            raise rule("should have one of the keys 'vocabulary' and 'features' beside 'tokens'")
+        return self
+
+    def feature_map(self) -> TokenMap:
+        return TokenMap(self.tokens, self.features or 1)
+
+
 def _operator(value: object) -> Operator:
     """Return a layer of the kind that its table names; plug-ins may add kinds."""
     if isinstance(value, Operator):
@@ -66,6 +88,8 @@ def _operator(value: object) -> Operator:
     if "kind" not in value:
         raise rule("missing key 'kind'")
     kind = value["kind"]
+    if kind == "linear":  # the name that frameworks give it
+        value, kind = {**value, "kind": "fc"}, "fc"
     if not isinstance(kind, str) or kind not in OPERATORS:
         known = ", ".join(map(repr, OPERATORS))
         problem = rule(f"should be one of {known}, got {kind!r}")
@@ -89,16 +113,28 @@ Layer = Annotated[
 ]
 
 
-# The two inputs are told apart by their keys, so that an error is about the one that was meant and
-# not about both (docs/decisions/0002-validation.md).
+# The inputs are told apart by their keys, so that an error is about the one that was meant and
+# not about all (docs/decisions/0002-validation.md).
 def _input_kind(value: Any) -> str:
     if isinstance(value, dict):
-        return "vector" if "features" in value else "image"
+        return "tokens" if "tokens" in value else "vector" if "features" in value else "image"
+    if isinstance(value, TokenInput):
+        return "tokens"
     return "vector" if isinstance(value, VectorInput) else "image"
 
 
+class Block(Document):
+    """Layers that are repeated, each repetition reading the one before it."""
+
+    name: Name
+    repeat: Size | None = None
+    inputs: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1)] | None = None
+    """The layer, or block, that the first repetition reads as ``input``."""
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
+
+
 class Network(Document):
-    """A chain of weighted layers.
+    """Layers, each of which reads others: a chain, or any graph without cycles.
 
     Raises
     ------
@@ -107,54 +143,115 @@ class Network(Document):
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
+    read_schemas: ClassVar[tuple[str, ...]] = (CHAIN_SCHEMA,)
 
-    schema_: Literal["hypar-opt/network/1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["hypar-opt/network/1", "hypar-opt/network/2"] = Field(
+        default=CHAIN_SCHEMA, alias="schema"
+    )
     name: Name
     source: Printable = ""
     input: Annotated[
-        Annotated[ImageInput, Tag("image")] | Annotated[VectorInput, Tag("vector")],
+        Annotated[ImageInput, Tag("image")]
+        | Annotated[VectorInput, Tag("vector")]
+        | Annotated[TokenInput, Tag("tokens")],
         Discriminator(_input_kind),
     ]
-    layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
+    stated: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
+    """The layers of no block, as the file has them; `layers` has all of them, in order."""
+    blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Self:
-        seen: set[str] = set()
-        for layer in self.layers:
-            if layer.name in seen:
-                raise rule(f"layer {layer.name!r}, name: should be unique, stands twice")
-            seen.add(layer.name)
-        # Propagating the shapes is the check: `maps` raises where a layer does not fit its input.
-        for _ in self.maps():
-            pass
+        if self.schema_ == CHAIN_SCHEMA:
+            _check_chain(self)
+        # Both are the check: they raise where names or shapes do not fit.
+        names = (layer.name for layer in self.layers)
+        self._check_weights(dict(zip(names, self._maps, strict=True)))
         return self
 
-    def maps(self) -> Iterator[LayerMaps]:
-        """Yield each layer's feature maps for one image, in order.
+    @cached_property
+    def _expanded(self) -> Expanded:
+        expanded = expand(self.stated, self.blocks or ())
+        if isinstance(self.input, TokenInput) and self.input.vocabulary:
+            own = {"vocabulary": self.input.vocabulary}
+            layers = tuple(
+                layer.model_copy(update=own)
+                if reads and getattr(layer, "vocabulary", 0) is None
+                else layer
+                for layer, reads in zip(expanded.layers, expanded.sources, strict=True)
+            )
+            return expanded._replace(layers=layers)
+        return expanded
 
-        Raises
-        ------
-        ValueError
-            At the first layer that does not fit its input.
-        """
-        read = self.input.feature_map()
-        is_vector = isinstance(self.input, VectorInput)
-        for layer in self.layers:
-            if is_vector and layer.reads_images:
-                raise rule(
-                    f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}, which"
-                    " needs channels, height and width, and a vector precedes it"
-                )
-            maps = layer.maps(read)
-            yield maps
-            read = maps.pooled
+    @property
+    def layers(self) -> tuple[Operator, ...]:
+        """All layers, blocks repeated, in topological order."""
+        return self._expanded.layers
+
+    @property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """The positions of the layers that each reads, in order; -1 is the network's input."""
+        return self._expanded.sources
+
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """The blocks, by the positions of their layers."""
+        return self._expanded.repeats
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each layer reads the one before it alone."""
+        return all(reads == (position - 1,) for position, reads in enumerate(self.sources))
+
+    def maps(self) -> Iterator[LayerMaps]:
+        """Yield each layer's maps for one image or sequence, in order."""
+        yield from self._maps
+
+    @cached_property
+    def _maps(self) -> tuple[LayerMaps, ...]:
+        """Propagate shapes, which is the check that layers fit their inputs."""
+        written: list[Map] = [self.input.feature_map()]
+        is_vector = [isinstance(self.input, VectorInput)]
+        all_maps = []
+        for layer, reads in zip(self.layers, self.sources, strict=True):
+            _check_inputs(layer, reads, self.input, [is_vector[read + 1] for read in reads])
+            maps = layer.maps(*(written[read + 1] for read in reads))
+            all_maps.append(maps)
+            written.append(maps.pooled)
             # Once flattened, feature maps do not become images again.
-            is_vector = is_vector or layer.writes_vectors
+            flat = layer.writes_vectors or all(is_vector[read + 1] for read in reads)
+            is_vector.append(flat and not maps.pooled.tokens)
+        return tuple(all_maps)
+
+    def _check_weights(self, maps: dict[str, LayerMaps]) -> None:
+        """Refuse layers that share the weights of one that has others."""
+        layers = {layer.name: layer for layer in self.layers}
+        for layer in self.layers:
+            owner = layers.get(layer.shares_weights_with or layer.name)
+            if owner is layer:
+                continue
+            if (
+                owner is None
+                or owner.kind not in ("embedding", "fc")
+                or owner.shares_weights_with is not None
+            ):
+                name = shown(layer.shares_weights_with)
+                raise rule(
+                    f"layer {layer.name!r}, tied: no embedding or fc of own weights is called {name}"
+                )
+            sizes, own = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
+            # An embedding's rows are the units of the layer that is tied to it: transposed.
+            shape = sizes["i"], sizes["o"]
+            if (own["i"], own["o"]) != (shape[::-1] if owner.kind == "embedding" else shape):
+                raise rule(
+                    f"layer {layer.name!r}, tied: {owner.name!r} has weights of {sizes['i']} by"
+                    f" {sizes['o']}, this layer needs {own['i']} by {own['o']}"
+                )
 
     def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
         """Return each layer's choices: the first ``count`` of those of its kind, or fewer."""
         return tuple(
-            tuple(Parallelism(choice.word) for choice in layer.choices[:count])
+            tuple(Parallelism(choice.word) for choice in layer.splits[:count])
             for layer in self.layers
         )
 
@@ -168,6 +265,43 @@ class Network(Document):
         # Canonical JSON: neither the order of keys nor white space may change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_chain(network: Network) -> None:
+    """Refuse what version 1 of the format does not have."""
+    new = [network.blocks is not None and "block", isinstance(network.input, TokenInput) and "tokens"]
+    for layer in network.stated:
+        keys = ("inputs", "groups", "dilation", "bias", "tied")
+        new += [key for key in keys if getattr(layer, key, None) is not None]
+        new += [layer.kind in _NEW_KINDS and f"kind {layer.kind!r}"]
+    if any(new):
+        raise rule(f"schema: should be {SCHEMA!r}, which has {next(filter(None, new))}")
+
+
+_NEW_KINDS = frozenset(name for name in OPERATORS.built_in_names() if name not in ("conv", "fc"))
+
+
+def _check_inputs(
+    layer: Operator, reads: tuple[int, ...], network_input: Document, vectors: list[bool]
+) -> None:
+    """Refuse too few or too many inputs, or inputs of a kind that a layer does not read."""
+    fewest, most = layer.reads
+    if not fewest <= len(reads) <= most or len(set(reads)) < len(reads):
+        number = f"{fewest}" if fewest == most else f"{fewest} or more"
+        number = f"{fewest} to {most}" if fewest < most < 2**31 else number
+        raise layer.refuse("inputs", f"should be {number} different layers, got {len(reads)}")
+    tokens = isinstance(network_input, TokenInput)
+    ids = isinstance(network_input, TokenInput) and network_input.vocabulary is not None
+    if layer.kind == "embedding":
+        if reads and (reads != (-1,) or not tokens):
+            raise layer.refuse("inputs", "should be the network's 'input' of tokens, or none")
+    elif ids and -1 in reads:
+        raise layer.refuse("inputs", "ids of tokens are read by an 'embedding' alone")
+    if layer.reads_images and any(vectors):
+        raise rule(
+            f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}, which"
+            " needs channels, height and width, and a vector precedes it"
+        )
 
 
 def read_network(path: str | Path) -> Network:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from hypar_opt.workload.graph import layer_graph
 from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps
+from hypar_opt.workload.shared import SharedTensor, SharedWeights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.operators.base import LayerMaps, Operator
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import Map
 
 Shape = tuple[int, ...]
 
@@ -29,41 +32,45 @@ MOST_CHOICES = 3
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """The tensors of layer l: shapes as ``(batch, channels, height, width)``.
+    """The tensors of layer l: ``(batch, channels, height, width)``, or ``(batch, tokens, features)``.
 
-    A fully-connected layer reads and writes ``(batch, features)``.
+    A fully-connected layer of no tokens reads and writes ``(batch, features)``.
 
     Source: section 3.1; docs/model.md: no biases, and the next layer reads pooled maps.
     """
 
     name: str
     kind: str
-    operator: type[Operator]
-    """Its class, which declares its tensors' axes and the axis that each choice halves."""
+    operator: Operator
+    """The layer, which declares its tensors' axes and the axis that each choice halves."""
     sizes: Mapping[str, int]
     """The size of every axis, including the batch's ``b``."""
+    input: Shape
+    """F_l as this layer reads it: flattened, if it is fully-connected; of several the first."""
+    output: Shape
+    """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
     pooled: Shape
     """F_{l+1} after pooling: what the next layer reads."""
-
-    @property
-    def input(self) -> Shape:
-        """F_l as this layer reads it: flattened, if it is fully-connected."""
-        return self._shape(self.operator.contraction.input)
+    others: tuple[Shape, ...] = ()
+    """Further inputs."""
+    statistics: tuple[int, int] = (0, 0)
+    """Elements that a split of its channels all-reduces beside its tensors, forward and backward."""
+    tied: bool = False
+    """Whether its weights are another layer's too: a node of their own has their gradient."""
 
     @property
     def weight(self) -> Shape:
-        """W_l: ``(kernel height, width, input, output channels)``, or ``(input, output)``."""
-        return self._shape(self.operator.contraction.weight)
+        """W_l: ``(kernel height, width, input, output channels)``, or ``(input, output)``.
 
-    @property
-    def output(self) -> Shape:
-        """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
-        return self._shape(self.operator.contraction.output)
+        Of a grouped convolution the channels of a group, behind the number of groups; empty
+        without weights.
+        """
+        return self._shape(self.operator.contraction.weight)
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates of one pass (forward, backward or gradient), whole batch."""
-        return math.prod(self._shape(self.operator.contraction.iterated))
+        return self.operator.macs(self.sizes)
 
     @property
     def gradient(self) -> Shape:
@@ -85,23 +92,13 @@ class LayerTensors:
         """E_{l+1} before pooling, propagated back through the pool."""
         return self.output
 
-    @property
-    def input_channels(self) -> int:
-        """Input channels, or input features."""
-        return self.input[1]
-
-    @property
-    def output_channels(self) -> int:
-        """Output channels, or units."""
-        return self.output[1]
-
     def word(self, column: int) -> str | None:
         """Return what its kind calls a choice; None where it has fewer."""
-        choices = self.operator.choices
+        choices = self.operator.splits
         return choices[column].word if column < len(choices) else None
 
     def _shape(self, axes: Sequence[str]) -> Shape:
-        return tuple(self.sizes[axis] for axis in axes)
+        return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
 
 
 class Lacking(NamedTuple):
@@ -118,24 +115,40 @@ class Lacking(NamedTuple):
 
 @dataclass(frozen=True)
 class Boundary:
-    """The tensor on an edge of the layer graph, between two positions in `Workload.layers`."""
+    """The tensor on an edge between two positions in `Workload.nodes`."""
 
     source: int
     target: int
     shape: Shape
+    weights: bool = False
+    """Whether it leads from shared weights to a layer that uses them."""
 
 
 @dataclass(frozen=True, eq=False)  # compared as itself: what is derived of one is kept
 class Workload:
-    """All layers and boundaries of a network for one batch, in topological order."""
+    """All layers and boundaries of a network for one batch, in topological order.
+
+    Parameters
+    ----------
+    nodes
+        First what several layers share (see `hypar_opt.workload.shared`), then the layers.
+    shared
+        The number of nodes that are no layers.
+    """
 
     batch: int
-    layers: tuple[LayerTensors, ...]
+    nodes: tuple[LayerTensors, ...]
     boundaries: tuple[Boundary, ...]
+    shared: int = 0
 
     @classmethod
-    def of(cls, graph: nx.DiGraph[str], batch: int) -> Workload:
+    def of(cls, graph: nx.DiGraph[str], batch: int, *, shared_tensors: bool = False) -> Workload:
         """Return the tensors of a layer graph for a batch size.
+
+        Parameters
+        ----------
+        shared_tensors
+            Make a node of each tensor that several layers read. Shared weights are one always.
 
         Raises
         ------
@@ -145,40 +158,74 @@ class Workload:
         # Solvers see positions and never names.
         position = {name: index for index, name in enumerate(graph)}
         for source, target in graph.edges:
-            # Every cost table takes its edges from an earlier layer to a later one.
             if position[source] >= position[target]:
                 raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
-        layers = tuple(
-            _layer(graph.nodes[n]["layer"], graph.nodes[n]["maps"], batch) for n in position
-        )
-        boundaries = [
+        owners = _owners(graph)
+        layers = [
+            _layer(graph.nodes[n]["layer"], graph.nodes[n]["maps"], batch, tied=n in owners)
+            for n in position
+        ]
+        edges = [
             Boundary(position[u], position[v], (batch, *data["boundary"]))
             for u, v, data in graph.edges(data=True)
         ]
+        nodes = []
+        for owner in dict.fromkeys(owners.values()):
+            users = [position[name] for name, other in owners.items() if other == owner]
+            nodes.append((_shared_weights(layers[position[owner]]), users))
+        own = [node for node, _ in nodes]
+        if shared_tensors:
+            own, edges = _with_shared_tensors(graph, batch, own, edges)
+        shift = len(own)
+        # What is shared comes first, so that ties, which are compared from the last position
+        # back, are decided by the layers.
+        boundaries = [
+            Boundary(n, user + shift, layer.weight, weights=True)
+            for n, (layer, users) in enumerate(nodes)
+            for user in users
+        ]
+        # Ends below zero count from the last shared node: the shift makes them positions too.
+        boundaries += [
+            Boundary(edge.source + shift, edge.target + shift, edge.shape) for edge in edges
+        ]
         # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
         # layers.
-        return cls(batch, layers, tuple(sorted(boundaries, key=lambda b: (b.target, b.source))))
+        boundaries.sort(key=lambda b: (b.target, b.source))
+        return cls(batch, (*own, *layers), tuple(boundaries), shift)
+
+    @property
+    def layers(self) -> tuple[LayerTensors, ...]:
+        """The layers, whose choices are a plan's."""
+        return self.nodes[self.shared :]
 
     # Sizes are Python integers: a product of sizes up to 2^31 - 1 may exceed int64.
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """Elements of each layer's W (and dW)."""
-        return tuple(math.prod(layer.weight) for layer in self.layers)
+        """Elements of each node's W as its passes read it; shared weights are their users'."""
+        return tuple(0 if n < self.shared else _count(x.weight) for n, x in enumerate(self.nodes))
+
+    @cached_property
+    def stored(self) -> tuple[int, ...]:
+        """Elements of the W that each node keeps, and of the dW that it reduces."""
+        return tuple(0 if node.tied else _count(node.weight) for node in self.nodes)
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """Elements of each layer's input, as it reads it."""
-        return tuple(math.prod(layer.input) for layer in self.layers)
+        """Elements of each node's inputs, as it reads them."""
+        return tuple(
+            sum(map(_count, (node.input, *node.others))) if n >= self.shared else 0
+            for n, node in enumerate(self.nodes)
+        )
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
-        """Elements of each layer's output before pooling."""
-        return tuple(math.prod(layer.output) for layer in self.layers)
+        """Elements of each node's output before pooling; a shared tensor is its writer's."""
+        return tuple(0 if n < self.shared else _count(x.output) for n, x in enumerate(self.nodes))
 
     @cached_property
     def pooled(self) -> tuple[int, ...]:
-        """Elements of each layer's output after pooling (F, and E)."""
-        return tuple(math.prod(layer.pooled) for layer in self.layers)
+        """Elements of each node's output after pooling (F, and E)."""
+        return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
 
     @cached_property
     def boundary_sizes(self) -> tuple[int, ...]:
@@ -187,17 +234,17 @@ class Workload:
 
     @cached_property
     def ends(self) -> NDArray[np.intp]:
-        """Each boundary's source and target layer: ``(boundaries, 2)``."""
+        """Each boundary's source and target node: ``(boundaries, 2)``."""
         pairs = [(boundary.source, boundary.target) for boundary in self.boundaries]
         # The reshape keeps two columns where a network of one layer has no boundary.
         return np.array(pairs, np.intp).reshape(-1, 2)
 
     @cached_property
     def trick(self) -> tuple[int, ...]:
-        """Each layer's choice under the "one weird trick", by its kind."""
+        """Each node's choice under the "one weird trick", by its kind."""
         return tuple(
-            [choice.word for choice in layer.operator.choices].index(layer.operator.trick)
-            for layer in self.layers
+            [choice.word for choice in node.operator.splits].index(node.operator.trick)
+            for node in self.nodes
         )
 
     def lacking(self, columns: int) -> Lacking:
@@ -208,26 +255,27 @@ class Workload:
         return Lacking(*(tensor[:columns] for tensor in self._axes[0]))
 
     def halves_batch(self, columns: int) -> NDArray[np.bool_]:
-        """Return which choices halve the batch: ``(columns, layers)``; True for forbidden ones."""
+        """Return which choices halve the batch: ``(columns, nodes)``; True for forbidden ones."""
         return self._axes[1][:columns]
 
     @cached_property
     def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
-        shape = (MOST_CHOICES, len(self.layers))
+        shape = (MOST_CHOICES, len(self.nodes))
         lacking = Lacking(*np.zeros((3, *shape), bool))
         # A choice that a kind does not have reads as data parallelism's, and charges nothing: the
         # constraints forbid it, but the arrays of all layers have the same columns.
         halves_batch = np.ones(shape, bool)
-        for position, layer in enumerate(self.layers):
-            for column, choice in enumerate(layer.operator.choices[:MOST_CHOICES]):
-                for tensor, axes in zip(lacking, layer.operator.contraction, strict=True):
-                    tensor[column, position] = choice.axis not in axes
+        for position, node in enumerate(self.nodes):
+            for column, choice in enumerate(node.operator.splits[:MOST_CHOICES]):
+                for tensor, axes in zip(lacking, node.operator.contraction, strict=True):
+                    # A tensor that a layer does not have lacks nothing.
+                    tensor[column, position] = bool(axes) and choice.axis not in axes
                 halves_batch[column, position] = choice.axis == BATCH
         return lacking, halves_batch
 
     def forbidden(self, columns: int) -> NDArray[np.bool_]:
-        """Return which choices a layer's kind does not have: ``(layers, columns)``."""
-        counts = np.array([len(layer.operator.choices) for layer in self.layers])
+        """Return which choices a node does not have: ``(nodes, columns)``."""
+        counts = np.array([len(node.operator.splits) for node in self.nodes])
         forbidden: NDArray[np.bool_] = np.arange(columns) >= counts[:, None]
         return forbidden
 
@@ -235,17 +283,38 @@ class Workload:
     def elements(self) -> int:
         """Elements of all tensors together: an upper bound on any sum of tensor sizes."""
         parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
-        return sum(map(sum, parts))
+        statistics = (sum(node.statistics) for node in self.nodes)
+        return sum(map(sum, parts)) + sum(statistics)
+
+    @cached_property
+    def shuffles(self) -> NDArray[np.bool_]:
+        """Which nodes reorder the channels that they read: ``(nodes,)``."""
+        return np.array([node.operator.shuffles for node in self.nodes], bool)
+
+    @cached_property
+    def weight_users(self) -> dict[int, list[int]]:
+        """The nodes of shared weights, and the nodes that use each."""
+        users: dict[int, list[int]] = {}
+        for boundary in self.boundaries:
+            if boundary.weights:
+                users.setdefault(boundary.source, []).append(boundary.target)
+        return users
+
+    @cached_property
+    def leads_weights(self) -> NDArray[np.bool_]:
+        """Which boundaries lead from shared weights to their users: ``(boundaries,)``."""
+        return np.array([boundary.weights for boundary in self.boundaries], bool)
 
 
-def workload_of(network: Network, batch: int) -> Workload:
-    """Return a network's tensors for a batch."""
-    return Workload.of(layer_graph(network), batch)
+def workload_of(network: Network, batch: int, *, shared_tensors: bool = False) -> Workload:
+    """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
+    return Workload.of(layer_graph(network), batch, shared_tensors=shared_tensors)
 
 
 def describe(network: Network, batch: int) -> dict[str, Any]:
     """Return the tensors of a network's layers as plain data: shapes and counts of a batch."""
     workload = workload_of(network, batch)
+    first = workload.shared
     layers = [
         {
             "name": layer.name,
@@ -259,26 +328,93 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
             "macs": layer.macs,
         }
         for layer, weights, elements in zip(
-            workload.layers, workload.weights, workload.pooled, strict=True
+            workload.layers, workload.weights[first:], workload.pooled[first:], strict=True
         )
     ]
+    parameters = (
+        layer.parameters(maps) - (layer.weights(maps) if layer.shares_weights_with else 0)
+        for layer, maps in zip(network.layers, network.maps(), strict=True)
+    )
     total = {
-        "weights": sum(workload.weights),
+        "weights": sum(workload.stored),
         "feature_map": sum(workload.pooled),
         "macs": sum(layer.macs for layer in workload.layers),
+        "parameters": sum(parameters),
     }
     head = {"name": network.name, "source": network.source, "digest": network.digest()}
     return {**head, "batch": workload.batch, "layers": layers, "total": total}
 
 
-def _layer(layer: Operator, maps: LayerMaps, batch: int) -> LayerTensors:
-    operator = type(layer)
-    # A fully-connected layer's output has no height and width, so its pooled map has none.
-    written = len(operator.contraction.output)
+def _layer(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
+    contraction = layer.contraction
+    sizes = {BATCH: batch, **layer.sizes(maps)}
+
+    def shape(axes: tuple[str, ...], over: Map) -> Shape:
+        if not axes:
+            return ()
+        # Without axes of height and width a map is a vector: a fully-connected layer flattens what
+        # it reads.
+        is_vector = not over.tokens and sum(axis in sizes for axis in axes) < 3
+        return (batch, over.elements) if is_vector else (batch, *over)
+
     return LayerTensors(
         name=layer.name,
         kind=layer.kind,
-        operator=operator,
-        sizes={BATCH: batch, **layer.sizes(maps)},
-        pooled=(batch, *maps.pooled)[:written],
+        operator=layer,
+        sizes=sizes,
+        input=shape(contraction.input, maps.input),
+        output=shape(contraction.output, maps.output),
+        pooled=shape(contraction.output, maps.pooled),
+        others=tuple((batch, *other) for other in maps.others),
+        statistics=(
+            layer.statistics.forward * batch * maps.output.positions,
+            layer.statistics.backward * batch * maps.output.positions,
+        ),
+        tied=tied,
     )
+
+
+def _count(shape: Shape) -> int:
+    """Return the elements of a tensor; none of one without a shape."""
+    return math.prod(shape) if shape else 0
+
+
+def _owners(graph: nx.DiGraph[str]) -> dict[str, str]:
+    """Return, for each layer whose weights several share, the one that they are called after."""
+    shared = {name: graph.nodes[name]["layer"].shares_weights_with for name in graph}
+    owners = {name: owner for name, owner in shared.items() if owner is not None}
+    return owners | {owner: owner for owner in owners.values()}
+
+
+def _shared_weights(owner: LayerTensors) -> LayerTensors:
+    """Return the node of weights that several layers use."""
+    # A map of these sizes, so that a node is made as a layer is.
+    maps = LayerMaps(FeatureMap(owner.sizes["i"], owner.sizes["o"]), FeatureMap(1), FeatureMap(1))
+    node = SharedWeights(name=f"weights of {owner.name}")
+    return _layer(node, maps, owner.sizes[BATCH])
+
+
+def _with_shared_tensors(
+    graph: nx.DiGraph[str], batch: int, own: list[LayerTensors], edges: list[Boundary]
+) -> tuple[list[LayerTensors], list[Boundary]]:
+    """Return the shared nodes with the tensors of several readers, and edges through these.
+
+    An edge's end below zero is a shared node: -1 the last of them.
+    """
+    readers: dict[int, list[Boundary]] = {}
+    for edge in edges:
+        readers.setdefault(edge.source, []).append(edge)
+    names = list(graph)
+    several = [source for source, read in readers.items() if len(read) > 1]
+    through = {source: n - len(several) for n, source in enumerate(several)}
+    for source in several:
+        pooled = graph.nodes[names[source]]["maps"].pooled
+        node = SharedTensor(name=f"output of {names[source]}")
+        own = [*own, _layer(node, node.maps(pooled), batch)]
+    into = [
+        Boundary(source, node, readers[source][0].shape) for source, node in through.items()
+    ]
+    out = [
+        Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges
+    ]
+    return own, into + out

@@ -121,7 +121,7 @@ REFUSED: list[tuple[Change, str]] = [
     # unknown keys
     (top("nmae", "x"), "unknown key 'nmae'; known: schema, name, source, input, layer"),
     (top("layers", []), "unknown key 'layers'; known: schema, name, source, input, layer"),
-    (first("units", 3), "layer 'conv1': unknown key 'units'; known: name, kind, filters"),
+    (first("units", 3), "layer 'conv1': unknown key 'units'; known: name, kind, inputs, filters"),
     (pool("sise", 3), "layer 'conv1', pool: unknown key 'sise'; known: kind, size, stride"),
     (top("input", {"features": 3, "chanels": 1}), "input: unknown key 'chanels'"),
     # missing keys
@@ -149,7 +149,7 @@ REFUSED: list[tuple[Change, str]] = [
         first("kernel", [5, 5, 5]),
         "layer 'conv1', kernel: should be one number or [height, width], got [5, 5, 5]",
     ),
-    (first("kind", "convolution"), "layer 'conv1', kind: should be one of 'conv', 'fc', got 'con"),
+    (first("kind", "convolution"), "layer 'conv1', kind: should be one of 'conv', 'fc', "),
     (first("name", 3), "layer[0], name: should be text, got 3"),
     (first("pool", 2), "layer 'conv1', pool: should be"),
     (pool("kind", "mean"), "layer 'conv1', pool, kind: should be 'max' or 'average', got \"mean\""),

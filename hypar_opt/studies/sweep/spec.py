@@ -94,8 +94,12 @@ def read_spec(path: str | Path) -> list[Case]:
     solvers = axis("solvers", spec.solvers, _solver)
     overlaps = names("overlap", spec.overlap, "overlap", OVERLAPS)
     readings = names("readings", spec.readings or (), "reading", READINGS)
-    # Arrays differ in their default reading, so it is no axis of the product.
-    by_array = {array: readings or [_default_reading(array)] for array in listed_arrays}
+    # Arrays and networks differ in their default reading, so it is no axis of the product.
+    by_case = {
+        (network, array): readings or [_default_reading(network, array)]
+        for network in networks
+        for array in listed_arrays
+    }
     return [
         Case(network, array, batch, size, cost, solver, search, overlap, reading)
         for network, batch, size, array, cost, (solver, search), overlap in (
@@ -104,7 +108,7 @@ def read_spec(path: str | Path) -> list[Case]:
                 *(costs, solvers, overlaps),
             )
         )
-        for reading in by_array[array]
+        for reading in by_case[network, array]
     ]
 
 
@@ -127,9 +131,10 @@ def _axis(
     return values
 
 
-def _default_reading(array: str) -> str:
+def _default_reading(network: str, array: str) -> str:
     # As `solve` does: by the array's digest, since a name can be anybody's.
-    return problem_of(array=validate(Array, parse_json(array, file="an array"))).reading
+    described = validate(Network, parse_json(network, file="a network"))
+    return problem_of(described, array=validate(Array, parse_json(array, file="an array"))).reading
 
 
 def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:

@@ -15,5 +15,16 @@ OPERATORS: Registry[type[Operator]] = Registry(
     {
         "conv": "hypar_opt.workload.operators.conv:Conv",
         "fc": "hypar_opt.workload.operators.fc:FullyConnected",
+        "embedding": "hypar_opt.workload.operators.embedding:Embedding",
+        "attention": "hypar_opt.workload.operators.attention:Attention",
+        "norm": "hypar_opt.workload.operators.norm:Norm",
+        "add": "hypar_opt.workload.operators.elementwise:Add",
+        "mul": "hypar_opt.workload.operators.elementwise:Mul",
+        "concat": "hypar_opt.workload.operators.elementwise:Concat",
+        "pool": "hypar_opt.workload.operators.elementwise:Pool",
+        "global_pool": "hypar_opt.workload.operators.elementwise:GlobalPool",
+        "flatten": "hypar_opt.workload.operators.elementwise:Flatten",
+        "shuffle": "hypar_opt.workload.operators.elementwise:Shuffle",
+        "output": "hypar_opt.workload.operators.elementwise:Output",
     },
 )

@@ -19,7 +19,9 @@ from typing import NamedTuple
 BATCH = "b"
 """The axis of the batch, in every contraction."""
 
-_TENSORS = re.compile(r"x\[([\w,]+)\] \* w\[([\w,]+)\] -> y\[([\w,]+)\]")
+_TENSORS = re.compile(
+    r"(?:x\[(?P<x>[\w,]+)\])?(?: \* )?(?:w\[(?P<w>[\w,]+)\])? -> y\[(?P<y>[\w,]+)\]"
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
 OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
 """The kernel is halved by output channel, and the layer's output with it."""
 
+CHANNELS = Choice("channel", "c", "channel", "●", "M")
+"""A layer that treats each channel alike: its input and output are halved by channel."""
+
 
 class Contraction(NamedTuple):
     """The axes of a layer's input, weights and output, in the order of their shapes."""
@@ -66,6 +71,8 @@ class Contraction(NamedTuple):
     def parse(cls, text: str) -> Contraction:
         """Parse a contraction such as ``x[b,i] * w[i,o] -> y[b,o]``.
 
+        A layer without weights has no ``w``, and one without an input no ``x``.
+
         Raises
         ------
         ValueError
@@ -74,7 +81,7 @@ class Contraction(NamedTuple):
         tensors = _TENSORS.fullmatch(text)
         if tensors is None:
             raise ValueError(f"should be as 'x[b,i] * w[i,o] -> y[b,o]', got {text!r}")
-        return cls(*(tuple(axes.split(",")) for axes in tensors.groups()))
+        return cls(*(tuple(axes.split(",")) if axes else () for axes in tensors.groups()))
 
     @property
     def iterated(self) -> tuple[str, ...]:

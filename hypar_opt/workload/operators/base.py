@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
-from hypar_opt.documents import Document, Name
+from pydantic import Field
+
+from hypar_opt.documents import Document, Name, rule
 from hypar_opt.workload.operators.axes import Choice, Contraction
+from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
+from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
+from hypar_opt.workload.operators.maps import Map as Map
+
+Activation = Annotated[str, Field(min_length=1)]
 
 
-class FeatureMap(NamedTuple):
-    """The size of one image's feature map; a vector has height and width 1."""
+class Statistics(NamedTuple):
+    """The numbers a position (an image's pixel, a token) that its channels share.
 
-    channels: int
-    height: int = 1
-    width: int = 1
+    Where a choice splits the channels each side has a part of their sums, which are all-reduced.
+    """
 
-    @property
-    def elements(self) -> int:
-        return self.channels * self.height * self.width
-
-
-class LayerMaps(NamedTuple):
-    """What one layer reads and writes for one image."""
-
-    input: FeatureMap
-    output: FeatureMap
-    pooled: FeatureMap
-    """What the next layer reads: the output after pooling, where there is a pool."""
+    forward: int = 0
+    backward: int = 0
 
 
 class Operator(Document):
@@ -40,9 +37,11 @@ class Operator(Document):
 
     name: Name
     kind: str
+    inputs: tuple[Name, ...] | None = None
+    """The layers that it reads, or ``input``; the layer before it unless given."""
 
     contraction: ClassVar[Contraction]
-    """The axes of its tensors; the batch's is ``b``."""
+    """The axes of its tensors; the batch's is ``b``. An axis without a size is none of a layer's."""
 
     choices: ClassVar[tuple[Choice, ...]]
     """Its choices in the order of a cost table's columns; data parallelism is the first."""
@@ -56,10 +55,61 @@ class Operator(Document):
     writes_vectors: ClassVar[bool] = False
     """Whether its output is a vector, without height and width."""
 
+    reads: ClassVar[tuple[int, int]] = (1, 1)
+    """The fewest and the most inputs."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """What a split of its channels all-reduces beside its tensors."""
+        return Statistics()
+
+    shuffles: ClassVar[bool] = False
+    """Whether it reorders channels, so that a split of them cannot be kept."""
+
+    @property
+    def splits(self) -> tuple[Choice, ...]:
+        """The choices of this very layer, which may be others than its kind's."""
+        return self.choices
+
+    @property
+    def shares_weights_with(self) -> str | None:
+        """The layer whose weights are this one's too."""
+        return None
+
     @abstractmethod
-    def maps(self, read: FeatureMap) -> LayerMaps:
-        """Return the layer's maps for an input; raise a `rule` where that does not fit."""
+    def maps(self, *reads: Map) -> LayerMaps:
+        """Return the layer's maps for its inputs; raise a `rule` where they do not fit."""
 
     @abstractmethod
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         """Return the size of every axis but the batch's."""
+
+    def weights(self, maps: LayerMaps) -> int:
+        """Return the elements of its weights W, without biases."""
+        return elements(self.contraction.weight, self.sizes(maps))
+
+    def parameters(self, maps: LayerMaps) -> int:
+        """Return the number of its learned parameters, with biases."""
+        biases = maps.output.channels if getattr(self, "bias", None) else 0
+        return self.weights(maps) + biases
+
+    def macs(self, sizes: Mapping[str, int]) -> int:
+        """Return the multiply-accumulates of one pass.
+
+        Parameters
+        ----------
+        sizes
+            The size of every axis, the batch's ``b`` among them.
+        """
+        if not self.contraction.weight:
+            return 0
+        return elements(self.contraction.iterated, sizes)
+
+    def refuse(self, key: str, problem: str) -> Exception:
+        """Return the error to raise for one of its keys."""
+        return rule(f"layer {self.name!r}, {key}: {problem}")
+
+
+def elements(axes: tuple[str, ...], sizes: Mapping[str, int]) -> int:
+    """Return the elements of a tensor with these axes; 0 for none."""
+    return math.prod(sizes[axis] for axis in axes if axis in sizes) if axes else 0

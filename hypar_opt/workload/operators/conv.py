@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from hypar_opt.documents import Size
 from hypar_opt.workload.operators.axes import (
@@ -15,48 +13,77 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
-from hypar_opt.workload.operators.windows import BorderPair, Pair, Pool, slide
+from hypar_opt.workload.operators.base import Activation, Operator
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
+from hypar_opt.workload.operators.windows import Borders, Pair, Pool, slide
+
+GROUPS = Choice("channel", "g", "group", "●", "M")
+"""A grouped convolution is halved by group: kernel, input and output alike."""
 
 
 class Conv(Operator):
-    """A convolution with ``filters`` output channels; no biases."""
+    """A convolution with ``filters`` output channels, in groups of channels or in one."""
 
     kind: Literal["conv"]
     filters: Size
     kernel: Pair
     stride: Pair = (1, 1)
-    padding: BorderPair = (0, 0)
-    activation: Annotated[str, Field(min_length=1)] | None = None
+    padding: Borders = (0, 0)
+    # None for a default that version 1 of the format did not have: its digests stay.
+    groups: Size | None = None
+    dilation: Pair | None = None
+    bias: bool | None = None
+    activation: Activation | None = None
     pool: Pool | None = None
 
     # Rows and columns of the input (h, w) and of the output (p, q) are axes of their own; no choice
-    # halves them, since the paper splits batches and channels only (section 3.1).
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,i,h,w] * w[k,l,i,o] -> y[b,o,p,q]")
+    # halves them, since the paper splits batches and channels only (section 3.1). A convolution
+    # in one group has no axis g.
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "x[b,g,i,h,w] * w[k,l,g,i,o] -> y[b,g,o,p,q]"
+    )
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
     # Convolutions have few weights and large feature maps; data parallelism moves the weights.
     trick: ClassVar[str] = "data"
     reads_images: ClassVar[bool] = True
 
-    def maps(self, read: FeatureMap) -> LayerMaps:
-        output = slide(
-            self.name, "kernel", read, self.kernel, self.stride, self.padding, self.filters
-        )
+    @property
+    def splits(self) -> tuple[Choice, ...]:
+        return (DATA_CHOICE, GROUPS) if self._groups > 1 else self.choices
+
+    @property
+    def _groups(self) -> int:
+        return self.groups or 1
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        assert isinstance(read, FeatureMap)  # `reads_images`
+        for key, channels in (("input", read.channels), ("filters", self.filters)):
+            if channels % self._groups:
+                raise self.refuse(
+                    "groups", f"should divide the {channels} {key} channels, got {self._groups}"
+                )
+        rows, columns = self.dilation or (1, 1)
+        window = ((self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1)
+        output = slide(self.name, "kernel", read, window, self.stride, self.padding, self.filters)
         # The pool belongs to the layer: the next layer reads the pooled map, so that is what
         # crosses the boundary.
         pooled = self.pool.pooled(self.name, output) if self.pool else output
         return LayerMaps(read, output, pooled)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        read, output, *_ = maps
+        assert isinstance(read, FeatureMap)
+        assert isinstance(output, FeatureMap)
         rows, columns = self.kernel
-        read, output, _ = maps
-        return {
-            "i": read.channels,
+        sizes = {
+            "i": read.channels // self._groups,
             "h": read.height,
             "w": read.width,
             "k": rows,
             "l": columns,
-            "o": output.channels,
+            "o": output.channels // self._groups,
             "p": output.height,
             "q": output.width,
         }
+        return {"g": self._groups, **sizes} if self._groups > 1 else sizes

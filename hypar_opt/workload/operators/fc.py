@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
-
-from hypar_opt.documents import Size
+from hypar_opt.documents import Name, Size
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     INPUT_CHANNELS,
@@ -15,26 +13,39 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import FeatureMap, LayerMaps, Operator
+from hypar_opt.workload.operators.base import Activation, Operator
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
 
 
 class FullyConnected(Operator):
-    """A fully-connected layer of ``units`` outputs; it flattens what precedes it."""
+    """A fully-connected layer of ``units`` outputs: of each token, or of a flattened image."""
 
-    kind: Literal["fc"]
+    kind: Literal["fc", "linear"]  # a network has ``fc`` for both
     units: Size
-    activation: Annotated[str, Field(min_length=1)] | None = None
+    bias: bool | None = None
+    tied: Name | None = None
+    """The embedding, or fully-connected layer, whose weights these are too, transposed."""
+    activation: Activation | None = None
 
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,i] * w[i,o] -> y[b,o]")
+    # A layer that reads no tokens has no axis t.
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,o] -> y[b,t,o]")
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
     # Fully-connected layers have many weights and small outputs.
     trick: ClassVar[str] = "model"
     writes_vectors: ClassVar[bool] = True
 
-    def maps(self, read: FeatureMap) -> LayerMaps:
-        output = FeatureMap(self.units)
+    @property
+    def shares_weights_with(self) -> str | None:
+        return self.tied
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        tokens = isinstance(read, TokenMap)
+        output = TokenMap(read.tokens, self.units) if tokens else FeatureMap(self.units)
         return LayerMaps(read, output, output)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        if isinstance(maps.input, TokenMap):
+            return {"t": maps.input.tokens, "i": maps.input.channels, "o": self.units}
         # Flattening turns channels, height and width into input features.
         return {"i": maps.input.elements, "o": self.units}

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
-from hypar_opt.documents import LARGEST_SIZE, Document, Size, rule
-from hypar_opt.workload.operators.base import FeatureMap
+from hypar_opt.documents import LARGEST_SIZE, Document, Size, rule, shown
+from hypar_opt.workload.operators.maps import FeatureMap
 
 
 def _both(value: object) -> object:
@@ -19,14 +19,30 @@ def _both(value: object) -> object:
     return value
 
 
+def _borders(value: object) -> object:
+    """Return one number as both borders; two, or four, stay."""
+    if isinstance(value, list | tuple) and len(value) not in (2, 4):
+        raise rule(
+            "should be one number, [height, width] or [top, left, bottom, right],"
+            f" got {shown(list(value))}"
+        )
+    return value if isinstance(value, list | tuple) else (value, value)
+
+
 Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
 Pair = Annotated[
     tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
 ]
-BorderPair = Annotated[
-    tuple[Border, Border],
-    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
+Borders = Annotated[
+    tuple[Border, ...],
+    BeforeValidator(
+        _borders,
+        json_schema_input_type=Border
+        | tuple[Border, Border]
+        | tuple[Border, Border, Border, Border],
+    ),
 ]
+"""Padding: of height and width, on both sides alike, or top, left, bottom, right."""
 
 
 class Pool(Document):
@@ -36,14 +52,14 @@ class Pool(Document):
     size: Pair
     stride: Pair = Field(default_factory=lambda data: data["size"])
     """Equal to ``size`` unless given: windows do not overlap."""
-    padding: BorderPair = (0, 0)
+    padding: Borders = (0, 0)
     rounding: Literal["down", "up"] = "down"
     """``up`` keeps a last window that is only partly covered, as Caffe does."""
 
     @model_validator(mode="after")
     def _window_sees_the_map(self) -> Self:
         # A window that lies in the padding alone would have nothing to take the maximum of.
-        if any(border >= size for border, size in zip(self.padding, self.size, strict=True)):
+        if any(border >= size for border, size in zip(self.padding, self.size * 2, strict=False)):
             raise rule(f"padding should be smaller than size, got {list(self.padding)}")
         return self
 
@@ -61,7 +77,7 @@ def slide(
     over: FeatureMap,
     window: tuple[int, int],
     stride: tuple[int, int],
-    padding: tuple[int, int],
+    padding: tuple[int, ...],
     channels: int,
     *,
     up: bool = False,
@@ -81,10 +97,12 @@ def slide(
         If the window is larger than the padded map.
     """
     extents = []
-    for extent, width, step, border in zip(
-        (over.height, over.width), window, stride, padding, strict=True
+    # Of two numbers the trailing borders are the leading ones again.
+    leading, trailing = padding[:2], padding[-2:]
+    for extent, width, step, border, end in zip(
+        (over.height, over.width), window, stride, leading, trailing, strict=True
     ):
-        free = extent + 2 * border - width
+        free = extent + border + end - width
         if free < 0:
             raise rule(
                 f"layer {layer!r}, {key}: should fit its padded input"

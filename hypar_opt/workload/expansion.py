@@ -1,0 +1,193 @@
+"""From the layers and blocks of a network file to one list of layers, in topological order."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.documents import rule, shown
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Block
+    from hypar_opt.workload.operators.base import Operator
+
+INPUT = "input"
+"""The name of the network's input among a layer's inputs; in a block, of the block's."""
+
+MOST_LAYERS = 100_000
+
+Reads = tuple[str, ...]
+
+
+class Repeat(NamedTuple):
+    """A block whose layers stand one repetition after another in a network's layers."""
+
+    name: str
+    first: int
+    """The position of the first repetition's first layer."""
+    length: int
+    """The layers of a repetition."""
+    count: int
+
+
+class Expanded(NamedTuple):
+    """All layers of a network, blocks repeated, each after those that it reads."""
+
+    layers: tuple[Operator, ...]
+    sources: tuple[tuple[int, ...], ...]
+    """The positions that each layer reads, in the order of its inputs; -1 for the input."""
+    repeats: tuple[Repeat, ...]
+
+
+def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
+    """Return the layers of a file, its blocks repeated, in a stable topological order.
+
+    Layers come in the order of the file, those of no block first, each as soon as those that it
+    reads stand before it.
+
+    Raises
+    ------
+    ValueError
+        At an unknown input, a name that stands twice, a cycle, or a layer that none reads.
+    """
+    count = len(layers) + sum((block.repeat or 1) * len(block.layers) for block in blocks)
+    if count > MOST_LAYERS:
+        raise rule(f"block: should make at most {MOST_LAYERS:,} layers, got {count:,}")
+    named = [*_stated(layers, blocks)]
+    names = [layer.name for layer, _ in named]
+    _check_names(layers, blocks, names)
+    position = {name: index for index, name in enumerate(names)}
+    sources = [
+        tuple(-1 if read == INPUT else position[read] for read in reads) for _, reads in named
+    ]
+    order = _topological(sources, names)
+    rank = {index: place for place, index in enumerate(order)}
+    sorted_sources = tuple(
+        tuple(-1 if source < 0 else rank[source] for source in sources[index]) for index in order
+    )
+    expanded = tuple(named[index][0] for index in order)
+    _check_all_read(expanded, sorted_sources)
+    return Expanded(expanded, sorted_sources, tuple(_repeats(layers, blocks, rank)))
+
+
+def _stated(
+    layers: Sequence[Operator], blocks: Sequence[Block]
+) -> Iterator[tuple[Operator, Reads]]:
+    """Yield every layer with its full name, and the full names of what it reads."""
+    outside = {layer.name: layer.name for layer in layers}
+    inside = {_named(block, n, "") for block in blocks for n in range(block.repeat or 1)}
+    for block in blocks:
+        outside[block.name] = _named(block, (block.repeat or 1) - 1, block.layers[-1].name)
+
+    def resolved(read: str, where: str, local: Mapping[str, str]) -> str:
+        name = local.get(read) or outside.get(read)
+        # A layer of a block by its full name, from anywhere.
+        prefix = read[: read.rfind(".") + 1]
+        if name is None and prefix in inside:
+            name = read
+        if name is None:
+            raise rule(f"{where}, inputs: no layer is called {shown(read)}")
+        return name
+
+    before: str = INPUT
+    for layer in layers:
+        where = f"layer {layer.name!r}"
+        reads = (before,) if layer.inputs is None else layer.inputs
+        yield layer, tuple(resolved(read, where, {INPUT: INPUT}) for read in reads)
+        before = layer.name
+    before_block: str | None = None
+    for block in blocks:
+        where = f"block {block.name!r}"
+        if block.inputs is None and before_block is None:
+            raise rule(f"{where}: missing key 'inputs', of the first block")
+        (read,) = block.inputs or (before_block or "",)
+        entry = resolved(read, where, {INPUT: INPUT})
+        for n in range(block.repeat or 1):
+            local = {INPUT: entry} | {
+                layer.name: _named(block, n, layer.name) for layer in block.layers
+            }
+            before = INPUT
+            for layer in block.layers:
+                reads = (before,) if layer.inputs is None else layer.inputs
+                name = local[layer.name]
+                found = tuple(resolved(read, f"layer {name!r}", local) for read in reads)
+                yield layer.model_copy(update={"name": name}), found
+                before = layer.name
+            entry = local[block.layers[-1].name]
+        before_block = block.name
+
+
+def _named(block: Block, repetition: int, layer: str) -> str:
+    if block.repeat is None:
+        return f"{block.name}.{layer}"
+    return f"{block.name}.{repetition}.{layer}"
+
+
+def _check_names(
+    layers: Sequence[Operator], blocks: Sequence[Block], names: Sequence[str]
+) -> None:
+    own = [layer.name for layer in layers] + [block.name for block in blocks]
+    of_blocks = [layer.name for block in blocks for layer in block.layers]
+    for name in own + of_blocks:
+        if name == INPUT:
+            raise rule("layer 'input', name: is the network's input; call the layer otherwise")
+    # A block and a layer of one name would both be meant by it.
+    for name, times in Counter([*names, *(block.name for block in blocks)]).items():
+        if times > 1:
+            raise rule(f"layer {name!r}, name: should be unique, stands twice")
+
+
+def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> list[int]:
+    """Return the positions in topological order, of those that may come next the first."""
+    readers: list[list[int]] = [[] for _ in sources]
+    missing = [0] * len(sources)
+    for reader, read in enumerate(sources):
+        for source in set(read) - {-1}:
+            readers[source].append(reader)
+            missing[reader] += 1
+    ready = [index for index, count in enumerate(missing) if not count]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(sources):
+        cycle = " -> ".join(names[index] for index in _cycle(sources, missing))
+        raise rule(f"layer: should have no cycle, got {cycle}")
+    return order
+
+
+def _cycle(sources: Sequence[tuple[int, ...]], missing: Sequence[int]) -> list[int]:
+    """Return a cycle among layers that wait for one another, its first layer repeated."""
+    # Each of them waits for another of them: following these must come round.
+    index = next(index for index, count in enumerate(missing) if count)
+    path: list[int] = []
+    while index not in path:
+        path.append(index)
+        index = next(source for source in sources[index] if source >= 0 and missing[source])
+    return [*path[path.index(index) :], index][::-1]
+
+
+def _check_all_read(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]]) -> None:
+    read = {source for reads in sources for source in reads}
+    for position, layer in enumerate(layers[:-1]):
+        if position not in read and layer.kind != "output":
+            raise rule(f"layer {layer.name!r}: no layer reads it; make it an 'output', or leave it")
+
+
+def _repeats(
+    layers: Sequence[Operator], blocks: Sequence[Block], rank: Mapping[int, int]
+) -> Iterator[Repeat]:
+    start = len(layers)
+    for block in blocks:
+        length, count = len(block.layers), block.repeat or 1
+        places = [rank[index] for index in range(start, start + length * count)]
+        # A layer outside that reads the middle of a block may stand between its layers.
+        if places == list(range(places[0], places[0] + len(places))):
+            yield Repeat(block.name, places[0], length, count)
+        start += length * count

@@ -1,0 +1,86 @@
+"""The core of attention: softmax(Q K^T) V, without the projections around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from hypar_opt.documents import Size
+from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
+
+HEADS = Choice("heads", "g", "key-value head", "●", "M")
+"""Each side has half of the heads: with grouped queries, those of half of the keys."""
+
+
+class Attention(Operator):
+    """Attention of ``heads`` heads, whose keys and values are ``kv_heads`` (grouped queries).
+
+    It reads queries, keys and values as three inputs, or as one with these features side by
+    side. ``causal`` says that a token sees only those before it; its products are counted whole
+    all the same.
+    """
+
+    kind: Literal["attention"]
+    heads: Size
+    kv_heads: Size | None = None
+    causal: bool | None = None
+
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,g,r,d] -> y[b,t,g,r,d]")
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, HEADS)
+    trick: ClassVar[str] = "data"
+    reads: ClassVar[tuple[int, int]] = (1, 3)
+
+    @property
+    def _kv_heads(self) -> int:
+        return self.kv_heads or self.heads
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        if len(reads) == 2 or not all(isinstance(read, TokenMap) for read in reads):
+            got = " and ".join(map(described, reads))
+            raise self.refuse("inputs", f"should be q, k and v, or one fused, of tokens; got {got}")
+        if self.heads % self._kv_heads:
+            raise self.refuse(
+                "kv_heads", f"should divide the {self.heads} heads, got {self._kv_heads}"
+            )
+        query, *keys = reads
+        fused = self.heads + 2 * self._kv_heads
+        parts = self.heads if keys else fused
+        size, rest = divmod(query.channels, parts)
+        if rest or not size:
+            what = "heads" if keys else "heads of q, k and v"
+            raise self.refuse(
+                "heads", f"should divide the {query.channels} features, got {parts} {what}"
+            )
+        widths = [key.channels for key in keys]
+        lengths = {key.tokens for key in keys}
+        # Values may be wider or narrower than keys; their heads are as many.
+        if keys and (
+            widths[0] != self._kv_heads * size or widths[1] % self._kv_heads or len(lengths) > 1
+        ):
+            raise self.refuse(
+                "inputs",
+                f"keys and values should have {self._kv_heads} heads of {size} features and as"
+                f" many tokens, got {' and '.join(map(described, keys))}",
+            )
+        value = widths[1] // self._kv_heads if keys else size
+        output = TokenMap(query.tokens, self.heads * value)
+        return LayerMaps(query, output, output, tuple(keys))
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        keys = maps.others
+        parts = self.heads if keys else self.heads + 2 * self._kv_heads
+        return {
+            "t": maps.output.tokens,
+            "g": self._kv_heads,
+            "r": self.heads // self._kv_heads,
+            "d": maps.output.channels // self.heads,
+            "s": keys[0].tokens if keys else maps.input.tokens,
+            "e": maps.input.channels // parts,
+        }
+
+    def macs(self, sizes: Mapping[str, int]) -> int:
+        # Q K^T over the e features of a key, then the weighted sum of values of d.
+        pairs = sizes["b"] * sizes["t"] * sizes["s"] * sizes["g"] * sizes["r"]
+        return pairs * (sizes["e"] + sizes["d"])

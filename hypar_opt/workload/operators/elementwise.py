@@ -1,0 +1,186 @@
+"""Layers without weights that treat each channel alike: sums, products, pools and views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from hypar_opt.documents import Size
+from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.base import Activation, Operator, Statistics
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.windows import Pool as Windows
+
+
+class Weightless(Operator):
+    """A layer that keeps the layout of what it reads, batch or channel, and has no weights."""
+
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    trick: ClassVar[str] = "data"
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        return channel_sizes(maps)
+
+
+def channel_sizes(maps: LayerMaps) -> dict[str, int]:
+    """Return the axes of a layer whose output's channels are its own axis c."""
+    written = maps.output
+    if isinstance(written, TokenMap):
+        return {"t": written.tokens, "c": written.channels}
+    sizes = {"c": written.channels}
+    read = maps.input
+    if isinstance(read, FeatureMap) and max(read.positions, written.positions) > 1:
+        sizes |= {"h": read.height, "w": read.width, "p": written.height, "q": written.width}
+    return sizes
+
+
+class _Broadcast(Weightless):
+    """Two or more inputs of one size; one with a single position goes to all positions."""
+
+    activation: Activation | None = None
+
+    reads: ClassVar[tuple[int, int]] = (2, 2**31)
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        largest = max(reads, key=lambda read: read.positions)
+        for read in reads:
+            same = read == largest or (
+                read.positions == 1
+                and read.channels == largest.channels
+                and largest.positions > 1
+            )
+            if not same:
+                raise self.refuse(
+                    "inputs",
+                    f"should be of one size, got {described(largest)} and {described(read)}",
+                )
+        return LayerMaps(reads[0], largest, largest, reads[1:])
+
+
+class Add(_Broadcast):
+    """The sum of its inputs: a residual connection, or an embedding of positions."""
+
+    kind: Literal["add"]
+
+
+class Mul(_Broadcast):
+    """The product of its inputs, element by element: a gate."""
+
+    kind: Literal["mul"]
+
+
+class Concat(Weightless):
+    """Its inputs side by side: their channels, or one sequence after the other."""
+
+    kind: Literal["concat"]
+    axis: Literal["channels", "tokens"] = "channels"
+
+    reads: ClassVar[tuple[int, int]] = (2, 2**31)
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        first, *others = reads
+        output: Map | None = None
+        if self.axis == "tokens":
+            if all(isinstance(read, TokenMap) for read in reads):
+                output = TokenMap(sum(read.tokens for read in reads), first.channels)
+                fits = {read.channels for read in reads} == {first.channels}
+        else:
+            fits = all(
+                type(read) is type(first) and read._replace(channels=1) == first._replace(channels=1)
+                for read in reads
+            )
+            output = first._replace(channels=sum(read.channels for read in reads))
+        if output is None or not fits:
+            got = " and ".join(map(described, reads))
+            raise self.refuse("inputs", f"should differ in {self.axis} alone, got {got}")
+        return LayerMaps(first, output, output, tuple(others))
+
+
+class Pool(Weightless):
+    """A pool of its own, where it cannot join the layer before it."""
+
+    kind: Literal["pool"]
+    pool: Windows
+
+    reads_images: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        assert isinstance(read, FeatureMap)
+        output = self.pool.pooled(self.name, read)
+        return LayerMaps(read, output, output)
+
+
+class GlobalPool(Weightless):
+    """One vector of all positions: their average or maximum, or the first or last token."""
+
+    kind: Literal["global_pool"]
+    over: Literal["average", "max", "first", "last"] = "average"
+
+    writes_vectors: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        if self.over in ("first", "last") and not isinstance(read, TokenMap):
+            raise self.refuse("over", f"{self.over!r} needs tokens, got {described(read)}")
+        output = FeatureMap(read.channels)
+        return LayerMaps(read, output, output)
+
+
+class Flatten(Weightless):
+    """An image or tokens as one vector, or an image's pixels as tokens."""
+
+    kind: Literal["flatten"]
+    to: Literal["features", "tokens"] = "features"
+
+    writes_vectors: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        output: Map = FeatureMap(read.elements)
+        if self.to == "tokens":
+            output = TokenMap(read.positions, read.channels)
+        return LayerMaps(read, output, output)
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        # A channel's positions stay together, so that it is the channels that are halved.
+        sizes = {"c": maps.input.channels}
+        return {"t": maps.output.tokens, **sizes} if maps.output.tokens else sizes
+
+
+class Shuffle(Weightless):
+    """ShuffleNet's channel shuffle: the channels of ``groups`` groups, dealt out in turn.
+
+    Source: Zhang et al., "ShuffleNet", CVPR 2018, section 3.1.
+    """
+
+    kind: Literal["shuffle"]
+    groups: Size
+
+    shuffles: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        if read.channels % self.groups:
+            raise self.refuse(
+                "groups", f"should divide the {read.channels} channels, got {self.groups}"
+            )
+        return LayerMaps(read, read, read)
+
+
+class Output(Weightless):
+    """The end of a network: softmax and loss, of each token or image; or an output as it is."""
+
+    kind: Literal["output"]
+    loss: Literal["softmax", "none"] = "softmax"
+
+    @property
+    def statistics(self) -> Statistics:
+        # The largest logit, the sum of exponentials, and the target's logit: each side knows its
+        # own channels only.
+        return Statistics(forward=3) if self.loss == "softmax" else Statistics()
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        return LayerMaps(read, read, read)

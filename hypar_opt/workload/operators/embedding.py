@@ -1,0 +1,52 @@
+"""Embeddings: rows of a table, chosen by token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from hypar_opt.documents import Size
+from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT_CHANNELS, Choice, Contraction
+from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
+
+VOCABULARY = Choice("model", "i", "token of the vocabulary", "●", "M")
+"""The table is halved by row: each side adds what tokens of its half contribute."""
+
+
+class Embedding(Operator):
+    """A table of ``vocabulary`` rows, of which each token reads one.
+
+    Without inputs it is a learned tensor that is read whole, such as the embeddings of all
+    positions or of a class token.
+    """
+
+    kind: Literal["embedding"]
+    features: Size
+    vocabulary: Size | None = None
+    """Rows of the table; those of the network's input unless given."""
+
+    # A product of one-hot rows and the table, whose input is read for free and has no error.
+    contraction: ClassVar[Contraction] = Contraction.parse(" * w[i,o] -> y[b,t,o]")
+    # By features first: that moves nothing, and needs no partial sums.
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, OUTPUT_CHANNELS, VOCABULARY)
+    trick: ClassVar[str] = "data"
+    reads: ClassVar[tuple[int, int]] = (0, 1)
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        if not reads:
+            if self.vocabulary is None:
+                raise self.refuse("vocabulary", "is missing, and the layer has no inputs")
+            output = TokenMap(self.vocabulary, self.features)
+            return LayerMaps(TokenMap(self.vocabulary, 1), output, output)
+        (read,) = reads
+        assert isinstance(read, TokenMap)  # `Network.maps` gives it the network's tokens
+        output = TokenMap(read.tokens, self.features)
+        return LayerMaps(TokenMap(read.tokens, 1), output, output)
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        assert self.vocabulary is not None
+        return {"t": maps.output.tokens, "i": self.vocabulary, "o": self.features}
+
+    def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
+        return 0  # rows are read, not multiplied

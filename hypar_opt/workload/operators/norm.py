@@ -1,0 +1,56 @@
+"""Normalisations, with the scale and shift that they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.base import Activation, Operator, Statistics
+from hypar_opt.workload.operators.elementwise import channel_sizes
+from hypar_opt.workload.operators.maps import LayerMaps, Map
+
+
+class Norm(Operator):
+    """A normalisation: over a token's features, over the batch, or a learned scale alone.
+
+    Where the batch is split, a batch norm takes the statistics of its own share, as frameworks
+    do by default; where channels are split, it has all that it needs. A layer norm then
+    all-reduces its sums.
+    """
+
+    kind: Literal["norm"]
+    norm: Literal["layer", "rms", "batch", "affine"]
+    bias: bool | None = None
+    """Whether it learns a shift too; unless given all but ``rms`` do."""
+    activation: Activation | None = None
+
+    # Scale and shift are the two values of s.
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]"
+    )
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    trick: ClassVar[str] = "data"
+
+    @property
+    def _shifts(self) -> bool:
+        return self.norm != "rms" if self.bias is None else self.bias
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        return LayerMaps(read, read, read)
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        return {"s": 1 + self._shifts, **channel_sizes(maps)}
+
+    def parameters(self, maps: LayerMaps) -> int:
+        return self.weights(maps)  # the shift is among them
+
+    def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
+        return 0  # elementwise, as activations are
+
+    @property
+    def statistics(self) -> Statistics:
+        # Sum and sum of squares; backward, those of the error and of its product with the output.
+        of = {"layer": Statistics(2, 2), "rms": Statistics(1, 1)}
+        return of.get(self.norm, Statistics())
