@@ -44,7 +44,7 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     written_schema: ClassVar[str | None] = None
-    """The value of a file's ``schema`` key, such as ``hypar-opt/plan/1``; the newest that is read."""
+    """The newest value of a file's ``schema`` key that is read, such as ``hypar-opt/plan/1``."""
 
     read_schemas: ClassVar[tuple[str, ...]] = ()
     """Older values that are read too."""

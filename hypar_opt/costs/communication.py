@@ -203,7 +203,7 @@ class CommunicationCost(CostModel):
         edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
         weights = workload.leads_weights
         if weights.any():
-            split = _split_weights(self.phases, self.choices).astype(dtype)
+            split: Integers = _split_weights(self.phases, self.choices).astype(dtype)
             edge[weights] = split * (boundary[weights, None, None] << self._above(target.level))
         return edge
 

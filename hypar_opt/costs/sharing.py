@@ -100,4 +100,3 @@ def _allowed(
             if any(even):
                 allowed[: len(choices)] = even
         yield allowed
-

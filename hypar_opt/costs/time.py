@@ -172,9 +172,7 @@ class TimeCost(CostModel):
             latency = self.rings.interconnect.latency_upper_bound
             # Around a ring of 2^levels accelerators it takes less than twice as many messages.
             rounds = 2 * 2**levels
-        messages = len(self.communication.phases) * (
-            len(workload.nodes) + len(workload.boundaries)
-        )
+        messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         seconds = rounds * messages * latency
         for level in range(levels):
             level_bytes = Fraction(

@@ -38,9 +38,7 @@ class ProblemArguments(TypedDict, total=False):
     reading: str | None
 
 
-def problem_of(
-    network: Network | None = None, **arguments: Unpack[ProblemArguments]
-) -> Problem:
+def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArguments]) -> Problem:
     """Return the validated problem; an array decides its levels unless they are given.
 
     Parameters

@@ -146,7 +146,10 @@ class Feasibility:
             counts: Counts = (0,) * len(self._choices)
             for level, row in enumerate(rows):
                 column = row[position]
-                if position >= self._workload.shared and not self._may(level, counts, column)[position]:
+                if (
+                    position >= self._workload.shared
+                    and not self._may(level, counts, column)[position]
+                ):
                     word = layer.word(column) or self._choices[column]
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
@@ -159,7 +162,7 @@ class Feasibility:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
-        """Return the choices of all nodes; shared tensors, which take no memory, as data parallel."""
+        """Return all nodes' choices, those of shared tensors, which take no memory, at will."""
         workload = self._workload
         full = [DATA] * workload.shared + list(row)
         for node, users in workload.weight_users.items():

@@ -72,7 +72,8 @@ def _from_questions(
     else:
         start = None
         if search.start:
-            model = np.sum([search.start_of(level) for level in range(levels)], axis=0)
+            starts = [search.start_of(level) or () for level in range(levels)]
+            model = np.sum(starts, axis=0)
             # The warm start answers the question of each threshold t.
             start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
         trick = search.instance.workload.trick * levels

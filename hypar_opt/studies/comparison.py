@@ -129,12 +129,12 @@ def compare(
     HyparError
         If a network, an array or an option is wrong, or no row at all has an answer.
     """
-    described = [find_network(network) for network in networks]
+    found = [find_network(network) for network in networks]
     cases = [
         (network, problem_of(network, **_case(problem, batch, array)))
         for array in map(find_array, arrays)
         for batch in batches
-        for network in described
+        for network in found
     ]
     for _, stated in cases:
         COSTS[stated.cost]  # an unknown name is no refusal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents import rule, shown
@@ -21,7 +22,8 @@ MOST_LAYERS = 100_000
 Reads = tuple[str, ...]
 
 
-class Repeat(NamedTuple):
+@dataclass(frozen=True)
+class Repeat:
     """A block whose layers stand one repetition after another in a network's layers."""
 
     name: str
@@ -125,9 +127,7 @@ def _named(block: Block, repetition: int, layer: str) -> str:
     return f"{block.name}.{repetition}.{layer}"
 
 
-def _check_names(
-    layers: Sequence[Operator], blocks: Sequence[Block], names: Sequence[str]
-) -> None:
+def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Sequence[str]) -> None:
     own = [layer.name for layer in layers] + [block.name for block in blocks]
     of_blocks = [layer.name for block in blocks for layer in block.layers]
     for name in own + of_blocks:

@@ -38,7 +38,7 @@ from hypar_opt.documents import (
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
 from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
@@ -237,7 +237,8 @@ class Network(Document):
             ):
                 name = shown(layer.shares_weights_with)
                 raise rule(
-                    f"layer {layer.name!r}, tied: no embedding or fc of own weights is called {name}"
+                    f"layer {layer.name!r}, tied: no embedding or fc with weights of its own is"
+                    f" called {name}"
                 )
             sizes, own = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
             # An embedding's rows are the units of the layer that is tied to it: transposed.
@@ -269,7 +270,10 @@ class Network(Document):
 
 def _check_chain(network: Network) -> None:
     """Refuse what version 1 of the format does not have."""
-    new = [network.blocks is not None and "block", isinstance(network.input, TokenInput) and "tokens"]
+    new = [
+        network.blocks is not None and "block",
+        isinstance(network.input, TokenInput) and "tokens",
+    ]
     for layer in network.stated:
         keys = ("inputs", "groups", "dilation", "bias", "tied")
         new += [key for key in keys if getattr(layer, key, None) is not None]

@@ -56,7 +56,7 @@ class SharedWeights(Operator):
 
     def maps(self, *reads: Map) -> LayerMaps:
         """Return maps of one number: weights are no feature map."""
-        return LayerMaps(*reads, FeatureMap(1), FeatureMap(1))
+        return LayerMaps(reads[0], FeatureMap(1), FeatureMap(1))
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         assert isinstance(maps.input, FeatureMap)

@@ -32,7 +32,7 @@ MOST_CHOICES = 3
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """The tensors of layer l: ``(batch, channels, height, width)``, or ``(batch, tokens, features)``.
+    """The tensors of layer l: ``(batch, channels, height, width)`` or ``(batch, tokens, features)``.
 
     A fully-connected layer of no tokens reads and writes ``(batch, features)``.
 
@@ -54,7 +54,7 @@ class LayerTensors:
     others: tuple[Shape, ...] = ()
     """Further inputs."""
     statistics: tuple[int, int] = (0, 0)
-    """Elements that a split of its channels all-reduces beside its tensors, forward and backward."""
+    """Elements that a split of channels all-reduces beside its tensors, forward and backward."""
     tied: bool = False
     """Whether its weights are another layer's too: a node of their own has their gradient."""
 
@@ -411,9 +411,7 @@ def _with_shared_tensors(
         pooled = graph.nodes[names[source]]["maps"].pooled
         node = SharedTensor(name=f"output of {names[source]}")
         own = [*own, _layer(node, node.maps(pooled), batch)]
-    into = [
-        Boundary(source, node, readers[source][0].shape) for source, node in through.items()
-    ]
+    into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
     out = [
         Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges
     ]

@@ -17,8 +17,9 @@ from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.sharing import level_tables
 from hypar_opt.costs.table import Integers
-from hypar_opt.search.pricing import level_tables, price_levels, price_table
+from hypar_opt.search.pricing import price_levels, price_table
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.problems import keeps
 from tests.strategies import networks

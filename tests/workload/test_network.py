@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.errors import InputError
 from hypar_opt.workload.network import json_schema
+from hypar_opt.workload.operators.maps import FeatureMap
 from tests.strategies import networks
 
 LENET = """
@@ -102,7 +103,9 @@ def test_windows_are_those_that_fit_or_start_on_the_map(
     layer = {"name": "a", "kind": "conv", "filters": 1, "kernel": 1, "pool": pool}
     picture = {"channels": 1, "height": extent, "width": extent}
     network = ho.Network.model_validate({"name": "n", "input": picture, "layer": [layer]})
-    assert next(network.maps()).pooled.height == len(reach if up else fit)
+    pooled = next(network.maps()).pooled
+    assert isinstance(pooled, FeatureMap)
+    assert pooled.height == len(reach if up else fit)
 
 
 def first(key: str, value: object) -> Change:

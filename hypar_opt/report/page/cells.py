@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.search.instance import Instance
 from hypar_opt.costs.sharing import level_tables
+from hypar_opt.search.instance import Instance
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:

@@ -8,13 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.search.proofs.exchanges import (
-    Counts,
-    Exchanges,
-    Layer,
-    Matrix,
-    exchanges_of,
-)
+from hypar_opt.search.proofs.exchanges import Counts, Exchanges, Matrix, exchanges_of
+from hypar_opt.search.proofs.nodes import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +39,7 @@ class Charges(Protocol):
         """Return the charge of each choice of a layer at a level, given its choices above."""
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:
-        """Return the charges of pairs of choices of a layer and the next, given those above."""
+        """Return the charges of pairs of choices of an edge's two ends, given those above."""
 
     def state(self, layer: int, state: Sequence[int]) -> int:
         """Return the charge of a layer's choices at all levels, H1 first, beyond its nodes."""
@@ -122,7 +117,7 @@ def _array_of(plan: Plan, ending: str) -> tuple[Array, tuple[int, ...], int]:
     return plan.array.description, plan.placement, parts[plan.cost.unit]
 
 
-def _macs(layer: Layer, array: Array) -> int:
+def _macs(layer: Node, array: Array) -> int:
     """Return a pass's multiply-accumulates, over the output or, as the paper, over the input."""
     by_input = array.accelerator.mac_count == "input"
     return layer.macs_by_input if by_input else layer.macs
@@ -233,7 +228,7 @@ class Time:
 
     def _compute(self, position: int, counts: Sequence[int]) -> int:
         """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower."""
-        layer, accelerator = self.exchanges.layers[position], self.array.accelerator
+        layer, accelerator = self.exchanges.nodes[position], self.array.accelerator
         copies = layer.copies(counts)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         computing = _macs(layer, self.array) / rate
@@ -289,7 +284,7 @@ class Energy:
         return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
-        size = self.exchanges.layers[layer]
+        size = self.exchanges.nodes[layer]
         moved = [0] * self.exchanges.choices
         for reduction, quarters in self.exchanges.reduced(layer, counts):
             moved[reduction.choice] += quarters

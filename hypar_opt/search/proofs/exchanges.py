@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.search.proofs.nodes import Node, Nodes, nodes_of
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -31,106 +30,6 @@ class Pass(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     GRADIENT = "gradient"
-
-
-class Split(NamedTuple):
-    """The effect of a choice: the size of the axis that it halves, and each tensor's layout."""
-
-    size: int
-    """The size of the axis that is halved."""
-    input: str
-    """The axis of which each side reads half, ``batch`` or ``channel``; or ``whole``."""
-    output: str
-    """The axis of which each side writes half, ``batch`` or ``channel``; or ``partial``."""
-    keeps_weights: bool
-    """Whether both sides have all weights, and so partial sums of their gradient."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer: its tensors in elements, of the whole batch.
-
-    Parameters
-    ----------
-    weights, inputs, outputs, pooled
-        W, A of the boundary before it, and its output before (F') and after pooling (F).
-    macs, macs_by_input
-        Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
-    splits
-        The effect of each choice of its kind.
-    kernel_rows, output_rows
-        1 of a layer without a kernel.
-    """
-
-    name: str
-    weights: int
-    inputs: int
-    outputs: int
-    pooled: int
-    macs: int
-    macs_by_input: int
-    splits: tuple[Split, ...]
-    kernel_rows: int = 1
-    output_rows: int = 1
-
-    def copies(self, counts: Sequence[int]) -> Copies:
-        """Return the number of copies of each tensor in the array, as exponents of 2."""
-        chosen = list(zip(self.splits, counts, strict=False))
-        return Copies(
-            weights=sum(count for split, count in chosen if split.keeps_weights),
-            inputs=sum(count for split, count in chosen if split.input == "whole"),
-            outputs=sum(count for split, count in chosen if split.output == "partial"),
-        )
-
-
-class Copies(NamedTuple):
-    """Exponents of 2, for each of a layer's tensors."""
-
-    weights: int
-    inputs: int
-    outputs: int
-
-
-def layers_of(plan: Plan) -> tuple[Layer, ...]:
-    """Return the layers of a chain; the boundary before each is its input.
-
-    A kind of layer declares its axes and the one that each choice halves; all else is derived
-    here.
-    """
-    network, batch = plan.network.description, plan.batch
-    layers = []
-    for described, maps in zip(network.layers, network.maps(), strict=True):
-        read, weight, written = described.contraction
-        # Declarations are shared with the search: they are the network's description. What follows
-        # from them is derived here a second time.
-        sizes = {"b": batch, **described.sizes(maps)}
-        kernel = prod(sizes[axis] for axis in weight)
-        splits = []
-        for choice in described.choices:
-            part = "batch" if choice.axis == "b" else "channel"
-            splits.append(
-                Split(
-                    sizes[choice.axis],
-                    input=part if choice.axis in read else "whole",
-                    output=part if choice.axis in written else "partial",
-                    keeps_weights=choice.axis not in weight,
-                )
-            )
-        layers.append(
-            Layer(
-                described.name,
-                weights=kernel,
-                inputs=prod(sizes[axis] for axis in read),
-                outputs=prod(sizes[axis] for axis in written),
-                pooled=batch * maps.pooled.elements,
-                macs=prod(sizes[axis] for axis in {*weight, *written}),
-                macs_by_input=batch * kernel * prod(sizes[axis] for axis in read[2:]),
-                splits=tuple(splits),
-                kernel_rows=sizes.get("k", 1),
-                output_rows=sizes.get("p", 1),
-            )
-        )
-    return tuple(layers)
 
 
 @dataclass(frozen=True)
@@ -198,49 +97,59 @@ class Exchanges:
     ----------
     choices
         2, or 3 with output parallelism.
+    graph
+        Layers, and what several of them share.
     reductions
-        Those of each layer.
+        Those of each node.
     conversions
-        For each boundary, a matrix for each pass that moves anything: the quarters of an
+        For each edge, a matrix for each pass that moves anything: the quarters of an
         element of A for each pair of choices.
     """
 
     choices: int
-    layers: tuple[Layer, ...]
+    graph: Nodes
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[tuple[Matrix, ...], ...]
+    levels: int
 
-    def reduced(self, layer: int, counts: Counts) -> list[tuple[Reduction, int]]:
-        """Return a layer's reductions and the quarters that each moves, given the choices above."""
-        copies = self.layers[layer].copies(counts)
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self.graph.nodes
+
+    def reduced(self, node: int, counts: Counts) -> list[tuple[Reduction, int]]:
+        """Return a node's reductions and the quarters that each moves, given the choices above."""
+        copies = self.nodes[node].copies(counts)
         return [
             (reduction, reduction.quarters << getattr(copies, reduction.tensor))
-            for reduction in self.reductions[layer]
+            for reduction in self.reductions[node]
         ]
 
-    def over_levels(self, layer: int, reduction: Reduction, state: Sequence[int]) -> int:
+    def over_levels(self, node: int, reduction: Reduction, state: Sequence[int]) -> int:
         """Return the quarters that a reduction moves over all levels with its choice."""
         quarters = 0
         for level, choice in enumerate(state):
             if choice == reduction.choice:
                 above = [state[:level].count(other) for other in range(self.choices)]
-                copies = self.layers[layer].copies(above)
+                copies = self.nodes[node].copies(above)
                 quarters += reduction.quarters << getattr(copies, reduction.tensor)
         return quarters
 
     def boundary(self, position: int, target: Counts) -> int:
-        """Return the elements of a boundary's A in all groups together, as its target reads it."""
-        layer = self.layers[position + 1]
-        return layer.inputs << layer.copies(target).inputs
+        """Return the elements of an edge's A in all groups together, as its target reads it."""
+        edge = self.graph.edges[position]
+        if edge.weights:
+            # Weights that a user splits otherwise than they are stored: more than all levels save.
+            return edge.elements << self.levels
+        return edge.elements << self.nodes[edge.target].copies(target).inputs
 
     @property
     def separable(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
         return not any(
-            any(split.input == "whole" for split in layer.splits[: self.choices])
-            or all(split.keeps_weights for split in layer.splits[: self.choices])
-            or all(split.output == "partial" for split in layer.splits[: self.choices])
-            for layer in self.layers
+            any(split.input == "whole" for split in node.splits[: self.choices])
+            or all(split.keeps_weights for split in node.splits[: self.choices])
+            or all(split.output == "partial" for split in node.splits[: self.choices])
+            for node in self.nodes
         )
 
 
@@ -254,8 +163,10 @@ def exchanges_of(plan: Plan) -> Exchanges:
     """
     reading = READINGS.get(plan.cost.reading)
     choices = len(plan.choices)
-    layers = layers_of(plan)
-    reads_whole = (split.input == "whole" for layer in layers for split in layer.splits[:choices])
+    graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
+    reads_whole = (
+        split.input == "whole" for node in graph.nodes for split in node.splits[:choices]
+    )
     if reading is None or (any(reads_whole) and reading.input_error is None):
         raise CheckFailedError(
             f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
@@ -263,56 +174,83 @@ def exchanges_of(plan: Plan) -> Exchanges:
         )
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     reductions = []
-    for position, layer in enumerate(layers):
+    fed = {edge.target for edge in graph.edges if not edge.weights}
+    for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
-        is_fed = position > 0 or reading.of_network_input
-        charged = _reductions(reading, layer, choices, is_fed=is_fed)
+        is_fed = position in fed or reading.of_network_input
+        charged = _reductions(reading, node, choices, is_fed=is_fed)
         reductions.append(tuple(r for r in charged if r.step in passes and r.quarters))
     conversions = []
-    for source, target in pairwise(layers):
-        matrices = [_conversions(reading, step, source, target, choices) for step in passes]
-        conversions.append(tuple(pairs for pairs in matrices if any(map(any, pairs))))
-    return Exchanges(choices, layers, tuple(reductions), tuple(conversions))
+    for edge in graph.edges:
+        source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+        steps = [_slices(choices, step) for step in passes]
+        if not edge.weights:
+            steps = [_conversions(reading, step, source, target, choices) for step in passes]
+        conversions.append(tuple(pairs for pairs in steps if any(map(any, pairs))))
+    return Exchanges(choices, graph, tuple(reductions), tuple(conversions), plan.levels)
+
+
+def shares_tensors(plan: Plan) -> bool:
+    """Return whether a tensor with several readers is a node by the plan's reading."""
+    reading = READINGS.get(plan.cost.reading)
+    return reading is not None and reading.scattered
+
+
+def _slices(choices: int, step: Pass) -> Matrix:
+    """Return the quarters of shared weights for each pair of choices: none where they are whole."""
+    columns = range(choices)
+    return tuple(
+        tuple(8 * (stored not in (0, user)) * (step is Pass.GRADIENT) for user in columns)
+        for stored in columns
+    )
 
 
 def _reductions(
-    reading: ReadingFactors, layer: Layer, choices: int, *, is_fed: bool
+    reading: ReadingFactors, node: Node, choices: int, *, is_fed: bool
 ) -> Iterator[Reduction]:
-    """Yield the reductions of each choice of a layer: Table 1, and AccPar's Type III.
+    """Yield the reductions of each choice of a node: Table 1, and AccPar's Type III.
 
     Those of 0 quarters are among them.
     """
     # A program reduces partial sums before the activation and the pool; the paper counts the pooled
     # map.
-    output = layer.outputs if reading.scattered else layer.pooled
+    output = node.outputs if reading.scattered else node.pooled
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
-    error = (reading.input_error or 0) * layer.inputs if is_fed else 0
-    for choice, split in enumerate(layer.splits[:choices]):
+    error = (reading.input_error or 0) * node.inputs if is_fed else 0
+    for choice, split in enumerate(node.splits[:choices]):
         if split.keeps_weights:
-            gradient = reading.gradient * layer.weights
+            gradient = reading.gradient * node.stored
             yield Reduction(choice, Pass.GRADIENT, "weights", gradient, True)
         if split.output == "partial":
             yield Reduction(choice, Pass.FORWARD, "outputs", forward, not reading.scattered)
             yield Reduction(choice, Pass.BACKWARD, "outputs", backward, False)
         if split.input == "whole":
             yield Reduction(choice, Pass.BACKWARD, "inputs", error, True)
+        if split.input != "batch":
+            for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
+                yield Reduction(choice, step, "statistics", reading.gradient * size, True)
 
 
 def _conversions(
-    reading: ReadingFactors, step: Pass, source: Layer, target: Layer, choices: int
+    reading: ReadingFactors, step: Pass, source: Node, target: Node, choices: int
 ) -> Matrix:
     """Return the quarters of an element of A for each pair of choices: Table 2, and AccPar's."""
     quarters = {
         Pass.FORWARD: {
             ("batch", "channel"): reading.feature_map,
             ("channel", "batch"): reading.feature_map,
+            ("batch", "shuffled"): reading.feature_map,
+            ("channel", "shuffled"): reading.feature_map,
             ("batch", "whole"): 2,
             ("channel", "whole"): 2,
         },
         Pass.BACKWARD: {
             ("batch", "channel"): reading.error,
             ("channel", "batch"): reading.error,
+            ("batch", "shuffled"): reading.error,
+            ("channel", "shuffled"): reading.error,
             ("partial", "channel"): reading.behind_model,
+            ("partial", "shuffled"): reading.behind_model,
             ("partial", "batch"): reading.behind_model,
         },
     }.get(step, {})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.workload.graph import layer_graph
-from hypar_opt.workload.tensors import Workload
+from hypar_opt.search.proofs.exchanges import shares_tensors
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,29 +33,31 @@ class OwnCost:
     """
 
     def __init__(self, plan: Plan) -> None:
-        workload = Workload.of(layer_graph(plan.network.description), plan.batch)
+        workload = workload_of(
+            plan.network.description, plan.batch, shared_tensors=shares_tensors(plan)
+        )
         cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, workload)
         if plan.cost.unit != cost.unit:
             raise CheckFailedError(f"cost, unit: should be {cost.unit!r}, got {plan.cost.unit!r}")
-        layers = len(workload.layers)
+        nodes = len(workload.nodes)
         self.resolution = cost.resolution
 
         @cache
-        def nodes(counts: Counts) -> list[list[int]]:
-            return _integers(cost.node(workload, SplitCounts.uniform(layers, counts)))
+        def node_charges(counts: Counts) -> list[list[int]]:
+            return _integers(cost.node(workload, SplitCounts.uniform(nodes, counts)))
 
         @cache
         def edges(source: Counts, target: Counts) -> list[Matrix]:
-            splits = SplitCounts.uniform(layers, source), SplitCounts.uniform(layers, target)
+            splits = SplitCounts.uniform(nodes, source), SplitCounts.uniform(nodes, target)
             return _integers(cost.edge(workload, *splits))
 
         @cache
         def together(state: tuple[int, ...]) -> list[int]:
             charges = [_integers(charge) for charge in cost.of_state(workload, state).values()]
-            # The zeros keep a row for each layer where there are no such charges.
-            return [sum(column) for column in zip([0] * layers, *charges, strict=True)]
+            # The zeros keep a row for each node where there are no such charges.
+            return [sum(column) for column in zip([0] * nodes, *charges, strict=True)]
 
-        self._nodes, self._edges, self._together = nodes, edges, together
+        self._nodes, self._edges, self._together = node_charges, edges, together
         columns = set(zip(*plan.assignments(), strict=True))
         # The plan's own states: those are the ones whose charge tables of single levels would lack.
         self.joins_levels = any(cost.of_state(workload, column) for column in columns)

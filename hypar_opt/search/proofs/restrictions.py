@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.search.proofs.exchanges import Counts, Layer
+from hypar_opt.search.proofs.exchanges import Counts
+from hypar_opt.search.proofs.nodes import Node, Nodes
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -25,9 +26,10 @@ class Restrictions:
         At a pin that is malformed, or names no layer, level or choice of the plan.
     """
 
-    def __init__(self, plan: Plan, layers: Sequence[Layer]) -> None:
+    def __init__(self, plan: Plan, graph: Nodes) -> None:
         self._plan = plan
-        self._layers = layers
+        self._nodes: Sequence[Node] = graph.nodes
+        self._shared = graph.shared
         self._pins = self._read_pins()
         self._least: dict[tuple[int, Counts], int | None] = {}  # counts add up to the level
 
@@ -35,7 +37,7 @@ class Restrictions:
     def any(self) -> bool:
         """Whether any choice may be infeasible."""
         constraints = self._plan.constraints
-        fewer = any(len(layer.splits) < len(self._plan.choices) for layer in self._layers)
+        fewer = any(len(node.splits) < len(self._plan.choices) for node in self._nodes)
         return bool(constraints.fix) or constraints.even or constraints.memory is not None or fewer
 
     @property
@@ -46,14 +48,14 @@ class Restrictions:
 
     def allows(self, level: int, position: int, counts: Counts, choice: int) -> bool:
         """Return whether a layer may make a choice at a level, given its choices above."""
-        if choice >= len(self._layers[position].splits):
+        if choice >= len(self._nodes[position].splits):
             return False  # its kind has fewer choices
         if self._pins.get((level, position), choice) != choice:
             return False
         if not self._plan.constraints.even:
             return True
         # The axis is split counts + 1 times: into 2 << counts equal parts.
-        return self._layers[position].splits[choice].size % (2 << counts[choice]) == 0
+        return self._nodes[position].splits[choice].size % (2 << counts[choice]) == 0
 
     def load(self, position: int, counts: Sequence[int]) -> int:
         """Return a layer's load on an accelerator's memory, in bytes times 2^levels.
@@ -61,16 +63,16 @@ class Restrictions:
         W / 2^(m+o) weights, A / 2^(d+m) of its input and F' / 2^(d+o) of its output before
         pooling; in training as many gradients and errors, and the optimizer's state.
         """
-        layer, constraints, element_bytes = (
-            self._layers[position],
+        node, constraints, element_bytes = (
+            self._nodes[position],
             self._plan.constraints,
             self._plan.element_bytes,
         )
         # In units of 2^-levels bytes each level without a choice is a factor of 2.
-        copies, undecided = layer.copies(counts), self._plan.levels - sum(counts)
-        weights = layer.weights << copies.weights + undecided
-        maps = layer.inputs << copies.inputs + undecided
-        maps += layer.outputs << copies.outputs + undecided
+        copies, undecided = node.copies(counts), self._plan.levels - sum(counts)
+        weights = node.stored << copies.weights + undecided
+        maps = node.inputs << copies.inputs + undecided
+        maps += node.outputs << copies.outputs + undecided
         if self._plan.inference:
             return element_bytes * (weights + maps)
         optimizer = constraints.optimizer
@@ -93,7 +95,7 @@ class Restrictions:
         return self._least[key]
 
     def check(self, rows: Sequence[Sequence[int]]) -> None:
-        """Refuse choices, ``(levels, layers)``, that violate the constraints.
+        """Refuse choices, ``(levels, nodes)``, that violate the constraints.
 
         Raises
         ------
@@ -103,12 +105,15 @@ class Restrictions:
         if not self.any:
             return
         total = 0
-        for position, layer in enumerate(self._layers):
+        for position, node in enumerate(self._nodes):
             counts: Counts = (0,) * len(self._plan.choices)
             for level, row in enumerate(rows):
-                if not self.allows(level, position, counts, row[position]):
-                    choice = self._plan.words[position][row[position]]
-                    problem = f"{layer.name} may not take {choice} at H{level + 1}"
+                # What is shared takes what its layers leave it, in equal parts or not.
+                if position >= self._shared and not self.allows(
+                    level, position, counts, row[position]
+                ):
+                    choice = self._plan.words[position - self._shared][row[position]]
+                    problem = f"{node.name} may not take {choice} at H{level + 1}"
                     raise CheckFailedError(f"constraints: {problem}")
                 counts = one_more(counts, row[position])
             total += self.load(position, counts)
@@ -126,10 +131,12 @@ class Restrictions:
             pattern, at, name = where.rpartition("@") if "@" in where else (where, "", "")
             number = name[1:] if name[:1] in ("H", "h") else name
             positions = [
-                n for n, layer in enumerate(self._layers) if fnmatchcase(layer.name, pattern)
+                n
+                for n, node in enumerate(self._nodes)
+                if n >= self._shared and fnmatchcase(node.name, pattern)
             ]
             levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
-            words = {position: [*map(str, self._plan.words[position])] for position in positions}
+            words = {n: [*map(str, self._plan.words[n - self._shared])] for n in positions}
             known = all(choice in of_layer for of_layer in words.values())
             in_range = all(0 <= level < self._plan.levels for level in levels)
             if not positions or not known or not in_range or bool(at) != number.isdecimal():

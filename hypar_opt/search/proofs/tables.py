@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers, chain_ends, exact_dtype
+from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.search.proofs.charges import Bytes, Charges, built_in
-from hypar_opt.search.proofs.exchanges import Counts, Matrix, layers_of
+from hypar_opt.search.proofs.exchanges import Counts, Matrix, shares_tensors
+from hypar_opt.search.proofs.nodes import Node, Nodes, nodes_of
 from hypar_opt.search.proofs.own_cost import OwnCost
 from hypar_opt.search.proofs.restrictions import Restrictions, one_more
 
@@ -36,18 +37,21 @@ def price_of(plan: Plan) -> Fraction:
     CheckFailedError
         If the plan violates its own constraints, or its cost is none of its problem's.
     """
-    charges, rows = _charges_of(plan), plan.assignments()
-    _restrictions_of(plan).check(rows)
-    total = sum(charges.state(n, column) for n, column in enumerate(zip(*rows, strict=True)))
-    for level, (row, counts) in enumerate(zip(rows, _counts_above(plan), strict=True)):
+    charges, graph = _charges_of(plan), _graph_of(plan)
+    rows = list(nodes_rows(plan, charges, graph))
+    _restrictions_of(plan, graph).check([row for _, row in rows])
+    states = zip(*(row for _, row in rows), strict=True)
+    total = sum(charges.state(n, state) for n, state in enumerate(states))
+    for level, (counts, row) in enumerate(rows):
         total += sum(charges.node(level, n, counts[n])[choice] for n, choice in enumerate(row))
-        for n, (source, target) in enumerate(itertools.pairwise(row)):
-            total += charges.edge(level, n, counts[n], counts[n + 1])[source][target]
+        for n, edge in enumerate(graph.edges):
+            above = counts[edge.source], counts[edge.target]
+            total += charges.edge(level, n, *above)[row[edge.source]][row[edge.target]]
     return Fraction(total, charges.resolution)
 
 
 def tables_of(plan: Plan) -> list[CostTable]:
-    """Return the tables on which a plan's optimality within its scope rests: chains.
+    """Return the tables on which a plan's optimality within its scope rests.
 
     With scope ``level`` there is one for each level, given the plan's own choices above; a
     choice is allowed if choices below complete it, and its load is the least of those.
@@ -60,12 +64,13 @@ def tables_of(plan: Plan) -> list[CostTable]:
     RefusedError
         If there are more states than memory allows, or no single level has a table.
     """
-    charges, restrictions = _charges_of(plan), _restrictions_of(plan)
     if not plan.levels:
         return []
+    charges, graph = _charges_of(plan), _graph_of(plan)
+    restrictions = _restrictions_of(plan, graph)
     # Scope level: proven is each table given the levels above, never the plan over all levels.
     if plan.solver.scope == "level":
-        return _level_tables(plan, charges, restrictions)
+        return _level_tables(plan, charges, graph, restrictions)
     if (
         isinstance(charges, Bytes)
         and len(plan.choices) == 2
@@ -73,8 +78,8 @@ def tables_of(plan: Plan) -> list[CostTable]:
         and not restrictions.any
         and charges.exchanges.separable
     ):
-        return [_threshold_table(plan, charges)]
-    return [_states_table(plan, charges, restrictions)]
+        return [_threshold_table(plan, charges, graph)]
+    return [_states_table(plan, charges, graph, restrictions)]
 
 
 def states(levels: int, choices: int) -> list[State]:
@@ -91,23 +96,55 @@ def _charges_of(plan: Plan) -> Charges:
     return built_in(plan) or OwnCost(plan)
 
 
-def _restrictions_of(plan: Plan) -> Restrictions:
-    return Restrictions(plan, layers_of(plan))
+def _graph_of(plan: Plan) -> Nodes:
+    return nodes_of(plan, shared_tensors=shares_tensors(plan))
 
 
-def _counts_above(plan: Plan) -> list[list[Counts]]:
-    """Return, for each level and layer, how often the plan makes each choice above it."""
-    counts: list[Counts] = [(0,) * len(plan.choices) for _ in plan.layers]
-    counts_by_level = []
-    for row in plan.assignments():
-        counts_by_level.append(counts)
-        counts = [
-            one_more(*counts_and_choice) for counts_and_choice in zip(counts, row, strict=True)
-        ]
-    return counts_by_level
+def _restrictions_of(plan: Plan, graph: Nodes) -> Restrictions:
+    return Restrictions(plan, graph)
 
 
-def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> list[CostTable]:
+def nodes_rows(
+    plan: Plan, charges: Charges, graph: Nodes
+) -> Iterator[tuple[list[Counts], list[int]]]:
+    """Yield, for each level, all nodes' choices and how often each makes a choice above it.
+
+    What layers share takes what then costs least: weights are whole unless all users split them
+    alike, a tensor is split by batch or by channel, of equals by batch.
+    """
+    counts: list[Counts] = [(0,) * len(plan.choices) for _ in graph.nodes]
+    for level, layers in enumerate(plan.assignments()):
+        row = [0] * graph.shared + list(layers)
+        for node in range(graph.shared):
+            users = {row[user] for user in graph.users(node)}
+            if users:
+                row[node] = users.pop() if len(users) == 1 else 0
+                continue
+            costs = list(charges.node(level, node, counts[node]))
+            for n, edge in enumerate(graph.edges):
+                if node in (edge.source, edge.target):
+                    pairs = charges.edge(level, n, counts[edge.source], counts[edge.target])
+                    for choice in range(len(costs)):
+                        ends = (choice, row[edge.target])
+                        if edge.target == node:
+                            ends = (row[edge.source], choice)
+                        costs[choice] += pairs[ends[0]][ends[1]]
+            choices = _even(plan, graph.nodes[node], counts[node])
+            row[node] = min(choices, key=costs.__getitem__)
+        yield counts, row
+        counts = [one_more(*pair) for pair in zip(counts, row, strict=True)]
+
+
+def _even(plan: Plan, node: Node, counts: Counts) -> list[int]:
+    """Return a shared tensor's choices; under ``even`` those into equal parts, if there are any."""
+    choices = list(range(min(len(node.splits), len(plan.choices))))
+    even = [c for c in choices if node.splits[c].size % (2 << counts[c]) == 0]
+    return even if plan.constraints.even and even else choices
+
+
+def _level_tables(
+    plan: Plan, charges: Charges, graph: Nodes, restrictions: Restrictions
+) -> list[CostTable]:
     # A ring's time depends on all levels at which the layer reduces.
     if charges.joins_levels:
         raise RefusedError(
@@ -115,11 +152,11 @@ def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> l
             f" {argument('search', 'joint')}"
         )
     tables = []
-    for level, counts in enumerate(_counts_above(plan)):
+    for level, (counts, _) in enumerate(nodes_rows(plan, charges, graph)):
         node = [charges.node(level, n, above) for n, above in enumerate(counts)]
         edge = [
-            charges.edge(level, n, source, target)
-            for n, (source, target) in enumerate(itertools.pairwise(counts))
+            charges.edge(level, n, counts[edge.source], counts[edge.target])
+            for n, edge in enumerate(graph.edges)
         ]
 
         # Defaults bind the values of this level: a closure would see those of the last.
@@ -128,54 +165,63 @@ def _level_tables(plan: Plan, charges: Charges, restrictions: Restrictions) -> l
                 return None
             return restrictions.least(level + 1, layer, one_more(counts[layer], choice))
 
-        table = _table(charges, np.array(node, object), _objects(edge, len(plan.choices)))
+        table = _table(
+            charges, np.array(node, object), _objects(edge, len(plan.choices)), _ends(graph)
+        )
         tables.append(_restricted(table, restrictions, load))
     return tables
 
 
-def _threshold_table(plan: Plan, charges: Bytes) -> CostTable:
-    """Return H independent chains, t = 1..H: "model at t levels or more?" for each layer.
+def _ends(graph: Nodes) -> NDArray[np.intp]:
+    pairs = [(edge.source, edge.target) for edge in graph.edges]
+    return np.array(pairs, np.intp).reshape(-1, 2)
 
-    Over all levels a layer with model parallelism at m of them is charged 2^(t-1) times its
+
+def _threshold_table(plan: Plan, charges: Bytes, graph: Nodes) -> CostTable:
+    """Return H independent graphs, t = 1..H: "model at t levels or more?" for each node.
+
+    Over all levels a node with model parallelism at m of them is charged 2^(t-1) times its
     output for each t up to m, and 2^(H-t) times its weights for each t above. A boundary is
     charged the same at each level whose pair of choices exchanges; such levels are fewest where
-    the levels of one layer contain the other's, and then as many as there are t at which the
+    the levels of one node contain the other's, and then as many as there are t at which the
     two answers exchange.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
-    layers, levels = len(plan.layers), plan.levels
+    nodes, levels = len(graph.nodes), plan.levels
     unsplit = (0, 0)
     node = [
-        charges.node(0, n, (levels - t, t - 1)) for t in range(1, levels + 1) for n in range(layers)
+        charges.node(0, n, (levels - t, t - 1)) for t in range(1, levels + 1) for n in range(nodes)
     ]
     # A boundary tensor is split by either choice, so its charge is the same at every level.
-    edge = [charges.edge(0, n, unsplit, unsplit) for n in range(layers - 1)]
-    ends = [chain_ends(layers) + t * layers for t in range(levels)]
-    return _table(charges, np.array(node, object), _objects(edge * levels, 2), np.concatenate(ends))
+    edge = [charges.edge(0, n, unsplit, unsplit) for n in range(len(graph.edges))]
+    ends = np.concatenate([_ends(graph) + t * nodes for t in range(levels)])
+    return _table(charges, np.array(node, object), _objects(edge * levels, 2), ends)
 
 
-def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> CostTable:
-    """Return one table with a choice for each state of a layer, in the order of `states`."""
-    layers, levels, choices = len(plan.layers), plan.levels, len(plan.choices)
+def _states_table(
+    plan: Plan, charges: Charges, graph: Nodes, restrictions: Restrictions
+) -> CostTable:
+    """Return one table with a choice for each state of a node, in the order of `states`."""
+    nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
     pairs = choices ** (2 * levels)
-    if pairs > MOST_PAIRS or layers * pairs > MOST_ENTRIES:
+    if pairs > MOST_PAIRS or max(nodes, len(graph.edges)) * pairs > MOST_ENTRIES:
         raise RefusedError(
             f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
-            f" more than memory allows for {layers} layers"
+            f" more than memory allows for {nodes - graph.shared} layers"
         )
     columns = states(levels, choices)
     node: Integers = np.array(
-        [[charges.state(n, s) for s in columns] for n in range(layers)], object
+        [[charges.state(n, s) for s in columns] for n in range(nodes)], object
     )
     # Python's integers first; the width of the large arrays is decided from their maximum.
-    steps = [_step(charges, level, columns, layers, choices) for level in range(levels)]
+    steps = [_step(charges, level, columns, graph, choices) for level in range(levels)]
     # An edge's entry is a sum over levels: int64 if no such sum can overflow it.
-    largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * layers
+    largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * nodes
     dtype = exact_dtype(largest)
-    edges: Integers = np.zeros((layers - 1, len(columns), len(columns)), dtype)
-    for code, nodes, edge in steps:
-        node = node + nodes[:, code]
+    edges: Integers = np.zeros((len(graph.edges), len(columns), len(columns)), dtype)
+    for code, charged, edge in steps:
+        node = node + charged[:, code]
         for boundary, charge in enumerate(edge.astype(dtype)):
             edges[boundary] += charge[np.ix_(code, code)]
 
@@ -187,11 +233,11 @@ def _states_table(plan: Plan, charges: Charges, restrictions: Restrictions) -> C
             counts = one_more(counts, choice)
         return restrictions.load(layer, counts)
 
-    return _restricted(_table(charges, node, edges), restrictions, load)
+    return _restricted(_table(charges, node, edges, _ends(graph)), restrictions, load)
 
 
 def _step(
-    charges: Charges, level: int, columns: Sequence[State], layers: int, choices: int
+    charges: Charges, level: int, columns: Sequence[State], graph: Nodes, choices: int
 ) -> tuple[NDArray[np.intp], Integers, Integers]:
     """Return one level's charges, by how often each choice is made above it.
 
@@ -201,8 +247,8 @@ def _step(
     -------
     code : (states,)
         The index of each state in ``nodes`` and ``edges``.
-    nodes : (layers, codes)
-    edges : (layers - 1, codes, codes)
+    nodes : (nodes, codes)
+    edges : (edges, codes, codes)
     """
     counts_above = [tuple(map(state[:level].count, range(choices))) for state in columns]
     distinct = sorted(set(counts_above))
@@ -211,12 +257,13 @@ def _step(
         offset[counts] + state[level] for counts, state in zip(counts_above, columns, strict=True)
     ]
     nodes = [
-        [c for above in distinct for c in charges.node(level, n, above)] for n in range(layers)
+        [c for above in distinct for c in charges.node(level, n, above)]
+        for n in range(len(graph.nodes))
     ]
     size = len(distinct) * choices
-    edges: Integers = np.zeros((layers - 1, size, size), object)
+    edges: Integers = np.zeros((len(graph.edges), size, size), object)
     for boundary, (source, target) in itertools.product(
-        range(layers - 1), itertools.product(distinct, repeat=2)
+        range(len(graph.edges)), itertools.product(distinct, repeat=2)
     ):
         rows, into = slice(offset[source], offset[source] + choices), offset[target]
         edges[boundary, rows, into : into + choices] = charges.edge(level, boundary, source, target)
@@ -227,11 +274,8 @@ def _objects(edge: Sequence[Matrix], choices: int) -> Integers:
     return np.array(edge, object).reshape(-1, choices, choices)
 
 
-def _table(
-    charges: Charges, node: Integers, edge: Integers, ends: NDArray[np.intp] | None = None
-) -> CostTable:
+def _table(charges: Charges, node: Integers, edge: Integers, ends: NDArray[np.intp]) -> CostTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers."""
-    ends = chain_ends(len(node)) if ends is None else ends
     # Each node and each edge at its highest charge bounds every assignment.
     largest = sum(node.max(axis=1).tolist()) + sum(edge.max(axis=(1, 2), initial=0).tolist())
     dtype = exact_dtype(largest)

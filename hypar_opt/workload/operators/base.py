@@ -41,7 +41,7 @@ class Operator(Document):
     """The layers that it reads, or ``input``; the layer before it unless given."""
 
     contraction: ClassVar[Contraction]
-    """The axes of its tensors; the batch's is ``b``. An axis without a size is none of a layer's."""
+    """The axes of its tensors, the batch's ``b``; a layer may have no size for some of them."""
 
     choices: ClassVar[tuple[Choice, ...]]
     """Its choices in the order of a cost table's columns; data parallelism is the first."""

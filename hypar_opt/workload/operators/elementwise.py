@@ -46,9 +46,7 @@ class _Broadcast(Weightless):
         largest = max(reads, key=lambda read: read.positions)
         for read in reads:
             same = read == largest or (
-                read.positions == 1
-                and read.channels == largest.channels
-                and largest.positions > 1
+                read.positions == 1 and read.channels == largest.channels and largest.positions > 1
             )
             if not same:
                 raise self.refuse(
@@ -87,7 +85,8 @@ class Concat(Weightless):
                 fits = {read.channels for read in reads} == {first.channels}
         else:
             fits = all(
-                type(read) is type(first) and read._replace(channels=1) == first._replace(channels=1)
+                type(read) is type(first)
+                and read._replace(channels=1) == first._replace(channels=1)
                 for read in reads
             )
             output = first._replace(channels=sum(read.channels for read in reads))

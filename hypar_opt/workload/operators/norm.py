@@ -26,9 +26,7 @@ class Norm(Operator):
     activation: Activation | None = None
 
     # Scale and shift are the two values of s.
-    contraction: ClassVar[Contraction] = Contraction.parse(
-        "x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]"
-    )
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]")
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
     trick: ClassVar[str] = "data"
 

@@ -1,0 +1,206 @@
+"""The nodes and edges of a plan's graph, derived a second time from the network's description.
+
+A kind of layer declares its axes and the one that each choice halves; all else is derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.base import LayerMaps, Operator
+
+
+class Split(NamedTuple):
+    """The effect of a choice: the size of the axis that it halves, and each tensor's layout."""
+
+    size: int
+    """The size of the axis that is halved."""
+    input: str
+    """The axis of which each side reads half, ``batch``, ``channel`` or, after a shuffle,
+    ``shuffled``; or ``whole``."""
+    output: str
+    """The axis of which each side writes half, ``batch`` or ``channel``; or ``partial``."""
+    keeps_weights: bool
+    """Whether both sides have all weights, and so partial sums of their gradient."""
+
+
+class Copies(NamedTuple):
+    """Exponents of 2, for each of a layer's tensors."""
+
+    weights: int
+    inputs: int
+    outputs: int
+    statistics: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One layer, or what several layers share: its tensors in elements, of the whole batch.
+
+    Parameters
+    ----------
+    weights, stored
+        W as its passes read it; and as it keeps it and reduces its gradient: another node does
+        for weights that are shared.
+    inputs, outputs, pooled
+        What it reads, and its output before (F') and after pooling (F).
+    macs, macs_by_input
+        Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
+    splits
+        The effect of each choice of its kind.
+    statistics
+        Elements that are all-reduced where its channels are split: forward and backward.
+    kernel_rows, output_rows
+        1 of a layer without a kernel.
+    """
+
+    name: str
+    splits: tuple[Split, ...]
+    weights: int = 0
+    stored: int = 0
+    inputs: int = 0
+    outputs: int = 0
+    pooled: int = 0
+    macs: int = 0
+    macs_by_input: int = 0
+    statistics: tuple[int, int] = (0, 0)
+    kernel_rows: int = 1
+    output_rows: int = 1
+
+    def copies(self, counts: Sequence[int]) -> Copies:
+        """Return the number of copies of each tensor in the array, as exponents of 2."""
+        chosen = list(zip(self.splits, counts, strict=False))
+        return Copies(
+            weights=sum(count for split, count in chosen if split.keeps_weights),
+            inputs=sum(count for split, count in chosen if split.input == "whole"),
+            outputs=sum(count for split, count in chosen if split.output == "partial"),
+            statistics=sum(count for split, count in chosen if split.input != "batch"),
+        )
+
+
+class Edge(NamedTuple):
+    """A tensor of ``elements`` between two nodes, or weights that the target uses."""
+
+    source: int
+    target: int
+    elements: int
+    weights: bool = False
+
+
+class Nodes(NamedTuple):
+    """All nodes, what is shared first; and the edges between their positions."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    shared: int
+
+    @property
+    def layers(self) -> tuple[Node, ...]:
+        return self.nodes[self.shared :]
+
+    def users(self, node: int) -> list[int]:
+        """Return the layers that use shared weights; none of a shared tensor."""
+        return [edge.target for edge in self.edges if edge.weights and edge.source == node]
+
+
+def nodes_of(plan: Plan, *, shared_tensors: bool) -> Nodes:
+    """Return a plan's graph; a tensor with several readers is a node where the reading says so."""
+    network, batch = plan.network.description, plan.batch
+    described = list(zip(network.layers, network.maps(), network.sources, strict=True))
+    layers = [_layer(layer, maps, batch) for layer, maps, _ in described]
+    position = {layer.name: n for n, layer in enumerate(network.layers)}
+    tied: dict[int, list[int]] = {}
+    for n, layer in enumerate(network.layers):
+        if layer.shares_weights_with is not None:
+            owner = position[layer.shares_weights_with]
+            tied.setdefault(owner, [owner]).append(n)
+    read = [(source, n) for n, (_, _, sources) in enumerate(described) for source in sources]
+    read = [(source, reader) for source, reader in read if source >= 0]
+    readers = [sum(source == n for source, _ in read) for n in range(len(layers))]
+    several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
+    shared = len(tied) + len(several)
+    tensor = {source: len(tied) + n for n, source in enumerate(several)}
+    nodes = [_weights(layers[owner]) for owner in tied]
+    nodes += [_tensor(network.layers[n], described[n][1], batch) for n in several]
+    users = {user for of_owner in tied.values() for user in of_owner}
+    nodes += [replace(layer, stored=0) if n in users else layer for n, layer in enumerate(layers)]
+    edges = [
+        Edge(n, user + shared, layers[owner].weights, weights=True)
+        for n, (owner, of_owner) in enumerate(tied.items())
+        for user in of_owner
+    ]
+    edges += [Edge(source + shared, node, layers[source].pooled) for source, node in tensor.items()]
+    edges += [
+        Edge(tensor.get(source, source + shared), reader + shared, layers[source].pooled)
+        for source, reader in read
+    ]
+    # The order in which the search has them: a certificate counts on it.
+    edges.sort(key=lambda edge: (edge.target, edge.source))
+    return Nodes(tuple(nodes), tuple(edges), shared)
+
+
+def _layer(described: Operator, maps: LayerMaps, batch: int) -> Node:
+    read, weight, _ = described.contraction
+    sizes = {"b": batch, **described.sizes(maps)}
+    kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
+    macs = described.macs(sizes)
+    pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
+    # Ids of an embedding are no feature map.
+    inputs = maps.input.elements + sum(other.elements for other in maps.others) if read else 0
+    return Node(
+        described.name,
+        splits=tuple(_splits(described, sizes)),
+        weights=kernel,
+        stored=kernel,
+        inputs=batch * inputs,
+        outputs=batch * maps.output.elements,
+        pooled=batch * maps.pooled.elements,
+        macs=macs,
+        macs_by_input=batch * kernel * pixels if kernel and macs else macs,
+        statistics=_statistics(described, maps, batch),
+        kernel_rows=sizes.get("k", 1),
+        output_rows=sizes.get("p", 1),
+    )
+
+
+def _splits(described: Operator, sizes: dict[str, int]) -> Iterator[Split]:
+    read, weight, written = described.contraction
+    for choice in described.splits:
+        part = "batch" if choice.axis == "b" else "channel"
+        source = "shuffled" if described.shuffles and part == "channel" else part
+        yield Split(
+            sizes[choice.axis],
+            # A tensor that the layer does not have is neither whole nor a partial sum.
+            input=source if not read or choice.axis in read else "whole",
+            output=part if not written or choice.axis in written else "partial",
+            keeps_weights=bool(weight) and choice.axis not in weight,
+        )
+
+
+def _statistics(described: Operator, maps: LayerMaps, batch: int) -> tuple[int, int]:
+    positions = batch * maps.output.positions
+    forward, backward = described.statistics
+    return forward * positions, backward * positions
+
+
+def _weights(owner: Node) -> Node:
+    """Return the node of shared weights: whole, or split as its users split them."""
+    first, *others = owner.splits
+    # Of an embedding and of a fully-connected layer alike the choices beyond the first split the
+    # weights; that an axis is one of their tensors' does not matter here.
+    splits = [Split(split.size, "channel", "channel", keeps_weights=False) for split in others]
+    whole = Split(first.size, "batch", "batch", keeps_weights=True)
+    return Node(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
+
+
+def _tensor(writer: Operator, maps: LayerMaps, batch: int) -> Node:
+    splits = (
+        Split(batch, "batch", "batch", keeps_weights=False),
+        Split(maps.pooled.channels, "channel", "channel", keeps_weights=False),
+    )
+    return Node(f"output of {writer.name}", splits)
