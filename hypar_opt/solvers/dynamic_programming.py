@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import repeat
-from operator import lshift, lt
+from itertools import pairwise, repeat
+from operator import lshift
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -49,9 +49,6 @@ class DynamicProgramming(Solver):
 
     def solve(self, table: Table, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
-        refusal = self.accepts(table)
-        if refusal:
-            raise RefusedError(refusal)
         try:
             if not _is_chain(table):
                 return elimination.solve(table, deadline)
@@ -69,9 +66,8 @@ class DynamicProgramming(Solver):
 def _is_chain(table: Table) -> bool:
     match table:
         case SeparableTable():
-            sources = [source for source, _ in table.ends]
             consecutive = all(target == source + 1 for source, target in table.ends)
-            return consecutive and all(map(lt, sources, sources[1:]))
+            return consecutive and all(a < b for (a, _), (b, _) in pairwise(table.ends))
         case FactoredTable():
             return np.array_equal(table.ends, chain_ends(len(table.node)))
         case CostTable():

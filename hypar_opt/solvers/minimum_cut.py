@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +20,8 @@ from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hypar_opt.solvers.elimination.graph import PairGraph
 
 _INT64 = 2**63 - 1
 
@@ -65,7 +68,7 @@ class MinimumCut(Solver):
             for n, flow in enumerate(networks.maximum_flows(deadline)):
                 objective += networks.unit * int(flow.optimal_flow())
                 # What residual arcs reach from the source is the smallest of all minimum cuts.
-                side = np.asarray(flow.get_source_side_min_cut())
+                side = np.array(flow.get_source_side_min_cut())
                 values[side[side < len(values)], n] = True
         except NoAnswerError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
@@ -154,21 +157,32 @@ def networks_of(function: PseudoBoolean) -> FlowNetworks:
             " with like ones, which is no cut; try dp, ilp or cpsat"
         )
     # -q x y = q x (1 - y) - q x: an arc from x to y, and a charge of x.
-    linear = function.linear.copy()
-    np.add.at(linear, graph.low, function.quadratic[:, None])
+    of_low: Integers = np.zeros(graph.layers, function.quadratic.dtype)
+    np.add.at(of_low, graph.low, function.quadratic)
+    linear = function.linear + of_low[:, None]
     # A charge of 1 is cut from the sink, a charge of 0 from the source, that of 1 less.
     constant = np.minimum(linear, 0).sum(axis=0).tolist()
     capacities = [np.maximum(-linear, 0), np.maximum(linear, 0), -function.quadratic]
     unit, (to, off, between) = _in_largest_unit(capacities)
-    layers = np.arange(graph.layers)
-    source, sink = np.full((2, graph.layers), [[graph.layers], [graph.layers + 1]])
+    tail, head = _arcs(graph)
     return FlowNetworks(
         tuple(map(sum, zip(function.constant, constant, strict=True))),
         unit,
+        tail,
+        head,
+        np.concatenate([to, off]).T,
+        between,
+    )
+
+
+@lru_cache(maxsize=8)
+def _arcs(graph: PairGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the arcs' tails and heads."""
+    layers = np.arange(graph.layers)
+    source, sink = np.full_like(layers, graph.layers), np.full_like(layers, graph.layers + 1)
+    return (
         np.concatenate([source, layers, graph.low]).astype(np.int32),
         np.concatenate([layers, sink, graph.high]).astype(np.int32),
-        np.concatenate([to, off]).T.copy(),
-        between,
     )
 
 
@@ -182,6 +196,8 @@ def _in_largest_unit(
     RefusedError
         If one network's capacities may exceed int64 in total.
     """
+    if all(part.dtype == np.int64 for part in capacities):
+        return 1, list(capacities)  # which leaves room for sums
     # Of any network: every layer's largest charge, and all pairs.
     highest = [*(part.max(axis=1) for part in capacities[:2]), capacities[2]]
     total, unit = sum(sum(part.tolist()) for part in highest), 1

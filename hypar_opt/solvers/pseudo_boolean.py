@@ -54,7 +54,7 @@ class PseudoBoolean:
         first, second = table.node.T.astype(dtype)
         graph = graph_of(table.layers, table.ends)
         pairs = table.edge.reshape(-1, 4).T.astype(dtype)
-        constant, linear, quadratic = _expanded(graph, table.ends, pairs)
+        constant, linear, quadratic = _expanded(graph, pairs)
         whole = cls(
             graph,
             (constant + sum(first.tolist()),),
@@ -68,9 +68,8 @@ class PseudoBoolean:
         largest = sum(table.data) + sum(table.model) + sum(map(sum, table.pairs))
         dtype = np.int64 if largest << table.levels < _LARGEST else np.object_
         data, model = (np.array(column, dtype)[:, None] for column in (table.data, table.model))
-        ends = np.array(table.ends, np.intp).reshape(-1, 2)
-        graph = graph_of(len(table.data), ends)
-        constant, linear, quadratic = _expanded(graph, ends, np.array(table.pairs, dtype))
+        graph = graph_of(len(table.data), table.ends)
+        constant, linear, quadratic = _expanded(graph, np.array(table.pairs, dtype))
         below = np.arange(table.levels).astype(dtype)
         # Threshold t charges data 2^(levels - t) times and model 2^(t - 1) times.
         charges = np.left_shift(model, below) - np.left_shift(data, below[::-1])
@@ -123,7 +122,7 @@ class PseudoBoolean:
 
 
 def _expanded(
-    graph: PairGraph, ends: NDArray[np.intp], pairs: Integers
+    graph: PairGraph, pairs: Integers
 ) -> tuple[int, Integers, Integers]:
     """Return the constant, linear and quadratic terms of all edges' charges.
 
@@ -135,8 +134,8 @@ def _expanded(
     both_first, target, source, both_second = pairs
     linear: Integers = np.zeros(graph.layers, pairs.dtype)
     quadratic: Integers = np.zeros(len(graph.low), pairs.dtype)
-    np.add.at(linear, ends[:, 0], source - both_first)
-    np.add.at(linear, ends[:, 1], target - both_first)
+    np.add.at(linear, graph.ends[:, 0], source - both_first)
+    np.add.at(linear, graph.ends[:, 1], target - both_first)
     np.add.at(quadratic, graph.pair_of, both_first + both_second - target - source)
     return sum(both_first.tolist()), linear, quadratic
 

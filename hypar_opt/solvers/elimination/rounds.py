@@ -41,7 +41,7 @@ class Round:
     ----------
     parts, starts
         The rows that are added up to the variables' terms, and where each term's begin:
-        all linear terms, those with the first neighbour, those with the second, and zeros.
+        all linear terms, those with the first neighbour, and those with the second.
     neighbours : (2, count)
         Positions in the order of elimination.
     """
@@ -233,7 +233,6 @@ def _laid_out(
     """Return a schedule: for every coefficient, the rows that add up to it."""
     none = variables
     own = np.append(np.arange(variables + 1 + pairs), constant)
-    zeros = [np.full(len(draft.variables), none) for draft in drafts]
     added = [
         np.concatenate([np.full(len(draft.variables), constant), *draft.neighbours, draft.product])
         for draft in drafts
@@ -255,8 +254,7 @@ def _laid_out(
     order = [draft.variables for draft in drafts] + [core, [none]]
     position[np.concatenate(order).astype(np.intp)] = np.arange(variables + 1)
     rounds = tuple(
-        read(np.concatenate([d.variables, *d.pairs, zero]), position[d.neighbours])
-        for d, zero in zip(drafts, zeros, strict=True)
+        read(np.concatenate([d.variables, *d.pairs]), position[d.neighbours]) for d in drafts
     )
     rest = read(np.concatenate([core, core_slots, [constant]]), np.zeros((2, 0), np.intp))
     index = np.searchsorted(core, core_pairs).T
@@ -273,8 +271,8 @@ class Eliminated:
     quadratic : (core pairs, functions)
     constant : (functions,)
     prefers
-        For every round, ``(2, 2, count, functions)`` bool: whether 1 is cheaper, by the value
-        of the second neighbour and of the first.
+        For every round, ``(4, count, functions)`` bool: whether 1 is cheaper where neither
+        neighbour is 1, the first, the second, or both.
     tied
         As ``prefers``: whether both cost the same. Empty unless asked for.
     """
@@ -318,19 +316,23 @@ def eliminate(
     prefers, tied = [], []
     for step in schedule.rounds:
         deadline.check()
-        start, stop = stop, stop + 4 * step.count
-        np.add.reduceat(rows.take(step.parts, axis=0), step.starts, axis=0, out=rows[start:stop])
-        least = rows[start:stop].reshape(2, 2, step.count, functions)
-        # From coefficients to values: at (0, 0), (1, 0), (0, 1), (1, 1) of the two neighbours.
-        least[:, 1] += least[:, 0]
-        least[1] += least[0]
+        start, end, stop = stop, stop + 3 * step.count, stop + 4 * step.count
+        np.add.reduceat(rows.take(step.parts, axis=0), step.starts, axis=0, out=rows[start:end])
+        least = rows[start:stop].reshape(4, step.count, functions)
+        neither, first, second, both = least
+        # From coefficients to the charge of 1, by which of the two neighbours are 1.
+        first += neither
+        np.add(first, second, out=both)
+        second += neither
         prefers.append(least < 0)
         if ties:
             tied.append(least == 0)
         np.minimum(least, 0, out=least)
-        # And back, the least values' coefficients: 1, y, z and y z.
-        least[1] -= least[0]
-        least[:, 1] -= least[:, 0]
+        # And back, to coefficients of the least charges: the constant's, y, z and y z.
+        both -= first
+        first -= neither
+        second -= neither
+        both -= second
     rest = np.add.reduceat(rows.take(schedule.rest.parts, axis=0), schedule.rest.starts, axis=0)
     core = len(schedule.core)
     return Eliminated(rest[:core], rest[core:-1], rest[-1], prefers, tied)
@@ -372,5 +374,5 @@ def traced_back(
 def _at(
     by_neighbours: NDArray[np.bool_], first: NDArray[np.bool_], second: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    by_second = np.where(first, by_neighbours[:, 1], by_neighbours[:, 0])
-    return np.where(second, by_second[1], by_second[0])
+    neither, only_first, only_second, both = by_neighbours
+    return np.where(second, np.where(first, both, only_second), np.where(first, only_first, neither))

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import Table
 
 
+_CAPACITY = "takes a capacity on chains alone, and this graph is none; try ilp or cpsat"
+
+
 def refusal(table: Table) -> str | None:
     """Return why a table is refused; None where it is not."""
     if isinstance(table, CostTable):
         if table.capacity is not None:
-            return "takes a capacity on chains alone, and this graph is none; try ilp or cpsat"
+            return _CAPACITY
         if trivially_infeasible(table):
             return None
     try:
@@ -46,14 +49,18 @@ def refusal(table: Table) -> str | None:
 
 
 def solve(table: Table, deadline: Deadline) -> SolveResult:
-    """Return the canonical optimum of a table that has no `refusal`.
+    """Return the canonical optimum of a table.
 
     Raises
     ------
+    RefusedError
+        If there is a `refusal`.
     NoAnswerError
         If the deadline passes.
     """
     match table:
+        case CostTable() if table.capacity is not None:
+            raise RefusedError(_CAPACITY)
         case SeparableTable():
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable() if trivially_infeasible(table):
