@@ -35,7 +35,7 @@ class CostTable:
         The charge of a pair, the source's choice first: inter-layer communication. Not
         negative.
     ends : (edges, 2)
-        The positions of an edge's source and target.
+        The positions of an edge's source and target, in either order.
     trick
         Each layer's choice under the "one weird trick", which goes by its kind; may be empty.
     unit
@@ -75,8 +75,8 @@ class CostTable:
             raise ValueError("a cost should be a whole number: int64, or Python's own")
         if any(part.size and part.min() < 0 for part in arrays):
             raise ValueError("a cost should not be negative")
-        if edges and (self.ends[:, 0] == self.ends[:, 1]).any():
-            raise ValueError("an edge should lead from one layer to another")
+        if (self.ends[:, 0] == self.ends[:, 1]).any():
+            raise ValueError("an edge should lead from a layer to another one")
         if self.node.dtype != self.edge.dtype:
             raise ValueError("node and edge should be of one type")
         if self.node.dtype == np.int64 and self.largest >= 2**63:

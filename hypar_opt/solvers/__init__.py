@@ -15,6 +15,7 @@ SOLVERS: Registry[type[Solver]] = Registry(
     "hypar_opt.solvers",
     {
         "dp": "hypar_opt.solvers.dynamic_programming:DynamicProgramming",
+        "cut": "hypar_opt.solvers.minimum_cut:MinimumCut",
         "ilp": "hypar_opt.solvers.ilp.solver:IntegerProgram",
         "cpsat": "hypar_opt.solvers.cp_sat.solver:ConstraintProgram",
         "brute": "hypar_opt.solvers.brute_force:BruteForce",

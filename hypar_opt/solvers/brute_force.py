@@ -64,8 +64,9 @@ def _all_costs(table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
     costs = _sums(table, unconstrained.node, deadline)
     for (source, target), edge in zip(unconstrained.ends, unconstrained.edge, strict=True):
         deadline.check()
-        # The source comes before the target, so the target's axis is the earlier one.
-        costs += edge.T.reshape(_broadcast_shape(table, source, target))
+        # Axes are in reverse order of the layers: the later layer's is the earlier one.
+        by_later = edge.T if source < target else edge
+        costs += by_later.reshape(_broadcast_shape(table, source, target))
     if table.load is not None:
         costs[_sums(table, table.load, deadline) > table.capacity] = penalty
     return costs, penalty

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import lshift
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,8 +13,9 @@ from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError, RefusedError
-from hypar_opt.solvers.base import NO_CHAIN, Solver, SolveResult, SolverOptions, Status, Table
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
 from hypar_opt.solvers.capacity import within_capacity
+from hypar_opt.solvers.elimination import solve as elimination
 from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
@@ -29,34 +30,28 @@ mp-mp."""
 
 
 class DynamicProgramming(Solver):
-    """Extend, layer by layer, the cheapest path that ends in every choice (Viterbi).
+    """Eliminate the layers one by one; on a chain, extend the cheapest paths (Viterbi).
 
-    Source: the HyPar paper, Algorithm 1.
+    Source: the HyPar paper, Algorithm 1; `hypar_opt.solvers.elimination`.
     """
 
-    summary: ClassVar[str] = "layer-wise dynamic programming; exact on a chain, linear in layers"
+    summary: ClassVar[str] = (
+        "layer-wise dynamic programming; exact, linear in layers on a chain, by variable"
+        " elimination on any graph of small width"
+    )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset(
         {CostTable, SeparableTable, FactoredTable}
     )
 
     def accepts(self, table: Table) -> str | None:
-        match table:
-            case SeparableTable():
-                is_chain = all(target == source + 1 for source, target in table.ends)
-            case FactoredTable():
-                is_chain = np.array_equal(table.ends, chain_ends(len(table.node)))
-            case CostTable():
-                is_chain = table.is_chain
-        return None if is_chain else NO_CHAIN
+        return None if _is_chain(table) else elimination.refusal(table)
 
     def solve(self, table: Table, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
-        # On a graph that is no chain the recursion would return a wrong optimum, and no error.
-        refusal = self.accepts(table)
-        if refusal:
-            raise RefusedError(refusal)
         try:
+            if not _is_chain(table):
+                return elimination.solve(table, deadline)
             match table:
                 case SeparableTable():
                     return _separable(table, deadline)
@@ -66,6 +61,17 @@ class DynamicProgramming(Solver):
                     return _table(table, deadline)
         except NoAnswerError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
+
+
+def _is_chain(table: Table) -> bool:
+    match table:
+        case SeparableTable():
+            consecutive = all(target == source + 1 for source, target in table.ends)
+            return consecutive and all(a < b for (a, _), (b, _) in pairwise(table.ends))
+        case FactoredTable():
+            return np.array_equal(table.ends, chain_ends(len(table.node)))
+        case CostTable():
+            return table.is_chain
 
 
 def _table(table: CostTable, deadline: Deadline) -> SolveResult:

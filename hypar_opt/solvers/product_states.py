@@ -112,6 +112,17 @@ def step_into(table: FactoredTable, boundary: int, target: int) -> Integers:
     return charge
 
 
+def charges_of_pairs(table: FactoredTable, boundary: int) -> Integers:
+    """Return a boundary's charges, source state by target state, in canonical order."""
+    choices, charge = table.choices, np.zeros((1, 1), table.node.dtype)
+    for pairs in table.pairs:
+        # Of the target's digits above, the source's digit here and the target's.
+        here = pairs[boundary].transpose(1, 0, 2)
+        steps = charge[:, None, :, None] + here[None]
+        charge = steps.reshape(len(charge) * choices, -1)
+    return charge[np.ix_(table.columns, table.columns)]
+
+
 def _first(is_candidate: NDArray[np.bool_], rank: NDArray[np.intp]) -> int:
     """Return the candidate of the lowest rank: the canonical one of the ties."""
     candidates = np.flatnonzero(is_candidate)

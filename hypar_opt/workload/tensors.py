@@ -32,9 +32,9 @@ MOST_CHOICES = 3
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """The tensors of layer l: ``(batch, channels, height, width)`` or ``(batch, tokens, features)``.
+    """The tensors of layer l: ``(batch, channels, height, width)``, of images.
 
-    A fully-connected layer of no tokens reads and writes ``(batch, features)``.
+    Of tokens ``(batch, tokens, features)``, and of a vector ``(batch, features)``.
 
     Source: section 3.1; docs/model.md: no biases, and the next layer reads pooled maps.
     """

@@ -1,0 +1,154 @@
+"""Elimination layer by layer, with any number of choices each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from operator import add
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.solvers.elimination.order import Order
+
+_AT_ONCE = 2**18
+"""Entries that are added up at once: larger tables go by the choices of their layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Charges:
+    """Charges of layers and pairs, in several functions at once.
+
+    Parameters
+    ----------
+    nodes
+        Of every layer, ``(functions, choices)``.
+    pairs
+        By two layers, ``(functions, choices, choices)``; or one function for all of them.
+    """
+
+    nodes: Sequence[Integers]
+    pairs: Mapping[tuple[int, int], Callable[[], Integers]]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(node.shape[1] for node in self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is charged in a layer's bucket: its own, a pair's, or a message to it.
+
+    Parameters
+    ----------
+    scope
+        Layers beside the bucket's, in the order of the bucket's scope.
+    charge : (functions, choices of the layer, choices of each in the scope)
+    """
+
+    scope: tuple[int, ...]
+    charge: Integers
+
+    def among(self, scope: Sequence[int]) -> Integers:
+        """Return the charge with an axis for every layer of the bucket's scope."""
+        if len(self.scope) == len(scope):
+            return self.charge
+        sizes = iter(self.charge.shape[2:])
+        shape = [next(sizes) if layer in self.scope else 1 for layer in scope]
+        return self.charge.reshape(*self.charge.shape[:2], *shape)
+
+    def of(self, function: int) -> Integers:
+        """Return a function's charge; a single one is that of all functions."""
+        charge: Integers = self.charge[function if len(self.charge) > 1 else 0]
+        return charge
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """The result of an elimination.
+
+    Parameters
+    ----------
+    order
+    parts
+        By layer: all that is charged in its bucket. Its message is the minimum, over the
+        layer's choices, of their sum.
+    messages
+        By layer: ``(functions, choices of each in its scope)``.
+    """
+
+    order: Order
+    parts: Sequence[Sequence[Part]]
+    messages: Sequence[Integers]
+
+    def least(self, function: int) -> int:
+        """Return a function's minimum."""
+        roots = (layer for layer, scope in enumerate(self.order.scopes) if not scope)
+        return sum(int(self.messages[layer][function]) for layer in roots)
+
+
+def eliminate(charges: Charges, order: Order, deadline: Deadline) -> Buckets:
+    """Eliminate every layer in turn.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes.
+    """
+    pairs = defaultdict(list)
+    position = {layer: n for n, layer in enumerate(order.layers)}
+    for u, v in charges.pairs:
+        pairs[min(u, v, key=position.__getitem__)].append((u, v))
+    parts: list[list[Part]] = [[Part((), node)] for node in charges.nodes]
+    messages: list[Integers] = [charges.nodes[0]] * len(parts)
+    for layer in order.layers:
+        deadline.check()
+        bucket, scope = parts[layer], order.scopes[layer]
+        for u, v in pairs[layer]:
+            charge = charges.pairs[u, v]()
+            # The bucket's layer first.
+            bucket.append(Part((v,), charge) if u == layer else Part((u,), charge.swapaxes(1, 2)))
+        messages[layer] = _minimum([part.among(scope) for part in bucket])
+        if scope:
+            # All of the scope but the parent are in the parent's scope, in the same order.
+            parts[scope[0]].append(Part(scope[1:], messages[layer]))
+    return Buckets(order, parts, messages)
+
+
+def _minimum(charges: list[Integers]) -> Integers:
+    """Return the minimum of the sum over the first choice's axis."""
+    # The small ones first: what they have in common is added up once.
+    charges.sort(key=lambda charge: charge.size)
+    shape = np.broadcast_shapes(*(charge.shape for charge in charges))
+    if prod(shape) <= _AT_ONCE:
+        return _sum(charges, shape).min(axis=1)
+    rest = (shape[0], *shape[2:])
+    least = _sum([charge[:, 0] for charge in charges], rest)
+    for choice in range(1, shape[1]):
+        np.minimum(least, _sum([charge[:, choice] for charge in charges], rest), out=least)
+    return least
+
+
+def _sum(charges: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
+    total: Integers = reduce(add, charges)
+    return total if total.shape == shape else np.broadcast_to(total, shape)
+
+
+def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
+    """Return an optimum of a function, and whether a tie was decided: for the first choice."""
+    choices = [0] * len(buckets.parts)
+    tied = False
+    for layer in reversed(buckets.order.layers):
+        column = np.zeros(1, np.int64)
+        for part in buckets.parts[layer]:
+            column = column + part.of(function)[(slice(None), *(choices[n] for n in part.scope))]
+        choice = choices[layer] = int(column.argmin())
+        tied = tied or int((column == column[choice]).sum()) > 1
+    return choices, tied

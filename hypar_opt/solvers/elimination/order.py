@@ -1,0 +1,189 @@
+"""The order in which layers are eliminated, and how large the tables become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from itertools import combinations
+from math import log2, prod
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MOST_ENTRIES = 2**27
+"""The largest number of entries in a table, and in all pairs and messages: 1 GiB of int64."""
+
+_BIT = 2**20
+"""The unit of logarithms: whole numbers of it, so that equal sizes are equal in any order."""
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """An elimination order.
+
+    Parameters
+    ----------
+    layers
+        In the order of their elimination.
+    scopes
+        By layer: its neighbours when it is eliminated, in that order too. The first of them
+        is its parent: its message is added to the parent's table.
+    width
+        The size of the largest scope: 1 on a tree.
+    largest
+        Entries of the largest table, over the choices of a layer and its scope.
+    """
+
+    layers: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    width: int
+    largest: int
+
+
+@lru_cache(maxsize=8)
+def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> Order:
+    """Return an order whose largest table is small.
+
+    Greedy: next is the layer whose table is smallest, which is best possible up to width 2 and
+    equal sizes. Where it gets wider, the order by least fill is tried too.
+
+    Parameters
+    ----------
+    sizes
+        Every layer's number of choices.
+    pairs
+        The neighbours.
+
+    Raises
+    ------
+    RefusedError
+        If a table, or all messages together, exceed `MOST_ENTRIES`; it names the size.
+    """
+    order, refusal = None, None
+    for key in (_by_entries, _by_fill):
+        try:
+            found = _greedy(sizes, pairs, key)
+        except RefusedError as error:
+            refusal = refusal or error
+            continue
+        if order is None or found.largest < order.largest:
+            order = found
+        if order.width <= 2:
+            break
+    if order is None:
+        assert refusal is not None
+        raise refusal
+    entries = sum(prod(sizes[n] for n in scope) for scope in order.scopes)
+    entries += sum(sizes[u] * sizes[v] for u, v in pairs)
+    if entries > MOST_ENTRIES:
+        raise RefusedError(f"needs tables of {entries:,} entries in total; {_AT_MOST}")
+    return order
+
+
+_AT_MOST = f"at most {MOST_ENTRIES:,} are kept in memory, try ilp or cpsat"
+
+
+class _Remaining:
+    """What is left of a graph; sizes as logarithms."""
+
+    def __init__(self, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> None:
+        self.bits = [round(log2(size) * _BIT) for size in sizes]
+        self.neighbours: list[set[int]] = [set() for _ in sizes]
+        for u, v in pairs:
+            self.neighbours[u].add(v)
+            self.neighbours[v].add(u)
+
+    def entries(self, layer: int) -> int:
+        """Return the size of the table of this layer and its neighbours."""
+        return self.bits[layer] + sum([self.bits[n] for n in self.neighbours[layer]])
+
+    def eliminate(self, layer: int) -> set[int]:
+        """Join a layer's neighbours to each other, remove it, and return them."""
+        scope = self.neighbours[layer]
+        for neighbour in scope:
+            self.neighbours[neighbour] |= scope
+            self.neighbours[neighbour] -= {neighbour, layer}
+        return scope
+
+
+def _by_entries(remaining: _Remaining, layer: int) -> int:
+    """Return the size of the layer's table."""
+    return remaining.entries(layer)
+
+
+def _by_fill(remaining: _Remaining, layer: int) -> int:
+    """Return the size of the pairs' tables that its elimination would add."""
+    bits, neighbours = remaining.bits, remaining.neighbours
+    pairs = combinations(neighbours[layer], 2)
+    return sum([bits[u] + bits[v] for u, v in pairs if v not in neighbours[u]])
+
+
+def _greedy(
+    sizes: Sequence[int],
+    pairs: Sequence[tuple[int, int]],
+    key: Callable[[_Remaining, int], int],
+) -> Order:
+    """Return the order in which the layer of the least key is always next.
+
+    Raises
+    ------
+    RefusedError
+        As `elimination_order`, at the first table that is too large.
+    """
+    remaining = _Remaining(sizes, pairs)
+    limit = round(log2(MOST_ENTRIES) * _BIT)
+    # The fill of a layer changes with the neighbours of its neighbours.
+    reach = 2 if key is _by_fill else 1
+
+    def rank(layer: int) -> int:
+        # Layers of too large tables wait: the work for their keys grows with their neighbours.
+        return key(remaining, layer) if remaining.entries(layer) <= limit else _WAITS
+
+    ranks = [rank(layer) for layer in range(len(sizes))]
+    heap = [(r, layer) for layer, r in enumerate(ranks)]
+    heapify(heap)
+    scopes: list[set[int]] = [set() for _ in sizes]
+    order: list[int] = []
+    while heap:
+        lowest, layer = heappop(heap)
+        if lowest != ranks[layer]:
+            continue
+        if lowest == _WAITS:
+            raise RefusedError(f"needs a table of {_size(sizes, remaining, layer)}; {_AT_MOST}")
+        ranks[layer] = _GONE
+        order.append(layer)
+        scopes[layer] = remaining.eliminate(layer)
+        changed = set(scopes[layer])
+        if reach == 2:
+            changed.update(*(remaining.neighbours[n] for n in scopes[layer]))
+        for neighbour in changed:
+            now = rank(neighbour)
+            if now != ranks[neighbour]:
+                ranks[neighbour] = now
+                heappush(heap, (now, neighbour))
+    position = {layer: n for n, layer in enumerate(order)}
+    sorted_scopes = tuple(tuple(sorted(scope, key=position.__getitem__)) for scope in scopes)
+    return Order(
+        tuple(order),
+        sorted_scopes,
+        max(map(len, scopes), default=0),
+        max(
+            (sizes[n] * prod(sizes[m] for m in scope) for n, scope in enumerate(scopes)),
+            default=1,
+        ),
+    )
+
+
+_WAITS, _GONE = 2**62, -1
+"""Keys of a layer whose table is too large for now, and of one that has been eliminated."""
+
+
+def _size(sizes: Sequence[int], remaining: _Remaining, layer: int) -> str:
+    """Return the number of entries of a layer's table in words."""
+    factors = [sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])]
+    if len(set(factors)) == 1:
+        return f"{factors[0]}^{len(factors)} entries"
+    return f"2^{log2(prod(factors)):.1f} entries"

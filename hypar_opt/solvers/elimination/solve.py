@@ -1,0 +1,226 @@
+"""A table on any graph, solved by elimination."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.product import FactoredTable
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.solvers.elimination import buckets, rounds
+from hypar_opt.solvers.elimination.buckets import Charges
+from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
+from hypar_opt.solvers.elimination.optima import canonical_optimum
+from hypar_opt.solvers.elimination.order import Order, elimination_order
+from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
+from hypar_opt.solvers.product_states import charges_of_pairs
+from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.solvers.base import Table
+
+
+_CAPACITY = "takes a capacity on chains alone, and this graph is none; try ilp or cpsat"
+
+
+def refusal(table: Table) -> str | None:
+    """Return why a table is refused; None where it is not."""
+    if isinstance(table, CostTable):
+        if table.capacity is not None:
+            return _CAPACITY
+        if trivially_infeasible(table):
+            return None
+    try:
+        _order_of(table)
+    except RefusedError as error:
+        return error.message
+    return None
+
+
+def solve(table: Table, deadline: Deadline) -> SolveResult:
+    """Return the canonical optimum of a table.
+
+    Raises
+    ------
+    RefusedError
+        If there is a `refusal`.
+    NoAnswerError
+        If the deadline passes.
+    """
+    match table:
+        case CostTable() if table.capacity is not None:
+            raise RefusedError(_CAPACITY)
+        case SeparableTable():
+            return _two_choices(PseudoBoolean.of(table), deadline)
+        case CostTable() if trivially_infeasible(table):
+            return SolveResult(None, None, Status.INFEASIBLE)
+        case CostTable() if table.choices == 2:
+            return _two_choices(PseudoBoolean.of(table), deadline)
+        case CostTable():
+            return _any_choices(table, deadline)
+        case FactoredTable():
+            return _factored(table, deadline)
+
+
+def _order_of(table: Table) -> Order:
+    """Return the order of a table's elimination; of two choices, that of what rounds leave.
+
+    Raises
+    ------
+    RefusedError
+        As `elimination_order`.
+    """
+    match table:
+        case SeparableTable():
+            return _core_order(graph_of(len(table.data), table.ends))
+        case CostTable() if table.choices == 2:
+            return _core_order(graph_of(table.layers, table.ends))
+        case CostTable():
+            sizes = tuple(allowed_choices(table).sum(axis=1).tolist())
+            return elimination_order(sizes, graph_of(table.layers, table.ends).pairs)
+        case FactoredTable():
+            sizes = (len(table.columns),) * len(table.node)
+            return elimination_order(sizes, graph_of(len(sizes), table.ends).pairs)
+
+
+def _core_order(graph: PairGraph) -> Order:
+    core = graph.schedule.core
+    return elimination_order((2,) * len(core), _tuples(graph.schedule.core_pairs))
+
+
+def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
+    """Solve functions of 0-1 variables: in rounds, then layer by layer what these leave."""
+    graph, submodular = function.graph, function.submodular
+    schedule, order = graph.schedule, _core_order(graph)
+    left = rounds.eliminate(
+        schedule,
+        function.constant,
+        function.linear,
+        function.quadratic,
+        deadline,
+        ties=not submodular,
+    )
+    objective = sum(left.constant.tolist())
+    functions = range(len(function.constant))
+    core = np.zeros((len(schedule.core), len(functions)), bool)
+    tied = False
+    if len(core):
+        charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
+        eliminated = buckets.eliminate(charges, order, deadline)
+        for n in functions:
+            objective += eliminated.least(n)
+            core[:, n], tied_here = buckets.traced_back(eliminated, n)
+            tied |= tied_here
+    values, tied_in_rounds = rounds.traced_back(schedule, left, core)
+    # The optima of a submodular function are a lattice: decided for 0, ties give its minimum.
+    if not submodular and (tied or tied_in_rounds):
+        values = _canonical_values(function, deadline)
+    width = 1 if schedule.forest else max(2, order.width)
+    return _optimal(function.assignment(values), objective, width, 2 ** (width + 1))
+
+
+def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np.bool_]:
+    """Return the canonical optima of functions that need not be submodular."""
+    quadratic = np.broadcast_to(
+        function.quadratic[:, None], (len(function.quadratic), function.linear.shape[1])
+    )
+    charges = _of_variables(function.linear, quadratic, function.graph.pairs)
+    order = elimination_order(charges.sizes, function.graph.pairs)
+    eliminated = buckets.eliminate(charges, order, deadline)
+    functions = range(function.linear.shape[1])
+    optima = [canonical_optimum(eliminated, charges.sizes, n, deadline) for n in functions]
+    return np.array(optima, bool).T
+
+
+def _of_variables(
+    linear: Integers, quadratic: Integers, pairs: Iterable[tuple[int, int]]
+) -> Charges:
+    """Return the charges of 0-1 variables: of 1, and of two that are both 1."""
+    zero = np.zeros_like(linear)
+    nodes = np.stack([zero, linear], axis=-1)
+
+    def charge(pair: int) -> Integers:
+        both: Integers = np.zeros((linear.shape[1], 2, 2), linear.dtype)
+        both[:, 1, 1] = quadratic[pair]
+        return both
+
+    return Charges(list(nodes), {uv: partial(charge, n) for n, uv in enumerate(pairs)})
+
+
+def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
+    """Solve a table of any number of choices, without those that are not allowed."""
+    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
+    graph = graph_of(table.layers, table.ends)
+
+    def charge(edge: int) -> Integers:
+        source, target = table.ends[edge]
+        return table.edge[edge][np.ix_(allowed[source], allowed[target])]
+
+    nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
+    columns, objective, order = _canonical(
+        Charges(nodes, _pair_charges(graph, table.ends, charge)), deadline
+    )
+    assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
+    return _optimal(assignment, objective, order.width, order.largest)
+
+
+def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
+    """Solve all levels together by the table of all pairs of states."""
+    graph = graph_of(len(table.node), table.ends)
+    charges = Charges(
+        [row[None, table.columns] for row in table.node],
+        _pair_charges(graph, table.ends, partial(charges_of_pairs, table)),
+    )
+    states, objective, order = _canonical(charges, deadline)
+    if table.penalty is not None and objective >= table.penalty:
+        return SolveResult(None, None, Status.INFEASIBLE)
+    return _optimal(tuple(states), objective, order.width, order.largest)
+
+
+def _canonical(charges: Charges, deadline: Deadline) -> tuple[list[int], int, Order]:
+    """Return the canonical optimum of one function, its cost, and the order that found it."""
+    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    eliminated = buckets.eliminate(charges, order, deadline)
+    columns, tied = buckets.traced_back(eliminated, 0)
+    if tied:
+        columns = canonical_optimum(eliminated, charges.sizes, 0, deadline)
+    return columns, eliminated.least(0), order
+
+
+def _pair_charges(
+    graph: PairGraph, ends: NDArray[np.intp], charge: Callable[[int], Integers]
+) -> dict[tuple[int, int], Callable[[], Integers]]:
+    """Return, for every pair of layers, a function that adds up its edges' charges."""
+    edges = defaultdict(list)
+    for edge, pair in enumerate(graph.pair_of.tolist()):
+        edges[pair].append(edge)
+
+    def total(pair: int, low: int) -> Integers:
+        charges = [charge(n) if ends[n, 0] == low else charge(n).T for n in edges[pair]]
+        return np.asarray(sum(charges[1:], charges[0]))[None]
+
+    return {uv: partial(total, n, uv[0]) for n, uv in enumerate(graph.pairs)}
+
+
+def _optimal(
+    assignment: tuple[int, ...], objective: int, width: int, entries: int
+) -> SolveResult:
+    statistics = {"width": width, "entries": entries}
+    return SolveResult(
+        assignment, objective, Status.OPTIMAL, bound=objective, statistics=statistics
+    )
+
+
+def _tuples(pairs: NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
+    return tuple((u, v) for u, v in pairs.tolist())

@@ -1,0 +1,149 @@
+"""Tables of two choices as functions of 0-1 variables: 1 where a layer has its second choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
+
+_LARGEST = 2**56
+"""A cost up to this leaves room in int64 for the sums of 32 of its size that elimination makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoBoolean:
+    """Functions ``constant + sum(linear * x) + sum(quadratic * x_u * x_v)`` on one graph.
+
+    One function for a level, one a threshold for a `SeparableTable`; they differ in their
+    linear terms alone.
+
+    Parameters
+    ----------
+    graph
+        The pairs (u, v).
+    constant
+        Of every function.
+    linear : (layers, functions)
+    quadratic : (pairs,)
+        What a pair charges beyond its layers' own charges: not positive if it is submodular.
+    fixed : (layers,) int8
+        0 or 1 where only this choice is allowed, which is in the other terms already; else -1.
+        None for no layer.
+
+    Source: Boros and Hammer, "Pseudo-Boolean optimization", Discrete Applied Mathematics 123,
+    2002.
+    """
+
+    graph: PairGraph
+    constant: tuple[int, ...]
+    linear: Integers
+    quadratic: Integers
+    fixed: NDArray[np.int8] | None = None
+
+    @classmethod
+    def of(cls, table: CostTable | SeparableTable) -> PseudoBoolean:
+        """Return the function of a table of two choices in which every layer is allowed one."""
+        if isinstance(table, SeparableTable):
+            return cls._of_thresholds(table)
+        dtype = np.int64 if table.largest < _LARGEST else np.object_
+        first, second = table.node.T.astype(dtype)
+        graph = graph_of(table.layers, table.ends)
+        pairs = table.edge.reshape(-1, 4).T.astype(dtype)
+        constant, linear, quadratic = _expanded(graph, pairs)
+        whole = cls(
+            graph,
+            (constant + sum(first.tolist()),),
+            (linear + second - first)[:, None],
+            quadratic,
+        )
+        return whole if table.allowed is None else whole._with_allowed(table.allowed)
+
+    @classmethod
+    def _of_thresholds(cls, table: SeparableTable) -> PseudoBoolean:
+        largest = sum(table.data) + sum(table.model) + sum(map(sum, table.pairs))
+        dtype = np.int64 if largest << table.levels < _LARGEST else np.object_
+        data, model = (np.array(column, dtype)[:, None] for column in (table.data, table.model))
+        graph = graph_of(len(table.data), table.ends)
+        constant, linear, quadratic = _expanded(graph, np.array(table.pairs, dtype))
+        below = np.arange(table.levels).astype(dtype)
+        # Threshold t charges data 2^(levels - t) times and model 2^(t - 1) times.
+        charges = np.left_shift(model, below) - np.left_shift(data, below[::-1])
+        all_data = sum(table.data)
+        return cls(
+            graph,
+            tuple(constant + (all_data << level) for level in range(table.levels - 1, -1, -1)),
+            charges + linear[:, None],
+            quadratic,
+        )
+
+    def _with_allowed(self, allowed: NDArray[np.bool_]) -> PseudoBoolean:
+        """Return the function of the layers that are allowed both choices."""
+        fixed = np.where(allowed.all(axis=1), -1, allowed[:, 1].astype(np.int8)).astype(np.int8)
+        low, high = fixed[self.graph.low], fixed[self.graph.high]
+        linear, quadratic = self.linear.copy(), self.quadratic
+        # A pair with a layer that is fixed at 1 is a charge of the other layer.
+        for here, there in ((low, self.graph.high), (high, self.graph.low)):
+            np.add.at(linear[:, 0], there[here == 1], quadratic[here == 1])
+        constant = sum(linear[fixed == 1, 0].tolist())
+        # Both of these pairs' layers were charged for it.
+        constant -= sum(quadratic[(low == 1) & (high == 1)].tolist())
+        linear[fixed >= 0] = 0
+        free = (low < 0) & (high < 0)
+        return replace(
+            self,
+            constant=(self.constant[0] + constant,),
+            linear=linear,
+            quadratic=np.where(free, quadratic, 0).astype(quadratic.dtype),
+            fixed=fixed,
+        )
+
+    @property
+    def submodular(self) -> bool:
+        """Whether no pair charges unlike choices less than like ones, all in all."""
+        return not (self.quadratic > 0).any()
+
+    def assignment(self, values: NDArray[np.bool_]) -> tuple[int, ...]:
+        """Return all layers' choices for the first function, then for the second, and so on.
+
+        Parameters
+        ----------
+        values : (layers, functions)
+            Of the variables that are not fixed.
+        """
+        choices = values.T.astype(np.int8)
+        if self.fixed is not None:
+            choices = np.where(self.fixed >= 0, self.fixed, choices)
+        return tuple(choices.tobytes())
+
+
+def _expanded(
+    graph: PairGraph, pairs: Integers
+) -> tuple[int, Integers, Integers]:
+    """Return the constant, linear and quadratic terms of all edges' charges.
+
+    Parameters
+    ----------
+    pairs : (4, edges)
+        Charges of first-first, first-second, second-first and second-second.
+    """
+    both_first, target, source, both_second = pairs
+    linear: Integers = np.zeros(graph.layers, pairs.dtype)
+    quadratic: Integers = np.zeros(len(graph.low), pairs.dtype)
+    np.add.at(linear, graph.ends[:, 0], source - both_first)
+    np.add.at(linear, graph.ends[:, 1], target - both_first)
+    np.add.at(quadratic, graph.pair_of, both_first + both_second - target - source)
+    return sum(both_first.tolist()), linear, quadratic
+
+
+def charges_unlike_less(function: PseudoBoolean) -> str | None:
+    """Return which two layers cost less with unlike choices than with like ones; None if none."""
+    positive = np.flatnonzero(function.quadratic > 0)
+    if not len(positive):
+        return None
+    low, high = function.graph.low[positive[0]], function.graph.high[positive[0]]
+    return f"layers {low} and {high}"
