@@ -32,6 +32,7 @@ from hypar_opt.plan.plan import (
     words_of,
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
+from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.partition import Assignments, Progress, Search, silent
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 def solve(
     network: str | Path | Network,
     *,
-    solver: str = "dp",
+    solver: str | None = None,
     search: str | None = None,
     options: SolverOptions | Mapping[str, Any] | None = None,
     start: Plan | None = None,
@@ -67,7 +68,8 @@ def solve(
     network
         A name of the zoo (``"vgg-a"``), the path of a network file, or a `Network`.
     solver
-        A name of `hypar_opt.solvers.SOLVERS`.
+        A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is no chain
+        ``cut`` where it solves the problem.
     search
         ``levelwise``, Algorithm 2, the default for bytes; or ``joint``, over all levels together.
     options
@@ -115,7 +117,7 @@ def solve_problem(
     network: Network,
     problem: Problem,
     *,
-    solver: str = "dp",
+    solver: str | None = None,
     search: str | None = None,
     options: SolverOptions | None = None,
     progress: Progress = silent,
@@ -132,7 +134,7 @@ def solve_problem(
 class _How:
     """The solver, the search and their options for a problem."""
 
-    solver: str
+    solver: str | None
     search: str
     options: SolverOptions
     settings: SolverSettings
@@ -159,9 +161,13 @@ def _solve_placed(network: Network, how: _How, problem: Problem) -> Plan:
 def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
     """Search, order the levels, and price the plan again, whatever the solver claims."""
     started = time.perf_counter()
-    method = SOLVERS[how.solver]()
+    named = how.solver
+    if named is not None:
+        SOLVERS[named]  # before the tables, since a slip of the hand should not cost their time
     # Built before the search, so that their errors are not attributed to the solver.
     _ = instance.cost, instance.constraints
+    solver = named or default_solver(instance, how.search)
+    method = SOLVERS[solver]()
     try:
         start = None if how.start is None else _rows_to_start_from(how.start, instance)
         search = Search(instance, method, how.options, start, progress, how.deadline)
@@ -169,7 +175,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, so that the exit status stays; the name of the solver in front, since a
         # study may run several.
-        who = f"solver {how.solver!r} on {instance.network.name}"
+        who = f"solver {solver!r} on {instance.network.name}"
         raise type(error)(f"{who}: {error.message}") from None
     rows = partition.assignments
     if how.search == "joint":
@@ -178,7 +184,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
         rows = tuple(fastest_order(instance, rows, how.deadline))
     # The gap is computed in `_priced`, from the total priced there.
     record = SolverRecord(
-        name=how.solver,
+        name=solver,
         search=cast(Literal["levelwise", "joint"], how.search),
         status=cast(Literal["optimal", "feasible"], partition.status.value),
         scope=cast(Literal["level", "joint"], partition.scope),

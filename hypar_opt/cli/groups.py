@@ -111,12 +111,13 @@ class SolvingOptions:
         ),
     ] = False
     solver: Annotated[
-        str,
+        str | None,
         solving_option(
-            help="The algorithm that solves a cost table (list solvers).",
+            help="The algorithm that solves a cost table (list solvers); dp unless given, and cut"
+            " on a graph that is no chain.",
             autocompletion=completion.solvers,
         ),
-    ] = "dp"
+    ] = None
     # None: the default depends on the cost (decision 7).
     search: Annotated[
         str | None,

@@ -12,7 +12,7 @@ from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import TIME_LIMIT, Deadline
-from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
 from hypar_opt.solvers.capacity import within_capacity
 from hypar_opt.solvers.elimination import solve as elimination

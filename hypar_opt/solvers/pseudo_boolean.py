@@ -121,9 +121,7 @@ class PseudoBoolean:
         return tuple(choices.tobytes())
 
 
-def _expanded(
-    graph: PairGraph, pairs: Integers
-) -> tuple[int, Integers, Integers]:
+def _expanded(graph: PairGraph, pairs: Integers) -> tuple[int, Integers, Integers]:
     """Return the constant, linear and quadratic terms of all edges' charges.
 
     Parameters

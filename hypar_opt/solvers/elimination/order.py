@@ -20,6 +20,7 @@ MOST_ENTRIES = 2**27
 _BIT = 2**20
 """The unit of logarithms: whole numbers of it, so that equal sizes are equal in any order."""
 
+
 @dataclass(frozen=True, eq=False)
 class Order:
     """An elimination order.

@@ -163,7 +163,9 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
     core = np.flatnonzero(alive)
     # Every tree ends with a variable without neighbours, and has one pair fewer than variables.
     forest = not len(core) and pairs == variables - components
-    return _laid_out(variables, pairs, drafts, core, np.stack([low, high]), slots, next_slot, forest)
+    return _laid_out(
+        variables, pairs, drafts, core, np.stack([low, high]), slots, next_slot, forest
+    )
 
 
 def _independent(
@@ -375,4 +377,6 @@ def _at(
     by_neighbours: NDArray[np.bool_], first: NDArray[np.bool_], second: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     neither, only_first, only_second, both = by_neighbours
-    return np.where(second, np.where(first, both, only_second), np.where(first, only_first, neither))
+    return np.where(
+        second, np.where(first, both, only_second), np.where(first, only_first, neither)
+    )

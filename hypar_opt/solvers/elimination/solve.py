@@ -213,9 +213,7 @@ def _pair_charges(
     return {uv: partial(total, n, uv[0]) for n, uv in enumerate(graph.pairs)}
 
 
-def _optimal(
-    assignment: tuple[int, ...], objective: int, width: int, entries: int
-) -> SolveResult:
+def _optimal(assignment: tuple[int, ...], objective: int, width: int, entries: int) -> SolveResult:
     statistics = {"width": width, "entries": entries}
     return SolveResult(
         assignment, objective, Status.OPTIMAL, bound=objective, statistics=statistics

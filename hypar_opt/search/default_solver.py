@@ -1,0 +1,26 @@
+"""The solver of a problem that names none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hypar_opt.search.instance import Instance
+
+
+def default_solver(instance: Instance, search: str) -> str:
+    """Return ``dp``, or ``cut`` where a graph's tables are minimum cuts.
+
+    They are with two choices, in one level's table or where all levels together are separable,
+    and without a capacity. Both are exact, and return the same plan.
+    """
+    workload, problem = instance.workload, instance.problem
+    chain = [[layer, layer + 1] for layer in range(len(workload.nodes) - 1)]
+    if workload.ends.tolist() == chain:
+        return "dp"
+    if len(problem.choices) > 2 or instance.constraints.couple_layers:
+        return "dp"
+    if search == "levelwise":
+        return "cut"
+    separable = instance.cost.separable(workload, problem.levels)
+    return "dp" if instance.constraints.any or separable is None else "cut"
