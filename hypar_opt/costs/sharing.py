@@ -69,14 +69,12 @@ def with_shared(
         return row
     choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
     costs = table.node[:shared].copy()
-    for (source, target), edge in zip(table.ends.tolist(), table.edge, strict=True):
-        if source < shared:
-            costs[source] = costs[source] + edge[:, choice[target]]
-        elif target < shared:
-            costs[target] = costs[target] + edge[choice[source]]
-    for node, allowed in enumerate(_allowed(workload, table.choices, splits)):
-        columns = np.flatnonzero(allowed)
-        choice[node] = columns[costs[node, columns].argmin()]
+    sources, targets = table.ends.T
+    leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
+    np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
+    np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
+    allowed = _allowed(workload, table.choices, splits)
+    choice[:shared] = np.where(allowed, costs, costs.max() + 1).argmin(axis=1)
     for node, users in workload.weight_users.items():
         # Whole where a user is in data parallelism, or where users split them differently.
         columns_of_users = {int(choice[user]) for user in users}
@@ -84,19 +82,13 @@ def with_shared(
     return tuple(choice.tolist())
 
 
-def _allowed(
-    workload: Workload, columns: int, splits: SplitCounts | None
-) -> Iterator[NDArray[np.bool_]]:
-    """Yield the choices of each shared node: all that it has, or those into equal parts."""
-    for position, node in enumerate(workload.nodes[: workload.shared]):
+def _allowed(workload: Workload, columns: int, splits: SplitCounts | None) -> NDArray[np.bool_]:
+    """Return the choices of each shared node: all that it has, or those into equal parts."""
+    allowed: NDArray[np.bool_] = ~workload.forbidden(columns)[: workload.shared]
+    for position, node in enumerate(workload.nodes[: workload.shared] if splits else ()):
+        counts = splits.counts[:, position].tolist() if splits else []
         choices = node.operator.splits[:columns]
-        allowed = np.arange(columns) < len(choices)
-        if splits is not None:
-            counts = splits.counts[:, position].tolist()
-            even = [
-                node.sizes[choice.axis] % (2 << counts[column]) == 0
-                for column, choice in enumerate(choices)
-            ]
-            if any(even):
-                allowed[: len(choices)] = even
-        yield allowed
+        even = [node.sizes[x.axis] % (2 << n) == 0 for x, n in zip(choices, counts, strict=False)]
+        if any(even):
+            allowed[position, : len(even)] = even
+    return allowed

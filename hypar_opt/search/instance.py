@@ -55,8 +55,9 @@ class Instance:
 
     @cached_property
     def _with_shared(self) -> Workload:
-        if all(read <= 1 for read in Counter(self._plain.ends[:, 0].tolist()).values()):
-            return self._plain  # nothing is shared, as in a chain
+        read = Counter(source for reads in self.network.sources for source in reads if source >= 0)
+        if all(readers == 1 for readers in read.values()):
+            return self._plain  # no tensor is shared, as in a chain
         return workload_of(self.network, self.problem.batch, shared_tensors=True)
 
     @cached_property

@@ -275,9 +275,13 @@ class Workload:
 
     def forbidden(self, columns: int) -> NDArray[np.bool_]:
         """Return which choices a node does not have: ``(nodes, columns)``."""
-        counts = np.array([len(node.operator.splits) for node in self.nodes])
-        forbidden: NDArray[np.bool_] = np.arange(columns) >= counts[:, None]
+        forbidden: NDArray[np.bool_] = np.arange(columns) >= self._choices[:, None]
         return forbidden
+
+    @cached_property
+    def _choices(self) -> NDArray[np.intp]:
+        """The number of each node's choices: ``(nodes,)``."""
+        return np.array([len(node.operator.splits) for node in self.nodes])
 
     @cached_property
     def elements(self) -> int:
