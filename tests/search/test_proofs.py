@@ -19,14 +19,11 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import FactoredTable
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.search.certificate import Certificate, TableProof, _digest, _prove, check_price
 from hypar_opt.search.pricing import price_table
 from hypar_opt.search.proofs.tables import tables_of
-from hypar_opt.solvers.base import SolverOptions
-from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.product_states import costs_to_come
 from tests.strategies import networks, tables
 from tests.written_plans import READINGS, Rows, every_rows, fully_connected, written
@@ -324,17 +321,10 @@ def test_what_is_no_chain_is_refused_by_what_assumes_one(ends: list[tuple[int, i
         table.chain_edges()
     with pytest.raises(RefusedError, match=refusal):
         _prove(table)
-    with pytest.raises(RefusedError, match=refusal):
-        DynamicProgramming().solve(table, SolverOptions())
-    assert DynamicProgramming().accepts(table) == refusal
     pairs = table.edge[:, None]
     states = FactoredTable(table.node, (pairs,), table.ends, np.arange(2), "bytes", 1)
     with pytest.raises(RefusedError, match=refusal):
         costs_to_come(states)
-    ones = [1] * len(ends)
-    separable = SeparableTable([1] * 4, [1] * 4, ends, (ones, ones, ones, ones), 1)
-    with pytest.raises(RefusedError, match=refusal):
-        DynamicProgramming().solve(separable, SolverOptions())
 
 
 def test_a_chain_and_chains_side_by_side_are_taken() -> None:

@@ -185,12 +185,12 @@ REFUSED: list[tuple[Change, str]] = [
     (top("name", ""), "name: should be a name in printable characters, got ''"),
     (top("layer", []), "layer: should have at least one entry, got []"),
     # versions
-    (top("schema", "hypar-opt/network/2"), "schema: 'hypar-opt/network/2' is newer than this"),
+    (top("schema", "hypar-opt/network/3"), "schema: 'hypar-opt/network/3' is newer than this"),
     (
-        lambda net: net.update({"schema": "hypar-opt/network/2", "wiring": []}),
-        "schema: 'hypar-opt/network/2' is newer than this version of hypar-opt reads",
+        lambda net: net.update({"schema": "hypar-opt/network/3", "wiring": []}),
+        "schema: 'hypar-opt/network/3' is newer than this version of hypar-opt reads",
     ),
-    (top("schema", 1), "schema: should be 'hypar-opt/network/1', got 1"),
+    (top("schema", 1), "schema: should be 'hypar-opt/network/2', got 1"),
 ]
 
 
