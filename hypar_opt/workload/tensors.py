@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps
 from hypar_opt.workload.shared import SharedTensor, SharedWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     import networkx as nx
 
@@ -161,10 +161,7 @@ class Workload:
             if position[source] >= position[target]:
                 raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
         owners = _owners(graph)
-        layers = [
-            _layer(graph.nodes[n]["layer"], graph.nodes[n]["maps"], batch, tied=n in owners)
-            for n in position
-        ]
+        layers = list(_layers(graph, batch, owners))
         edges = [
             Boundary(position[u], position[v], (batch, *data["boundary"]))
             for u, v, data in graph.edges(data=True)
@@ -265,12 +262,16 @@ class Workload:
         # A choice that a kind does not have reads as data parallelism's, and charges nothing: the
         # constraints forbid it, but the arrays of all layers have the same columns.
         halves_batch = np.ones(shape, bool)
+        alike: dict[Hashable, list[int]] = {}
         for position, node in enumerate(self.nodes):
-            for column, choice in enumerate(node.operator.splits[:MOST_CHOICES]):
-                for tensor, axes in zip(lacking, node.operator.contraction, strict=True):
+            alike.setdefault((node.operator.contraction, node.operator.splits), []).append(position)
+        for positions in alike.values():
+            operator = self.nodes[positions[0]].operator
+            for column, choice in enumerate(operator.splits[:MOST_CHOICES]):
+                for tensor, axes in zip(lacking, operator.contraction, strict=True):
                     # A tensor that a layer does not have lacks nothing.
-                    tensor[column, position] = bool(axes) and choice.axis not in axes
-                halves_batch[column, position] = choice.axis == BATCH
+                    tensor[column, positions] = bool(axes) and choice.axis not in axes
+                halves_batch[column, positions] = choice.axis == BATCH
         return lacking, halves_batch
 
     def forbidden(self, columns: int) -> NDArray[np.bool_]:
@@ -347,6 +348,20 @@ def describe(network: Network, batch: int) -> dict[str, Any]:
     }
     head = {"name": network.name, "source": network.source, "digest": network.digest()}
     return {**head, "batch": workload.batch, "layers": layers, "total": total}
+
+
+def _layers(
+    graph: nx.DiGraph[str], batch: int, owners: Mapping[str, str]
+) -> Iterator[LayerTensors]:
+    """Yield the tensors of a graph's layers; repetitions of a block share theirs."""
+    made: dict[Hashable, LayerTensors] = {}
+    for name, data in graph.nodes(data=True):
+        layer, maps, tied = data["layer"], data["maps"], name in owners
+        described = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
+        key = (type(layer), maps, tied, *described)
+        if key not in made:
+            made[key] = _layer(layer, maps, batch, tied=tied)
+        yield replace(made[key], name=name, operator=layer)
 
 
 def _layer(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:

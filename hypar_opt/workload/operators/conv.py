@@ -21,6 +21,9 @@ GROUPS = Choice("channel", "g", "group", "●", "M")
 """A grouped convolution is halved by group: kernel, input and output alike."""
 
 
+_OF_GROUPS = (DATA_CHOICE, GROUPS)
+
+
 class Conv(Operator):
     """A convolution with ``filters`` output channels, in groups of channels or in one."""
 
@@ -49,7 +52,7 @@ class Conv(Operator):
 
     @property
     def splits(self) -> tuple[Choice, ...]:
-        return (DATA_CHOICE, GROUPS) if self._groups > 1 else self.choices
+        return _OF_GROUPS if self._groups > 1 else self.choices
 
     @property
     def _groups(self) -> int:
