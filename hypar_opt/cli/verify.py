@@ -41,7 +41,7 @@ def verify(
     *,  # the group needs no default
     problem: ProblemOptions,
     certificate: options.CERTIFICATE = None,
-    solvers: Annotated[str, SOLVERS] = "dp,ilp,cpsat,brute",
+    solvers: Annotated[str, SOLVERS] = "dp,cut,ilp,cpsat,brute",
     random: Annotated[int | None, RANDOM] = None,
     time_limit: options.TIME_LIMIT = None,
     seed: Annotated[int | None, SEED] = None,
@@ -59,9 +59,12 @@ def verify(
         return
     if certificate is not None:
         raise HyparError("--certificate goes with a plan file")
-    stated = problem_of(**request.problem_arguments(problem))
+    arguments = request.problem_arguments(problem)
+    problem_of(**arguments)  # checked before thousands of networks are drawn
     networks, count = _networks(source, random, seed)
-    rows = _compared(networks, count, solvers.split(","), stated, time_limit)
+    # The default reading is a network's own.
+    stated = ((network, problem_of(network, **arguments)) for network in networks)
+    rows = _compared(stated, count, solvers.split(","), time_limit)
     rows = [replace(row, status=shell_words(row.status)) for row in rows]
     output.print_rows([vars(row) for row in rows], as_json=as_json)
     _check_verdicts(rows)
@@ -117,17 +120,16 @@ def _networks(
 
 
 def _compared(
-    networks: Iterable[Network],
+    problems: Iterable[tuple[Network, Problem]],
     count: int,
     solvers: list[str],
-    problem: Problem,
     time_limit: float | None,
 ) -> list[CrosscheckRow]:
     from hypar_opt.studies import crosscheck
 
     rows: list[CrosscheckRow] = []
     with output.progress_bar("networks") as progress:
-        for done, network in enumerate(networks):
+        for done, (network, problem) in enumerate(problems):
             progress(done, count)
             # Networks are drawn one by one, so thousands take no memory at once.
             rows += crosscheck.compare(network, solvers, problem, time_limit)

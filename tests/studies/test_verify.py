@@ -15,7 +15,7 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.studies.crosscheck import random_networks
 
-ALL = "dp,ilp,cpsat,brute"
+ALL = "dp,cut,ilp,cpsat,brute"
 
 
 def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
