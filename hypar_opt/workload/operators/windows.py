@@ -20,13 +20,15 @@ def _both(value: object) -> object:
 
 
 def _borders(value: object) -> object:
-    """Return one number as both borders; two, or four, stay."""
+    """Return one number as both borders; two, or four that differ, stay."""
     if isinstance(value, list | tuple) and len(value) not in (2, 4):
         raise rule(
             "should be one number, [height, width] or [top, left, bottom, right],"
             f" got {shown(list(value))}"
         )
-    return value if isinstance(value, list | tuple) else (value, value)
+    if not isinstance(value, list | tuple):
+        return value, value
+    return value[:2] if value[:2] == value[2:] else value
 
 
 Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
