@@ -35,6 +35,11 @@ Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
 Pair = Annotated[
     tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
 ]
+BorderPair = Annotated[
+    tuple[Border, Border],
+    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
+]
+"""Padding of height and width, on both sides alike."""
 Borders = Annotated[
     tuple[Border, ...],
     BeforeValidator(
@@ -44,7 +49,7 @@ Borders = Annotated[
         | tuple[Border, Border, Border, Border],
     ),
 ]
-"""Padding: of height and width, on both sides alike, or top, left, bottom, right."""
+"""The same, or top, left, bottom, right."""
 
 
 class Pool(Document):
