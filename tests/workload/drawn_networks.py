@@ -15,6 +15,13 @@ INPUT = "input"
 
 Shape = tuple[int, ...]
 
+_KINDS = {
+    1: ["fc", "norm", "merge", "table"],
+    2: "attention attention merge merge tied tied fc norm table global_pool flatten".split(),
+    3: "conv conv conv conv conv pool pool merge merge norm shuffle global_pool flatten fc".split(),
+}
+"""What may read an array of so many dimensions, as often as it is to be drawn."""
+
 
 @dataclass(frozen=True)
 class Computed:
@@ -190,7 +197,9 @@ class _Drawing:
         """Compute further repetitions while they fit; return their number and the last layer."""
         for n in range(1, most):
             scope = self.scope | {INPUT: last}
-            names = {layer["name"]: f"{block['name']}.{n}.{layer['name']}" for layer in block["layer"]}
+            names = {
+                layer["name"]: f"{block['name']}.{n}.{layer['name']}" for layer in block["layer"]
+            }
             scope |= names
             try:
                 for layer in block["layer"]:
@@ -207,14 +216,7 @@ class _Drawing:
     def step(self, main: str, scope: Mapping[str, str]) -> list[Layer]:
         """Return a layer that reads ``main``, or several that belong together."""
         read = self.pooled[scope[main]]
-        kinds = {
-            1: ["fc", "norm", "merge", "table"],
-            2: ["attention", "attention", "merge", "merge", "tied", "tied", "fc", "norm", "table"]
-            + ["global_pool", "flatten"],
-            3: ["conv"] * 5 + ["pool", "pool", "norm", "merge", "merge", "shuffle"]
-            + ["global_pool", "flatten", "fc"],
-        }
-        kind = self.of(kinds[read.ndim])
+        kind = self.of(_KINDS[read.ndim])
         layer: Layer = {"name": self.name(kind), "kind": kind, "inputs": [main]}
         match kind:
             case "merge":
@@ -243,7 +245,7 @@ class _Drawing:
         keys |= {key: value for key, value in optional.items() if key == "groups" or self.yes()}
         return keys | (self._pool(read) if self.number(0, 3) == 0 else {})
 
-    def _pool(self, read: Array) -> Layer:
+    def _pool(self, _: Array) -> Layer:
         size = self.window(3)
         least = size if isinstance(size, int) else min(size)
         table = {"kind": self.of(["max", "average"]), "size": size}
@@ -263,10 +265,10 @@ class _Drawing:
         given = [self.number(0, most) for _ in range(count)]
         return given if count > 1 else given[0]
 
-    def _fc(self, read: Array) -> Layer:
+    def _fc(self, _: Array) -> Layer:
         return {"units": self.number(1, 8), "bias": self.yes()}
 
-    def _norm(self, read: Array) -> Layer:
+    def _norm(self, _: Array) -> Layer:
         return {"norm": self.of(["layer", "rms", "batch", "affine"])}
 
     def _global_pool(self, read: Array) -> Layer:
@@ -280,10 +282,12 @@ class _Drawing:
 
     def merge(self, main: str, scope: Mapping[str, str]) -> list[Layer]:
         """Return a sum, product or concatenation with others that fit, as far as there are any."""
-        kind, axis = self.of([("add", ""), ("mul", ""), ("concat", "channels"), ("concat", "tokens")])
+        kind, axis = self.of(
+            [("add", ""), ("mul", ""), ("concat", "channels"), ("concat", "tokens")]
+        )
         layer: Layer = {"name": self.name(kind), "kind": kind} | ({"axis": axis} if axis else {})
         inputs = [main]
-        for name in reversed(scope):
+        for name in reversed(list(scope)):
             try:
                 trial = [self.pooled[scope[one]] for one in (*inputs, name)]
                 forward(layer, *trial)

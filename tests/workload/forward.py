@@ -65,7 +65,7 @@ def conv(layer: Layer, image: Array) -> Array:
     windows = windows[:, ::vertical, ::horizontal, ::down, ::right]
     windows = windows.reshape(groups, -1, *windows.shape[1:])
     kernel = _values(groups, filters // groups, windows.shape[1], rows, columns)
-    output = np.einsum("gcpqkl,gfckl->gfpq", windows, kernel)
+    output: Array = np.einsum("gcpqkl,gfckl->gfpq", windows, kernel)
     return output.reshape(filters, *output.shape[2:])
 
 
@@ -74,7 +74,7 @@ def pool(table: Layer, image: Array) -> Array:
     _need(image.ndim == 3)
     size, border = _pair(table["size"]), _borders(table.get("padding", 0))
     padded = np.pad(image, ((0, 0), *border), constant_values=np.nan)
-    stride = _pair(table.get("stride", table["size"]))
+    stride = _pair(table["stride"]) if "stride" in table else size
     reduce = np.nanmax if table["kind"] == "max" else np.nanmean
     starts: list[list[int]] = []
     for axis in (0, 1):
@@ -111,7 +111,7 @@ def embedding(layer: Layer, *reads: Array) -> Array:
 def attention(layer: Layer, *reads: Array) -> Array:
     _need(all(read.ndim == 2 for read in reads))
     heads = layer["heads"]
-    shared = layer.get("kv_heads", heads)
+    shared: int = layer.get("kv_heads") or heads
     _need(heads % shared == 0)
     if len(reads) == 1:
         size, rest = divmod(reads[0].shape[1], heads + 2 * shared)
@@ -129,9 +129,9 @@ def attention(layer: Layer, *reads: Array) -> Array:
     k, v = (np.repeat(one, heads // shared, axis=0) for one in (k, v))
     scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[2])
     if layer.get("causal"):
-        scores[:, ~np.tri(*scores.shape[1:], dtype=bool)] = -np.inf
+        scores[:, np.tri(*scores.shape[1:]) == 0] = -np.inf
     exponentials = np.exp(scores - scores.max(axis=2, keepdims=True))
-    mixed = exponentials / exponentials.sum(axis=2, keepdims=True) @ v
+    mixed: Array = exponentials / exponentials.sum(axis=2, keepdims=True) @ v
     return mixed.swapaxes(0, 1).reshape(len(query), -1)
 
 
@@ -149,7 +149,7 @@ def norm(layer: Layer, read: Array) -> Array:
         return read * scale + shift
     mean = 0.0 if layer["norm"] == "rms" else read.mean(axis=over, keepdims=True)
     spread = np.sqrt(((read - mean) ** 2).mean(axis=over, keepdims=True) + 1e-5)
-    return (read - mean) / spread * scale + shift
+    return np.asarray((read - mean) / spread * scale + shift)
 
 
 def _broadcast(operation: Callable[[Array, Array], Array]) -> Callable[..., Array]:
@@ -181,7 +181,7 @@ def global_pool(layer: Layer, read: Array) -> Array:
     over = layer.get("over", "average")
     if over in ("first", "last"):
         _need(read.ndim == 2)
-        return read[0] if over == "first" else read[-1]
+        return np.asarray(read[0 if over == "first" else -1])
     axes = tuple(a for a in range(read.ndim) if a != _channel_axis(read))
     return np.asarray(read.mean(axis=axes) if over == "average" else read.max(axis=axes))
 

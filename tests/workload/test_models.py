@@ -1,4 +1,4 @@
-"""The zoo: the ten networks of the paper."""
+"""The zoo: the ten networks of the paper, and today's."""
 
 from __future__ import annotations
 
@@ -52,8 +52,13 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 def test_a_file_satisfies_the_schema_and_cites_its_source(name: str) -> None:
     table = tomllib.loads(files(models).joinpath(f"{name}.toml").read_text())
     jsonschema.validate(table, json_schema())
-    assert table["schema"] == "hypar-opt/network/1"
+    assert table["schema"] == f"hypar-opt/network/{1 if ho.load(name).name in WEIGHTS else 2}"
     assert table["source"]
+
+
+def test_only_the_papers_networks_are_chains() -> None:
+    chains = [name for name in ho.names() if ho.load(name).is_chain]
+    assert chains == list(ho.names()[:10])
 
 
 def test_vgg_e_has_the_shapes_and_macs_of_its_paper() -> None:

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 import hypar_opt as ho
 from hypar_opt.workload.network import json_schema
-from hypar_opt.workload.operators.base import FeatureMap
+from hypar_opt.workload.operators.maps import Map
 from tests.workload.drawn_networks import DrawnNetwork, drawn_networks
 
 
@@ -18,11 +18,9 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(json_schema())
 
 
-def shape_of(over: FeatureMap) -> tuple[int, ...]:
+def shape_of(over: Map) -> tuple[int, ...]:
     """Return a map as numpy has it; a vector as an image of one pixel."""
-    if over.tokens:
-        return over.tokens, over.channels
-    return over.channels, over.height, over.width
+    return tuple(over)
 
 
 def as_map(shape: tuple[int, ...]) -> tuple[int, ...]:

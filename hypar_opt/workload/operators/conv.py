@@ -61,10 +61,10 @@ class Conv(Operator):
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         assert isinstance(read, FeatureMap)  # `reads_images`
-        for key, channels in (("input", read.channels), ("filters", self.filters)):
+        for key, channels in (("input channels", read.channels), ("filters", self.filters)):
             if channels % self._groups:
                 raise self.refuse(
-                    "groups", f"should divide the {channels} {key} channels, got {self._groups}"
+                    "groups", f"should divide the {channels} {key}, got {self._groups}"
                 )
         rows, columns = self.dilation or (1, 1)
         window = ((self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1)
