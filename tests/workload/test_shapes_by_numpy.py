@@ -27,7 +27,7 @@ def as_map(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, 1, 1) if len(shape) == 1 else shape
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(drawn_networks())
 def test_every_layer_reads_and_writes_what_numpy_computes(drawn: DrawnNetwork) -> None:
     network = ho.Network.model_validate(drawn.description)
