@@ -106,6 +106,7 @@ _PLAIN = {
     "model_type": "should be a table",
     "none_required": "should be null",
     "string_type": "should be text",
+    "too_long": "should have at most one entry",
     "too_short": "should have at least one entry",
     "tuple_type": "should be an array",
 }

@@ -25,8 +25,8 @@ def networks(as_json: options.JSON = False) -> None:
             {
                 "name": name,
                 "layers": len(network.layers),
-                # Of a batch of one: weights do not depend on it.
-                "weights": sum(workload_of(network, 1).weights),
+                # Of a batch of one: weights do not depend on it. Those that are shared count once.
+                "weights": sum(workload_of(network, 1).stored),
                 "source": network.source,
             }
         )

@@ -1,6 +1,6 @@
-"""The zoo: the ten networks of the paper, one TOML file each.
+"""The zoo: the ten networks of the paper, and today's, one TOML file each.
 
-Source: section 6.1, with the shapes that the paper's figures imply.
+Source: section 6.1, with the shapes that the paper's figures imply; each file's ``source``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
 
-# The order of the paper's figures, which is neither alphabetical nor that of a folder.
-_ORDER = (
+PAPER_NETWORKS = (
     *("sfc", "sconv", "lenet-c", "cifar-c", "alexnet"),
     *("vgg-a", "vgg-b", "vgg-c", "vgg-d", "vgg-e"),
 )
+"""The paper's ten, in the order of its figures, which is neither alphabetical nor a folder's."""
 
 
 @cache
@@ -27,7 +27,7 @@ def names() -> tuple[str, ...]:
     packaged = {
         f.name.removesuffix(".toml") for f in files(__name__).iterdir() if f.name.endswith(".toml")
     }
-    return (*(n for n in _ORDER if n in packaged), *sorted(packaged.difference(_ORDER)))
+    return (*PAPER_NETWORKS, *sorted(packaged.difference(PAPER_NETWORKS)))
 
 
 def load(name: str) -> Network:

@@ -79,16 +79,18 @@ def _stated(
 ) -> Iterator[tuple[Operator, Reads]]:
     """Yield every layer with its full name, and the full names of what it reads."""
     outside = {layer.name: layer.name for layer in layers}
-    inside = {_named(block, n, "") for block in blocks for n in range(block.repeat or 1)}
+    inside = {
+        _named(block, n, layer.name)
+        for block in blocks
+        for n in range(block.repeat or 1)
+        for layer in block.layers
+    }
     for block in blocks:
         outside[block.name] = _named(block, (block.repeat or 1) - 1, block.layers[-1].name)
 
     def resolved(read: str, where: str, local: Mapping[str, str]) -> str:
-        name = local.get(read) or outside.get(read)
-        # A layer of a block by its full name, from anywhere.
-        prefix = read[: read.rfind(".") + 1]
-        if name is None and prefix in inside:
-            name = read
+        # A layer of a block is known by its full name from anywhere.
+        name = local.get(read) or outside.get(read) or (read if read in inside else None)
         if name is None:
             raise rule(f"{where}, inputs: no layer is called {shown(read)}")
         return name

@@ -38,7 +38,7 @@ from hypar_opt.documents import (
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
@@ -214,8 +214,10 @@ class Network(Document):
         is_vector = [isinstance(self.input, VectorInput)]
         all_maps = []
         for layer, reads in zip(self.layers, self.sources, strict=True):
-            _check_inputs(layer, reads, self.input, [is_vector[read + 1] for read in reads])
-            maps = layer.maps(*(written[read + 1] for read in reads))
+            read_maps = [written[read + 1] for read in reads]
+            _check_inputs(layer, reads, self.input)
+            _check_images(layer, read_maps, [is_vector[read + 1] for read in reads])
+            maps = layer.maps(*read_maps)
             all_maps.append(maps)
             written.append(maps.pooled)
             # Once flattened, feature maps do not become images again.
@@ -227,9 +229,9 @@ class Network(Document):
         """Refuse layers that share the weights of one that has others."""
         layers = {layer.name: layer for layer in self.layers}
         for layer in self.layers:
-            owner = layers.get(layer.shares_weights_with or layer.name)
-            if owner is layer:
+            if layer.shares_weights_with is None:
                 continue
+            owner = layers.get(layer.shares_weights_with)
             if (
                 owner is None
                 or owner.kind not in ("embedding", "fc")
@@ -277,6 +279,8 @@ def _check_chain(network: Network) -> None:
     for layer in network.stated:
         keys = ("inputs", "groups", "dilation", "bias", "tied")
         new += [key for key in keys if getattr(layer, key, None) is not None]
+        windows = (layer, getattr(layer, "pool", None))
+        new += [len(getattr(window, "padding", ())) > 2 and "padding" for window in windows]
         new += [layer.kind in _NEW_KINDS and f"kind {layer.kind!r}"]
     if any(new):
         raise rule(f"schema: should be {SCHEMA!r}, which has {next(filter(None, new))}")
@@ -285,22 +289,34 @@ def _check_chain(network: Network) -> None:
 _NEW_KINDS = frozenset(name for name in OPERATORS.built_in_names() if name not in ("conv", "fc"))
 
 
-def _check_inputs(
-    layer: Operator, reads: tuple[int, ...], network_input: Document, vectors: list[bool]
-) -> None:
-    """Refuse too few or too many inputs, or inputs of a kind that a layer does not read."""
+def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Document) -> None:
+    """Refuse too few or too many inputs, and ids of tokens where numbers are read."""
     fewest, most = layer.reads
-    if not fewest <= len(reads) <= most or len(set(reads)) < len(reads):
+    if not fewest <= len(reads) <= most:
         number = f"{fewest}" if fewest == most else f"{fewest} or more"
         number = f"{fewest} to {most}" if fewest < most < 2**31 else number
-        raise layer.refuse("inputs", f"should be {number} different layers, got {len(reads)}")
-    tokens = isinstance(network_input, TokenInput)
+        layers = "layer" if number == "1" else "layers"
+        raise layer.refuse("inputs", f"should be {number} {layers}, got {len(reads)}")
+    if len(set(reads)) < len(reads):
+        raise layer.refuse("inputs", "should be different layers, got one twice")
     ids = isinstance(network_input, TokenInput) and network_input.vocabulary is not None
     if layer.kind == "embedding":
-        if reads and (reads != (-1,) or not tokens):
-            raise layer.refuse("inputs", "should be the network's 'input' of tokens, or none")
+        if reads and (reads != (-1,) or not ids):
+            raise layer.refuse(
+                "inputs", "should be the network's 'input' of token ids, or none for a table"
+            )
     elif ids and -1 in reads:
         raise layer.refuse("inputs", "ids of tokens are read by an 'embedding' alone")
+
+
+def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> None:
+    """Refuse tokens and vectors where a layer needs height and width."""
+    for read in reads:
+        if layer.reads_images and read.tokens:
+            raise layer.refuse(
+                "inputs",
+                f"{layer.kind!r} needs channels, height and width, got {described(read)}",
+            )
     if layer.reads_images and any(vectors):
         raise rule(
             f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}, which"

@@ -119,7 +119,7 @@ def colours(browser: Chrome, folder: Path, name: str, height: int) -> int:
         return len(opened.convert("RGB").getcolors(2**24) or ())
 
 
-@pytest.mark.parametrize("network", models.names())
+@pytest.mark.parametrize("network", models.PAPER_NETWORKS)
 def test_the_page_of_every_network_of_the_zoo_opens_clean(
     opened: Chrome, plan: Plan, tmp_path: Path
 ) -> None:

@@ -195,7 +195,7 @@ def test_level_by_level_energy_needs_no_final_shards(network: ho.Network, asked:
 def test_nothing_but_words_between_accelerators_makes_it_the_plan_of_bytes() -> None:
     data = cubes(kind="htree", accelerators=16, link={"bandwidth": "1 GB/s"})
     data["energy"] = {"mac": "0 J", "dram": "0 J", "remote": "4 pJ"}
-    for name in ho.names():
+    for name in ho.models.PAPER_NETWORKS:
         energy = ho.solve(name, cost="energy", array=validate(Array, data))
         moved = ho.solve(name, search="joint", reading="executed")
         assert energy.cost.unit == "femtojoules"

@@ -108,7 +108,7 @@ def heights(axes: Axes) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("network", ho.names())
+@pytest.mark.parametrize("network", ho.models.PAPER_NETWORKS)
 def test_a_plans_marks_are_its_choices(network: str) -> None:
     plan = ho.solve(network)
     figure = pictures.plan_dots(plan)
@@ -411,7 +411,7 @@ def test_every_figure_of_the_paper_is_drawn_with_nothing_cut_off(drawn: dict[str
 
 def test_figure_5_has_every_networks_dots(drawn: dict[str, Figure]) -> None:
     panels = {str(axes.get_label()).lower(): axes for axes in drawn["figure5"].axes}
-    assert list(panels) == list(ho.names())
+    assert list(panels) == list(ho.models.PAPER_NETWORKS)
     for name, axes in panels.items():
         assert marks(axes) == chosen(ho.solve(name, reading="figures").parallelism)
 

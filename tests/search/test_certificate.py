@@ -43,7 +43,7 @@ def test_every_plan_found_without_a_memory_limit_is_certified(
     ho.check_certificate(plan, certificate)
 
 
-@pytest.mark.parametrize("name", ho.names())
+@pytest.mark.parametrize("name", ho.models.PAPER_NETWORKS)
 @pytest.mark.parametrize("search", ["levelwise", "joint"])
 def test_the_ten_networks_plans_are_certified(name: str, search: str) -> None:
     plan = ho.solve(name, search=search)

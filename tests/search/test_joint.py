@@ -203,7 +203,7 @@ def test_a_threshold_table_is_a_level_below_so_many_choices() -> None:
 
 
 @pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("name", ho.names())
+@pytest.mark.parametrize("name", ho.models.PAPER_NETWORKS)
 def test_the_ten_networks_lose_nothing_level_by_level_but_cifar_c_under_text(
     name: str, reading: str
 ) -> None:

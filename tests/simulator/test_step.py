@@ -261,7 +261,9 @@ def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("preset", "name", "reading"),
     [
-        *itertools.product(["a100-4x8", "h100-8x8"], ho.names(), ["text", "executed"]),
+        *itertools.product(
+            ["a100-4x8", "h100-8x8"], ho.models.PAPER_NETWORKS, ["text", "executed"]
+        ),
         *itertools.product(
             ["tpu-v4-4x4x4"],
             ["sfc", "sconv", "lenet-c", "cifar-c", "alexnet", "vgg-a"],

@@ -174,7 +174,7 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
     assert "4 of 4 disagree; first dp on Lenet-c, levelwise" in done.stderr
 
 
-NETWORKS = list(ho.names())
+NETWORKS = list(ho.models.PAPER_NETWORKS)
 
 
 @pytest.mark.parametrize("batch", [32, 256, 4096])

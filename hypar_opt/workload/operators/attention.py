@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ValidationInfo, field_validator
 
 from hypar_opt.documents import Size
 from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
-from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
@@ -25,12 +27,17 @@ class Attention(Operator):
     kind: Literal["attention"]
     heads: Size
     kv_heads: Size | None = None
-    causal: bool | None = None
+    causal: Annotated[bool | None, default(False)] = None
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,g,r,d] -> y[b,t,g,r,d]")
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, HEADS)
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 3)
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _default_is_left_out(cls, given: int | None, info: ValidationInfo) -> int | None:
+        return None if given == info.data.get("heads") else given
 
     @property
     def _kv_heads(self) -> int:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from hypar_opt.documents import Document, Name, rule
 from hypar_opt.workload.operators.axes import Choice, Contraction
@@ -16,6 +16,11 @@ from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
 
 Activation = Annotated[str, Field(min_length=1)]
+
+
+def default(value: object) -> AfterValidator:
+    """Return a validator that leaves out a default that is given: it is the same network."""
+    return AfterValidator(lambda given: None if given == value else given)
 
 
 class Statistics(NamedTuple):

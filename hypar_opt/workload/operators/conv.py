@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents import Size
 from hypar_opt.workload.operators.axes import (
@@ -13,7 +13,7 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import Activation, Operator
+from hypar_opt.workload.operators.base import Activation, Operator, default
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.windows import Borders, Pair, Pool, slide
 
@@ -33,9 +33,9 @@ class Conv(Operator):
     stride: Pair = (1, 1)
     padding: Borders = (0, 0)
     # None for a default that version 1 of the format did not have: its digests stay.
-    groups: Size | None = None
-    dilation: Pair | None = None
-    bias: bool | None = None
+    groups: Annotated[Size | None, default(1)] = None
+    dilation: Annotated[Pair | None, default((1, 1))] = None
+    bias: Annotated[bool | None, default(False)] = None
     activation: Activation | None = None
     pool: Pool | None = None
 
@@ -61,10 +61,10 @@ class Conv(Operator):
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         assert isinstance(read, FeatureMap)  # `reads_images`
-        for key, channels in (("input", read.channels), ("filters", self.filters)):
+        for key, channels in (("input channels", read.channels), ("filters", self.filters)):
             if channels % self._groups:
                 raise self.refuse(
-                    "groups", f"should divide the {channels} {key} channels, got {self._groups}"
+                    "groups", f"should divide the {channels} {key}, got {self._groups}"
                 )
         rows, columns = self.dilation or (1, 1)
         window = ((self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1)

@@ -43,12 +43,10 @@ class _Broadcast(Weightless):
     reads: ClassVar[tuple[int, int]] = (2, 2**31)
 
     def maps(self, *reads: Map) -> LayerMaps:
-        largest = max(reads, key=lambda read: read.positions)
+        # One token and a vector have one position each, and their sum is a token.
+        largest = max(reads, key=lambda read: (read.positions, read.tokens))
         for read in reads:
-            same = read == largest or (
-                read.positions == 1 and read.channels == largest.channels and largest.positions > 1
-            )
-            if not same:
+            if read != largest and (read.positions, read.channels) != (1, largest.channels):
                 raise self.refuse(
                     "inputs",
                     f"should be of one size, got {described(largest)} and {described(read)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents import Name, Size
 from hypar_opt.workload.operators.axes import (
@@ -13,7 +13,7 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import Activation, Operator
+from hypar_opt.workload.operators.base import Activation, Operator, default
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
 
 
@@ -22,7 +22,7 @@ class FullyConnected(Operator):
 
     kind: Literal["fc", "linear"]  # a network has ``fc`` for both
     units: Size
-    bias: bool | None = None
+    bias: Annotated[bool | None, default(False)] = None
     tied: Name | None = None
     """The embedding, or fully-connected layer, whose weights these are too, transposed."""
     activation: Activation | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from pydantic import ValidationInfo, field_validator
+
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
 from hypar_opt.workload.operators.elementwise import channel_sizes
@@ -29,6 +31,11 @@ class Norm(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]")
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
     trick: ClassVar[str] = "data"
+
+    @field_validator("bias")
+    @classmethod
+    def _default_is_left_out(cls, given: bool | None, info: ValidationInfo) -> bool | None:
+        return None if given == (info.data.get("norm") != "rms") else given
 
     @property
     def _shifts(self) -> bool:

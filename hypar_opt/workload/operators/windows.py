@@ -20,19 +20,26 @@ def _both(value: object) -> object:
 
 
 def _borders(value: object) -> object:
-    """Return one number as both borders; two, or four, stay."""
+    """Return one number as both borders; two, or four that differ, stay."""
     if isinstance(value, list | tuple) and len(value) not in (2, 4):
         raise rule(
             "should be one number, [height, width] or [top, left, bottom, right],"
             f" got {shown(list(value))}"
         )
-    return value if isinstance(value, list | tuple) else (value, value)
+    if not isinstance(value, list | tuple):
+        return value, value
+    return value[:2] if value[:2] == value[2:] else value
 
 
 Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
 Pair = Annotated[
     tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
 ]
+BorderPair = Annotated[
+    tuple[Border, Border],
+    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
+]
+"""Padding of height and width, on both sides alike."""
 Borders = Annotated[
     tuple[Border, ...],
     BeforeValidator(
@@ -42,7 +49,7 @@ Borders = Annotated[
         | tuple[Border, Border, Border, Border],
     ),
 ]
-"""Padding: of height and width, on both sides alike, or top, left, bottom, right."""
+"""The same, or top, left, bottom, right."""
 
 
 class Pool(Document):
