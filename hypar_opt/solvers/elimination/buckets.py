@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -146,9 +146,10 @@ def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
     choices = [0] * len(buckets.parts)
     tied = False
     for layer in reversed(buckets.order.layers):
-        column = np.zeros(1, np.int64)
+        column: Integers = np.zeros(1, np.int64)
         for part in buckets.parts[layer]:
-            column = column + part.of(function)[(slice(None), *(choices[n] for n in part.scope))]
+            at: tuple[Any, ...] = (slice(None), *(choices[n] for n in part.scope))
+            column = column + part.of(function)[at]
         choice = choices[layer] = int(column.argmin())
         tied = tied or int((column == column[choice]).sum()) > 1
     return choices, tied
