@@ -17,7 +17,7 @@ cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 199
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +27,7 @@ from pydantic import Field, Strict
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.deadline import NEVER
 from hypar_opt.documents import Document
-from hypar_opt.errors import CheckFailedError, RefusedError
+from hypar_opt.errors import CheckFailedError
 
 if TYPE_CHECKING:
     pass
@@ -72,16 +72,18 @@ class EliminationProof(Document):
 def prove(table: CostTable) -> FlowProof | EliminationProof:
     """Return a proof of a table's optimum: a flow where there is one, else messages.
 
+    A capacity is left out: what is proved is the least cost of all assignments, whether they
+    fit it or not.
+
     Raises
     ------
     RefusedError
-        If the table has a capacity, or needs larger tables than memory allows.
+        If it needs larger tables than memory allows.
     """
     from hypar_opt.solvers.elimination.solve import eliminated
     from hypar_opt.solvers.minimum_cut import MinimumCut
 
-    if table.capacity is not None:
-        raise RefusedError("no certificate: under a memory limit only chains have one")
+    table = replace(table, load=None, capacity=None)
     if table.choices == 2 and MinimumCut().accepts(table) is None:
         return _maximum_flow(table)
     buckets = eliminated(table, NEVER)
@@ -119,8 +121,6 @@ def bound_of(table: CostTable, proof: FlowProof | EliminationProof, where: str) 
     CheckFailedError
         Naming what does not hold.
     """
-    if table.capacity is not None:
-        raise CheckFailedError(f"{where}: under a capacity only potentials prove a bound")
     if not _allowed(table).any(axis=1).all():
         raise CheckFailedError(f"{where}: a layer is allowed no choice")
     if isinstance(proof, FlowProof):

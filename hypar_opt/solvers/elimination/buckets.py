@@ -128,17 +128,12 @@ def _minimum(charges: list[Integers]) -> Integers:
     charges.sort(key=lambda charge: charge.size)
     shape = np.broadcast_shapes(*(charge.shape for charge in charges))
     if prod(shape) <= _AT_ONCE:
-        return _sum(charges, shape).min(axis=1)
-    rest = (shape[0], *shape[2:])
-    least = _sum([charge[:, 0] for charge in charges], rest)
+        lowest: Integers = reduce(add, charges).min(axis=1)
+        return lowest
+    lowest = np.array(reduce(add, [charge[:, 0] for charge in charges]))
     for choice in range(1, shape[1]):
-        np.minimum(least, _sum([charge[:, choice] for charge in charges], rest), out=least)
-    return least
-
-
-def _sum(charges: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
-    total: Integers = reduce(add, charges)
-    return total if total.shape == shape else np.broadcast_to(total, shape)
+        np.minimum(lowest, reduce(add, [charge[:, choice] for charge in charges]), out=lowest)
+    return lowest
 
 
 def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
