@@ -50,15 +50,18 @@ class TableProof(Document):
 
 
 def _form(proof: object) -> str:
-    """Return which proof a table of a certificate has, by its keys."""
-    keys = proof if isinstance(proof, dict) else vars(proof) if isinstance(proof, Document) else {}
-    return next((key for key in ("pair_flows", "messages") if key in keys), "potentials")
+    """Return the name of the proof that a table of a certificate has, by its keys."""
+    if isinstance(proof, Document):
+        return type(proof).__name__
+    forms = {"pair_flows": "FlowProof", "messages": "EliminationProof"}
+    keys = proof if isinstance(proof, dict) else {}
+    return next((form for key, form in forms.items() if key in keys), "TableProof")
 
 
 Proof = Annotated[
-    Annotated[TableProof, Tag("potentials")]
-    | Annotated[FlowProof, Tag("pair_flows")]
-    | Annotated[EliminationProof, Tag("messages")],
+    Annotated[TableProof, Tag("TableProof")]
+    | Annotated[FlowProof, Tag("FlowProof")]
+    | Annotated[EliminationProof, Tag("EliminationProof")],
     Discriminator(_form),
 ]
 """Of a chain, potentials; of another graph, a flow or the messages of an elimination."""
