@@ -57,8 +57,8 @@ def tables(
 ) -> CostTable:
     """Tables of two or three choices with costs so small that many plans tie.
 
-    Chains, chains side by side, now and then another graph; some choices forbidden and a
-    capacity, if ``limited``.
+    Chains, chains side by side, now and then another graph, with edges that lead backwards and
+    several between two layers; some choices forbidden and a capacity, if ``limited``.
     """
     layers = draw(st.integers(1, longest))
     choices = draw(st.integers(2, 3))
@@ -75,6 +75,7 @@ def tables(
         case "graph":
             pairs = [(u, v) for v in range(layers) for u in range(v)]
             kept = [pair for pair in pairs if draw(st.booleans())]
+            kept += [(v, u) for u, v in pairs if draw(st.sampled_from([True, False, False]))]
             ends = np.array(kept, np.intp).reshape(-1, 2)
     table = CostTable(
         node=array(layers, choices),

@@ -7,6 +7,7 @@ assignment of a chain costs less than ``min(u[last])``, if every reduced cost
 
 is not negative: their sum along any assignment is its cost minus its last potential.
 Only allowed choices count. The dynamic program's costs-to-come are such potentials, and tight.
+On any other graph a maximum flow or messages prove it: `hypar_opt.search.graph_proofs`.
 The tables are derived from the plan alone (`hypar_opt.search.proofs`), by code that the search
 does not use; the check needs these, the potentials and sums of integers, and no solver.
 
@@ -24,16 +25,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, Strict
+from pydantic import Discriminator, Field, Strict, Tag
 
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
 from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.plan.plan import Plan
+from hypar_opt.search.graph_proofs import EliminationProof, FlowProof, Whole, bound_of, prove
 from hypar_opt.search.proofs.tables import price_of, tables_of
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
-Whole = Annotated[int, Strict()]
 
 
 class TableProof(Document):
@@ -48,6 +49,24 @@ class TableProof(Document):
     multiplier: Annotated[int, Strict(), Field(ge=0)] = 0
 
 
+def _form(proof: object) -> str:
+    """Return the name of the proof that a table of a certificate has, by its keys."""
+    if isinstance(proof, Document):
+        return type(proof).__name__
+    forms = {"pair_flows": "FlowProof", "messages": "EliminationProof"}
+    keys = proof if isinstance(proof, dict) else {}
+    return next((form for key, form in forms.items() if key in keys), "TableProof")
+
+
+Proof = Annotated[
+    Annotated[TableProof, Tag("TableProof")]
+    | Annotated[FlowProof, Tag("FlowProof")]
+    | Annotated[EliminationProof, Tag("EliminationProof")],
+    Discriminator(_form),
+]
+"""Of a chain, potentials; of another graph, a flow or the messages of an elimination."""
+
+
 class Certificate(Document):
     """A proof that a plan is optimal within its scope."""
 
@@ -57,14 +76,14 @@ class Certificate(Document):
     plan: str
     """A digest of the problem, the choices and the cost: the plan without its solver."""
     scope: Literal["level", "joint"]
-    tables: tuple[TableProof, ...]
+    tables: tuple[Proof, ...]
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n"
 
 
 def certify(plan: Plan) -> Certificate:
-    """Compute the potentials of every table that a plan's optimality rests on.
+    """Compute a proof of every table that a plan's optimality rests on.
 
     Raises
     ------
@@ -74,14 +93,14 @@ def certify(plan: Plan) -> Certificate:
     """
     check_price(plan)
     tables = tables_of(plan)
-    proofs = tuple(map(_prove, tables))
+    proofs = tuple(_prove(table) if table.is_chain else prove(table) for table in tables)
     certificate = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=proofs)
     bound = _bound(tables, certificate)
     total = Fraction(plan.cost.total)
     if bound != total:
         gap = float((total - bound) / total)
         raise HyparError(
-            f"no certificate: potentials prove {float(bound):.15g} {plan.cost.unit},"
+            f"no certificate: {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
             f" the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         )
     return certificate
@@ -104,9 +123,14 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
     bound = _bound(tables_of(plan), certificate)
     if bound != Fraction(plan.cost.total):
         raise CheckFailedError(
-            f"tables: the potentials prove {float(bound):.15g} {plan.cost.unit}, and the plan"
-            f" costs {plan.cost.total}"
+            f"tables: the {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
+            f" and the plan costs {plan.cost.total}"
         )
+
+
+def _proven_by(certificate: Certificate) -> str:
+    names = {TableProof: "potentials", FlowProof: "flows", EliminationProof: "messages"}
+    return " and ".join(dict.fromkeys(names[type(proof)] for proof in certificate.tables))
 
 
 def check_price(plan: Plan) -> None:
@@ -224,7 +248,7 @@ def _allowed(table: CostTable) -> NDArray[np.bool_]:
 
 
 def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
-    """Return the lower bound that the potentials prove, in the cost's unit.
+    """Return the lower bound that the proofs give, in the cost's unit.
 
     Raises
     ------
@@ -235,6 +259,11 @@ def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
         raise CheckFailedError(f"tables: should be {len(tables)}, got {len(certificate.tables)}")
     bound = Fraction()
     for index, (table, proof) in enumerate(zip(tables, certificate.tables, strict=True)):
+        if not isinstance(proof, TableProof):
+            bound += table.in_units(bound_of(table, proof, f"tables[{index}]"))
+            continue
+        if not table.is_chain:
+            raise CheckFailedError(f"tables[{index}]: potentials prove a chain, and this is none")
         if [len(row) for row in proof.potentials] != [table.choices] * table.layers:
             raise CheckFailedError(f"tables[{index}]: should be one potential a layer and choice")
         if proof.multiplier and table.load is None:

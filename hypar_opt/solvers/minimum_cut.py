@@ -114,7 +114,7 @@ class FlowNetworks:
 
     @property
     def source(self) -> int:
-        return self.to_and_from.shape[1] // 2
+        return len(self.to_and_from[0]) // 2
 
     def maximum_flows(self, deadline: Deadline) -> Iterator[Any]:
         """Yield every network's maximum flow, as OR-Tools' solver that found it.
@@ -124,7 +124,7 @@ class FlowNetworks:
         NoAnswerError
             If the deadline passes before the last of them.
         """
-        from ortools.graph.python.max_flow import SimpleMaxFlow
+        from ortools.graph.python.max_flow import SimpleMaxFlow  # type: ignore[import-untyped]
 
         flow = SimpleMaxFlow()
         capacity = np.concatenate([self.to_and_from[0], self.between])

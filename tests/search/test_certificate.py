@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.search.certificate import Certificate, read_certificate, write_certificate
+from hypar_opt.search.certificate import (
+    Certificate,
+    TableProof,
+    read_certificate,
+    write_certificate,
+)
 from tests.strategies import networks
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])
@@ -88,6 +93,7 @@ def test_a_binding_memory_limit_may_leave_a_gap_that_is_named() -> None:
     )
     assert free.cost.total < more.cost.total < smallest.cost.total
     proof = ho.certify(smallest)
+    assert isinstance(proof.tables[0], TableProof)
     assert proof.tables[0].multiplier > 0
     ho.check_certificate(smallest, proof)
     with pytest.raises(ho.HyparError, match=r"no certificate: .* a gap of 0\.00438"):

@@ -21,7 +21,14 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import CheckFailedError, RefusedError
-from hypar_opt.search.certificate import Certificate, TableProof, _digest, _prove, check_price
+from hypar_opt.search.certificate import (
+    Certificate,
+    Proof,
+    TableProof,
+    _digest,
+    _prove,
+    check_price,
+)
 from hypar_opt.search.pricing import price_table
 from hypar_opt.search.proofs.tables import tables_of
 from hypar_opt.solvers.product_states import costs_to_come
@@ -185,7 +192,7 @@ def forgeries(proofs: Sequence[TableProof], gap: int) -> Iterator[list[TableProo
                 yield [*proofs[:place], forged, *proofs[place + 1 :]]
 
 
-def is_proved(plan: ho.Plan, proofs: list[TableProof]) -> bool:
+def is_proved(plan: ho.Plan, proofs: Sequence[Proof]) -> bool:
     proof = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=tuple(proofs))
     try:
         ho.check_certificate(plan, proof)
@@ -267,6 +274,7 @@ def test_potentials_of_choices_that_are_not_allowed_do_not_matter(
     certificate = ho.certify(plan)
     proofs = []
     for table, proof in zip(tables_of(plan), certificate.tables, strict=True):
+        assert isinstance(proof, TableProof)
         potentials = np.array(proof.potentials, object)
         if table.allowed is not None:
             for where in zip(*np.nonzero(~table.allowed), strict=True):

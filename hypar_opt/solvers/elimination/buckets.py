@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,17 +128,12 @@ def _minimum(charges: list[Integers]) -> Integers:
     charges.sort(key=lambda charge: charge.size)
     shape = np.broadcast_shapes(*(charge.shape for charge in charges))
     if prod(shape) <= _AT_ONCE:
-        return _sum(charges, shape).min(axis=1)
-    rest = (shape[0], *shape[2:])
-    least = _sum([charge[:, 0] for charge in charges], rest)
+        lowest: Integers = reduce(add, charges).min(axis=1)
+        return lowest
+    lowest = np.array(reduce(add, [charge[:, 0] for charge in charges]))
     for choice in range(1, shape[1]):
-        np.minimum(least, _sum([charge[:, choice] for charge in charges], rest), out=least)
-    return least
-
-
-def _sum(charges: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
-    total: Integers = reduce(add, charges)
-    return total if total.shape == shape else np.broadcast_to(total, shape)
+        np.minimum(lowest, reduce(add, [charge[:, choice] for charge in charges]), out=lowest)
+    return lowest
 
 
 def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
@@ -146,9 +141,10 @@ def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
     choices = [0] * len(buckets.parts)
     tied = False
     for layer in reversed(buckets.order.layers):
-        column = np.zeros(1, np.int64)
+        column: Integers = np.zeros(1, np.int64)
         for part in buckets.parts[layer]:
-            column = column + part.of(function)[(slice(None), *(choices[n] for n in part.scope))]
+            at: tuple[Any, ...] = (slice(None), *(choices[n] for n in part.scope))
+            column = column + part.of(function)[at]
         choice = choices[layer] = int(column.argmin())
         tied = tied or int((column == column[choice]).sum()) > 1
     return choices, tied

@@ -52,7 +52,7 @@ class Round:
 
     @property
     def count(self) -> int:
-        return self.neighbours.shape[1]
+        return len(self.neighbours[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +60,9 @@ class Schedule:
     """The rounds of a graph, and what they leave.
 
     Coefficients are rows of one array: the variables' linear terms, a row of zeros, the pairs'
-    terms, the constant, and then four rows for each variable that is eliminated: what its minimum adds to
-    the constant, to each neighbour and to their product. A coefficient is read once, when its
-    variable is eliminated, as the sum of all rows that belong to it.
+    terms, the constant, and then four rows for each variable that is eliminated: what its
+    minimum adds to the constant, to each neighbour and to their product. A coefficient is read
+    once, when its variable is eliminated, as the sum of all rows that belong to it.
 
     Parameters
     ----------
@@ -253,8 +253,9 @@ def _laid_out(
         return Round(rows[np.repeat(begin[coefficients], length) + within], starts, neighbours)
 
     position = np.empty(variables + 1, np.intp)
-    order = [draft.variables for draft in drafts] + [core, [none]]
-    position[np.concatenate(order).astype(np.intp)] = np.arange(variables + 1)
+    position[none] = variables
+    order = np.concatenate([*(draft.variables for draft in drafts), core])
+    position[order] = np.arange(variables)
     rounds = tuple(
         read(np.concatenate([d.variables, *d.pairs]), position[d.neighbours]) for d in drafts
     )
@@ -377,6 +378,6 @@ def _at(
     by_neighbours: NDArray[np.bool_], first: NDArray[np.bool_], second: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     neither, only_first, only_second, both = by_neighbours
-    return np.where(
-        second, np.where(first, both, only_second), np.where(first, only_first, neither)
-    )
+    without_second = np.where(first, only_first, neither)
+    value: NDArray[np.bool_] = np.where(second, np.where(first, both, only_second), without_second)
+    return value

@@ -14,7 +14,7 @@ from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.elimination import buckets, rounds
-from hypar_opt.solvers.elimination.buckets import Charges
+from hypar_opt.solvers.elimination.buckets import Buckets, Charges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, elimination_order
@@ -23,7 +23,7 @@ from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -117,10 +117,10 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
     tied = False
     if len(core):
         charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
-        eliminated = buckets.eliminate(charges, order, deadline)
+        found = buckets.eliminate(charges, order, deadline)
         for n in functions:
-            objective += eliminated.least(n)
-            core[:, n], tied_here = buckets.traced_back(eliminated, n)
+            objective += found.least(n)
+            core[:, n], tied_here = buckets.traced_back(found, n)
             tied |= tied_here
     values, tied_in_rounds = rounds.traced_back(schedule, left, core)
     # The optima of a submodular function are a lattice: decided for 0, ties give its minimum.
@@ -137,9 +137,9 @@ def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np
     )
     charges = _of_variables(function.linear, quadratic, function.graph.pairs)
     order = elimination_order(charges.sizes, function.graph.pairs)
-    eliminated = buckets.eliminate(charges, order, deadline)
+    found = buckets.eliminate(charges, order, deadline)
     functions = range(function.linear.shape[1])
-    optima = [canonical_optimum(eliminated, charges.sizes, n, deadline) for n in functions]
+    optima = [canonical_optimum(found, charges.sizes, n, deadline) for n in functions]
     return np.array(optima, bool).T
 
 
@@ -161,18 +161,36 @@ def _of_variables(
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    graph = graph_of(table.layers, table.ends)
+    columns, objective, order = _canonical(_of_allowed(table, allowed), deadline)
+    assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
+    return _optimal(assignment, objective, order.width, order.largest)
+
+
+def _of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges:
+    """Return a table's charges, without those of choices that are not allowed."""
 
     def charge(edge: int) -> Integers:
         source, target = table.ends[edge]
-        return table.edge[edge][np.ix_(allowed[source], allowed[target])]
+        entries: Integers = table.edge[edge][np.ix_(allowed[source], allowed[target])]
+        return entries
 
     nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
-    columns, objective, order = _canonical(
-        Charges(nodes, _pair_charges(graph, table.ends, charge)), deadline
-    )
-    assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
-    return _optimal(assignment, objective, order.width, order.largest)
+    return Charges(nodes, _pair_charges(graph_of(table.layers, table.ends), table.ends, charge))
+
+
+def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
+    """Return all messages of a table's elimination, whatever its number of choices.
+
+    Raises
+    ------
+    RefusedError
+        If a table is larger than memory allows.
+    NoAnswerError
+        If the deadline passes.
+    """
+    charges = _of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
+    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    return buckets.eliminate(charges, order, deadline)
 
 
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
@@ -191,11 +209,11 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
 def _canonical(charges: Charges, deadline: Deadline) -> tuple[list[int], int, Order]:
     """Return the canonical optimum of one function, its cost, and the order that found it."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    eliminated = buckets.eliminate(charges, order, deadline)
-    columns, tied = buckets.traced_back(eliminated, 0)
+    found = buckets.eliminate(charges, order, deadline)
+    columns, tied = buckets.traced_back(found, 0)
     if tied:
-        columns = canonical_optimum(eliminated, charges.sizes, 0, deadline)
-    return columns, eliminated.least(0), order
+        columns = canonical_optimum(found, charges.sizes, 0, deadline)
+    return columns, found.least(0), order
 
 
 def _pair_charges(

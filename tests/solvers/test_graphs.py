@@ -1,0 +1,301 @@
+"""Exact solvers on graphs: minimum cuts, elimination and enumeration find the same plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hypar_opt.costs.product import FactoredTable
+from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
+from hypar_opt.deadline import NEVER
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import Solver, SolverOptions, Status
+from hypar_opt.solvers.elimination.order import elimination_order
+from hypar_opt.solvers.elimination.solve import eliminated
+from hypar_opt.solvers.minimum_cut import networks_of
+from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
+from tests.solvers.graphs import (
+    blocks,
+    grid,
+    optimum,
+    random_graph,
+    separable,
+    with_forbidden,
+)
+
+OPTIONS = SolverOptions()
+DP: Solver = SOLVERS["dp"]()
+CUT: Solver = SOLVERS["cut"]()
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def solved(solver: Solver, table: object) -> tuple[int | None, tuple[int, ...] | None]:
+    assert solver.accepts(table) is None
+    result = solver.solve(table, OPTIONS)
+    return result.objective, result.assignment
+
+
+@pytest.mark.parametrize("submodular", [True, False])
+@pytest.mark.parametrize("seed", range(25))
+def test_a_cut_is_the_optimum_of_elimination_and_of_enumeration(
+    submodular: bool, seed: int
+) -> None:
+    """10,000 graphs: 200 side by side are one table, whose optimum is theirs."""
+    rng = np.random.default_rng([seed, submodular])
+    graphs = [
+        random_graph(rng, int(layers), int(rng.integers(1, 2 * layers + 1)), submodular=submodular)
+        for layers in rng.integers(2, 8, 200)
+    ]
+    if seed % 2:
+        graphs = [with_forbidden(rng, table) for table in graphs]
+    together = side_by_side(graphs)
+    if seed % 2:
+        allowed = [table.allowed for table in graphs if table.allowed is not None]
+        together = replace(together, allowed=np.concatenate(allowed))
+    best = [optimum(table) for table in graphs]
+    costs = [found[0] for found in best if found is not None]
+    plan = [choice for found in best if found is not None for choice in found[1]]
+    assert solved(DP, together) == (sum(costs), tuple(plan))
+    if submodular:
+        assert solved(CUT, together) == (sum(costs), tuple(plan))
+    else:
+        assert "cost less with unlike choices" in (CUT.accepts(together) or "")
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(2, 4), st.booleans())
+def test_elimination_finds_the_canonical_optimum_of_any_choices(
+    seed: int, layers: int, choices: int, forbidden: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    edges = int(rng.integers(0, 2 * layers)) if layers > 1 else 0
+    table = random_graph(rng, layers, edges, choices, largest=int(rng.integers(0, 4)))
+    if forbidden:
+        table = with_forbidden(rng, table, 0.4)
+    assert solved(DP, table) == optimum(table)
+    huge = replace(
+        table, node=table.node.astype(object) * 10**30, edge=table.edge.astype(object) * 10**30
+    )
+    cost, plan = optimum(table) or (0, ())
+    assert solved(DP, huge) == (cost * 10**30, plan)
+
+
+@given(SEEDS, st.integers(2, 4), st.integers(1, 4), st.booleans())
+def test_all_thresholds_are_solved_as_one_table_is(
+    seed: int, layers: int, levels: int, submodular: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    table = random_graph(rng, layers, 2 * layers, submodular=submodular)
+    joint = separable(table, levels)
+    expected = [optimum(threshold) for threshold in joint.tables()]
+    cost = sum(found[0] for found in expected if found is not None)
+    plan = tuple(choice for found in expected if found is not None for choice in found[1])
+    assert solved(DP, joint) == (cost, plan)
+    if submodular:
+        assert solved(CUT, joint) == (cost, plan)
+        answers = np.reshape(plan, (levels, -1))
+        assert (answers[1:] <= answers[:-1]).all()  # at t levels or more: at t - 1 too
+
+
+@given(SEEDS, st.integers(2, 4), st.integers(1, 2), st.integers(2, 3))
+def test_states_on_a_graph_are_expanded_as_they_are_charged(
+    seed: int, layers: int, levels: int, choices: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    states = choices**levels
+    edges = layers + 1
+    shape = random_graph(rng, layers, edges, choices)
+    pairs = tuple(
+        rng.integers(0, 4, (edges, choices**level if level % 2 else 1, choices, choices))
+        for level in range(levels)
+    )
+    node = rng.integers(0, 4, (layers, states))
+    table = FactoredTable(node, pairs, shape.ends, rng.permutation(states), "bytes", 1)
+    plain = np.zeros((edges, states, states), np.int64)
+    for edge, source, target in np.ndindex(plain.shape):
+        of, to = table.columns[source], table.columns[target]
+        for level, charges in enumerate(pairs):
+            digit = choices ** (levels - 1 - level)
+            above = to // digit // choices if charges.shape[1] > 1 else 0
+            plain[edge, source, target] += charges[
+                edge, above, of // digit % choices, to // digit % choices
+            ]
+    expanded = CostTable(node[:, table.columns], plain, shape.ends)
+    assert solved(DP, table) == optimum(expanded)
+    refused = replace(table, penalty=0)
+    assert DP.solve(refused, OPTIONS).status is Status.INFEASIBLE
+
+
+@given(SEEDS)
+def test_the_largest_unit_is_divided_out_where_charges_exceed_64_bits(seed: int) -> None:
+    table = random_graph(np.random.default_rng(seed), 5, 8, submodular=True)
+    unit = 2**70
+    huge = replace(
+        table, node=table.node.astype(object) * unit, edge=table.edge.astype(object) * unit
+    )
+    cost, plan = optimum(table) or (0, ())
+    assert solved(CUT, huge) == (cost * unit, plan)
+    beside = replace(huge, node=huge.node + np.array([[0, 1]]))
+    assert "int64" in (CUT.accepts(beside) or "")
+    assert solved(DP, beside) == optimum(beside)
+
+
+@pytest.mark.parametrize(
+    ("node", "edge", "allowed", "plan"),
+    [
+        ([[3, 1]], [], None, (1,)),  # one layer, no edge
+        ([[2, 2], [0, 0]], [[[0, 0], [0, 0]]], None, (0, 0)),  # nothing to cut
+        ([[0, 9], [9, 0]], [[[0, 4], [4, 0]]], None, (0, 1)),
+        ([[0, 9], [9, 0]], [[[0, 50], [50, 0]]], None, (0, 0)),  # a tie: the first choice
+        ([[0, 9], [9, 0]], [[[0, 4], [4, 0]]], [[False, True], [True, True]], (1, 1)),
+        ([[0, 9], [9, 0]], [[[7, 9], [4, 2]]], [[False, True], [True, False]], (1, 0)),
+        ([[0, 9], [9, 0]], [[[0, 4], [4, 0]]], [[False, True], [False, False]], None),
+    ],
+)
+def test_a_cut_of_the_smallest_tables(
+    node: list[list[int]],
+    edge: list[list[list[int]]],
+    allowed: list[list[bool]] | None,
+    plan: tuple[int, ...] | None,
+) -> None:
+    table = CostTable(
+        np.array(node),
+        np.array(edge, np.int64).reshape(-1, 2, 2),
+        chain_ends(len(node)),
+        allowed=None if allowed is None else np.array(allowed),
+    )
+    result = CUT.solve(table, OPTIONS)
+    assert result.assignment == plan
+    assert (result.status is Status.INFEASIBLE) == (plan is None)
+    assert plan is None or result.objective == table.price(plan)
+
+
+def test_a_cut_refuses_by_name() -> None:
+    table = random_graph(np.random.default_rng(0), 4, 0, choices=3)
+    assert "two choices a layer, and there are 3" in (CUT.accepts(table) or "")
+    table = random_graph(np.random.default_rng(0), 4, 0)
+    limited = replace(table, load=table.node, capacity=3)
+    assert "capacity" in (CUT.accepts(limited) or "")
+    unlike = CostTable(table.node, np.array([[[1, 0], [0, 1]]]), np.array([[3, 1]]))
+    assert "layers 1 and 3" in (CUT.accepts(unlike) or "")
+    # Two edges of a pair are one: together they may be a cut.
+    both = CostTable(
+        table.node, np.array([[[1, 0], [0, 1]], [[0, 2], [2, 0]]]), np.array([[3, 1], [1, 3]])
+    )
+    assert solved(CUT, both) == optimum(both)
+
+
+def test_elimination_refuses_a_capacity_and_tables_beyond_memory() -> None:
+    ring = random_graph(np.random.default_rng(0), 4, 0)
+    ring = replace(
+        ring, edge=np.zeros((4, 2, 2), np.int64), ends=np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
+    )
+    limited = replace(ring, load=ring.node, capacity=3)
+    assert "capacity on chains alone" in (DP.accepts(limited) or "")
+    refusal = DP.accepts(grid(40)) or ""
+    assert "needs a table of 2^" in refusal
+    assert "ilp or cpsat" in refusal
+    states = FactoredTable(
+        np.zeros((36, 64), np.int64),
+        (np.zeros((60, 1, 8, 8), np.int64),) * 2,
+        grid(6).ends,
+        np.arange(64),
+        "bytes",
+        1,
+    )
+    assert "needs a table of 64^" in (DP.accepts(states) or "")
+
+
+def width(table: CostTable) -> float:
+    return DP.solve(table, OPTIONS).statistics["width"]
+
+
+def test_the_width_is_that_of_the_graph() -> None:
+    rng = np.random.default_rng(0)
+    star = np.array([[0, leaf] for leaf in range(1, 9)])
+    tree = CostTable(rng.integers(0, 9, (9, 2)), rng.integers(0, 9, (8, 2, 2)), star)
+    assert width(tree) == 1
+    assert width(blocks(12)) == 2
+    assert width(replace(blocks(1), node=np.zeros((10, 2), np.int64))) == 2
+    assert [width(grid(side)) for side in (2, 3, 4, 5)] == [2, 3, 4, 5]
+    three = CostTable(rng.integers(0, 9, (9, 3)), rng.integers(0, 9, (8, 3, 3)), star)
+    result = DP.solve(three, OPTIONS)
+    assert (result.statistics["width"], result.statistics["entries"]) == (1, 9)
+
+
+@given(SEEDS)
+def test_a_core_of_many_neighbours_is_left_to_elimination_layer_by_layer(seed: int) -> None:
+    """Eight layers, all joined: none has two neighbours until six are gone."""
+    rng = np.random.default_rng(seed)
+    pairs = np.stack(np.triu_indices(8, 1), axis=1)
+    edge = rng.integers(0, 3, (len(pairs), 2, 2))
+    table = CostTable(rng.integers(0, 3, (8, 2)), edge, pairs)
+    assert solved(DP, table) == optimum(table)
+    assert width(table) == 7
+    edge[:, [0, 1], [0, 1]] = 0
+    assert solved(DP, table) == solved(CUT, table) == optimum(table)
+
+
+def test_equal_blocks_have_equal_plans_at_any_number() -> None:
+    """What 96 blocks cost more than 12 is 84 times a block's share, once the plan repeats."""
+    twelve, more, most = blocks(12), blocks(13), blocks(96)
+    for solver in (DP, CUT):
+        costs = [solver.solve(table, OPTIONS).objective for table in (twelve, more, most)]
+        assert None not in costs
+        first, second, third = (cost or 0 for cost in costs)
+        assert third - first == 84 * (second - first)
+    assert solved(DP, most) == solved(CUT, most)
+    others = blocks(96, np.random.default_rng(3))
+    assert solved(DP, others) == solved(CUT, others)
+    assert solved(DP, separable(others, 4)) == solved(CUT, separable(others, 4))
+
+
+def test_an_order_is_found_by_the_size_of_tables() -> None:
+    """The hub of a star has the fewest choices, and the fewest neighbours at the end."""
+    order = elimination_order((2, 9, 9, 9), ((0, 1), (0, 2), (0, 3)))
+    assert order.width == 1
+    assert order.largest == 18
+    assert all(order.layers.index(n) > order.layers.index(leaf) for leaf, n in [(1, 0), (2, 0)])
+    long = elimination_order((3,) * 3000, tuple((n, n + k) for k in (1, 2) for n in range(2998)))
+    assert (long.width, long.largest) == (2, 27)
+    assert sorted(long.layers) == list(range(3000))
+
+
+@given(SEEDS)
+def test_messages_are_the_same_in_slices_of_any_size(seed: int) -> None:
+    table = random_graph(np.random.default_rng(seed), 5, 7, choices=3)
+    whole = eliminated(table, NEVER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hypar_opt.solvers.elimination.buckets._AT_ONCE", 1)
+        sliced = eliminated(table, NEVER)
+    for left, right in zip(whole.messages, sliced.messages, strict=True):
+        assert (left == right).all()
+
+
+@given(SEEDS, st.booleans())
+def test_a_function_of_variables_costs_what_the_table_charges(seed: int, forbidden: bool) -> None:
+    rng = np.random.default_rng(seed)
+    table = random_graph(rng, 5, 7)
+    if forbidden:
+        table = with_forbidden(rng, table, 0.5)
+    function = PseudoBoolean.of(table)
+    for bits in np.ndindex((2,) * 5):
+        plan = function.assignment(np.array(bits, bool)[:, None])
+        x = np.array(bits)
+        pairs = function.quadratic * x[function.graph.low] * x[function.graph.high]
+        cost = function.constant[0] + (function.linear[:, 0] * x).sum() + pairs.sum()
+        assert cost == table.price(plan)
+
+
+@given(SEEDS)
+def test_every_cut_of_a_network_costs_what_its_assignment_does(seed: int) -> None:
+    table = random_graph(np.random.default_rng(seed), 4, 6, submodular=True)
+    network = networks_of(PseudoBoolean.of(table))
+    capacity = np.concatenate([network.to_and_from[0], network.between])
+    for plan in np.ndindex((2,) * 4):
+        at_source = np.array([*plan, 1, 0], bool)
+        cut = capacity[at_source[network.tail] & ~at_source[network.head]].sum()
+        assert network.constant[0] + network.unit * cut == table.price(plan)
