@@ -83,7 +83,7 @@ def test_the_search_charges_rings_the_same(cost: str, reading: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", presets.PAPER_NETWORKS)
+@pytest.mark.parametrize("name", presets.names())
 @pytest.mark.parametrize("cost", ["time", "energy"])
 def test_the_search_charges_plans_on_the_presets_the_same(cost: str, name: str) -> None:
     for choice in (0, 1):
