@@ -38,7 +38,7 @@ maximum_signature_line_length = 80
 nitpick_ignore_regex = [
     ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
-    ("py:class", r"(Fraction|NDArray|np\..+)"),  # as a NamedTuple writes them
+    ("py:class", r"(Fraction|Map|NDArray|np\..+)"),  # as a NamedTuple writes them
     ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.PaperRow)"),
 ]
 

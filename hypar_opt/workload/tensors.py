@@ -131,7 +131,7 @@ class Workload:
     Parameters
     ----------
     nodes
-        First what several layers share (see `hypar_opt.workload.shared`), then the layers.
+        First what several layers share (``hypar_opt.workload.shared``), then the layers.
     shared
         The number of nodes that are no layers.
     """

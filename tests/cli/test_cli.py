@@ -293,7 +293,7 @@ def completed(words: str) -> list[str]:
         ("hypar-opt solve VGG-", "VGG-a VGG-b VGG-c VGG-d VGG-e"),
         ("hypar-opt solve sfc --solver d", "dp data"),
         ("hypar-opt solve sfc --reading t", "text tables"),
-        ("hypar-opt show l", "lenet-c"),
+        ("hypar-opt show l", "lenet-c llama-70b llama-7b"),
         ("hypar-opt list n", "networks"),
     ],
 )

@@ -52,7 +52,7 @@ class _Drawing(LayerDrawing):
 
     def network(self, most_steps: int) -> DrawnNetwork:
         stated = self.input()
-        self.pooled[INPUT] = _array_of(stated)
+        self.pooled[INPUT] = array_of(stated)
         main = INPUT
         for _ in range(self.number(1, most_steps)):
             if "vocabulary" not in stated or main != INPUT:
@@ -184,7 +184,8 @@ class _Drawing(LayerDrawing):
         return most, last
 
 
-def _array_of(stated: Mapping[str, int]) -> Array:
+def array_of(stated: Mapping[str, int]) -> Array:
+    """Return an input as its table states it."""
     if "vocabulary" in stated:
         tokens, rows = stated["tokens"], stated["vocabulary"]
         return (rows - 1 - np.arange(tokens)) % rows

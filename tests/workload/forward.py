@@ -189,14 +189,15 @@ def global_pool(layer: Layer, read: Array) -> Array:
 def flatten(layer: Layer, read: Array) -> Array:
     if layer.get("to", "features") == "features":
         return read.reshape(-1)
-    _need(read.ndim == 3)
-    return read.reshape(len(read), -1).T
+    return read if read.ndim == 2 else read.reshape(len(read), -1).T
 
 
 def shuffle(layer: Layer, read: Array) -> Array:
-    _need(read.ndim == 3 and len(read) % layer["groups"] == 0)
-    grouped = read.reshape(layer["groups"], -1, *read.shape[1:])
-    return grouped.swapaxes(0, 1).reshape(read.shape)
+    channels_first = np.moveaxis(read, _channel_axis(read), 0)
+    _need(len(channels_first) % layer["groups"] == 0)
+    grouped = channels_first.reshape(layer["groups"], -1, *channels_first.shape[1:])
+    shuffled = grouped.swapaxes(0, 1).reshape(channels_first.shape)
+    return np.moveaxis(shuffled, 0, _channel_axis(read))
 
 
 def output(layer: Layer, read: Array) -> Array:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from importlib.resources import files
 
-import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 import hypar_opt as ho
 from hypar_opt import models
@@ -49,10 +50,15 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         ho.load("alexnt")
 
 
+@cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(json_schema())
+
+
 @pytest.mark.parametrize("name", ho.names())
 def test_a_file_satisfies_the_schema_and_cites_its_source(name: str) -> None:
     table = tomllib.loads(files(models).joinpath(f"{name}.toml").read_text())
-    jsonschema.validate(table, json_schema())
+    validator().validate(table)
     assert table["schema"] == f"hypar-opt/network/{1 if ho.load(name).name in WEIGHTS else 2}"
     assert table["source"]
 

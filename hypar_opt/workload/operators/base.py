@@ -83,7 +83,7 @@ class Operator(Document):
 
     @abstractmethod
     def maps(self, *reads: Map) -> LayerMaps:
-        """Return the layer's maps for its inputs; raise a `rule` where they do not fit."""
+        """Return the layer's maps for its inputs; raise `refuse`'s error where they do not fit."""
 
     @abstractmethod
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
