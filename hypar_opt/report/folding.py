@@ -48,8 +48,11 @@ class FoldedLayers:
     positions: tuple[int, ...]
 
     def label(self, dash: str = "–") -> str:
-        """Return the layer's name, or the run's first and last."""
-        return self.first if self.first == self.last else f"{self.first}{dash}{self.last}"
+        """Return the layer's name, or the run's first and last, what both begin with once."""
+        if self.first == self.last:
+            return self.first
+        block, dot, _ = self.first.rpartition(".")
+        return self.first + dash + self.last.removeprefix(block + dot)
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,20 @@ class Section:
         The block's name; empty outside of blocks.
     numbers
         Which repetitions these are; empty outside of blocks.
+    numbered
+        Whether the repetitions' numbers are in their layers' names: a block that is not repeated
+        has none.
     """
 
     block: str
     numbers: tuple[int, ...]
     rows: tuple[FoldedLayers, ...]
+    numbered: bool = False
 
     @property
     def label(self) -> str:
         """The block's name with the numbers of its repetitions: ``decoder.0-3,8-11``."""
-        return f"{self.block}.{ranges(self.numbers)}" if self.numbers else self.block
+        return f"{self.block}.{ranges(self.numbers)}" if self.numbered else self.block
 
 
 def fold(
@@ -133,6 +140,7 @@ def _folded_block(
                 )
                 for run in _runs(_layers(repeat, numbers[0]), keys, runs)
             ),
+            numbered=names[repeat.first].startswith(f"{repeat.name}.0."),
         )
         for numbers in alike.values()
     ]

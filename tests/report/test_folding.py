@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +80,7 @@ def test_repetitions_that_are_alike_stand_once(case: Case) -> None:
 def test_neighbours_in_a_section_differ(case: Case) -> None:
     for section in fold(case.names, case.repeats, case.keys):
         shown = [case.keys[row.positions[0]] for row in section.rows]
-        assert all(one != other for one, other in zip(shown, shown[1:], strict=False))
+        assert all(one != other for one, other in pairwise(shown))
 
 
 def test_a_plan_of_a_thousand_layers_has_as_many_rows_as_it_has_parts() -> None:
@@ -96,3 +97,13 @@ def test_numbers_read_as_ranges() -> None:
     assert ranges([0, 1, 2, 3]) == "0-3"
     assert ranges([0, 1, 4, 6, 7]) == "0-1,4,6-7"
     assert ranges([5]) == "5"
+
+
+def test_a_run_says_what_its_names_begin_with_once() -> None:
+    names = ["stem.conv", "stem.norm", "stem.add", "head"]
+    (section,) = fold(names, [], [0, 0, 0, 1])
+    assert [row.label() for row in section.rows] == ["stem.conv–add", "head"]
+    # A block that is not repeated has no numbers.
+    stem, _ = fold(names, [Block("stem", 0, 3, 1)], [0, 0, 0, 1])
+    assert stem.label == "stem"
+    assert [row.label("-") for row in stem.rows] == ["conv-add"]

@@ -1,0 +1,49 @@
+"""A network's structure, as its reports draw it: what each layer reads, and what is repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hypar_opt.report.folding import Repetitions, Section, fold
+from hypar_opt.report.glyphs import symbol
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.network import Network
+
+MAX_CHAIN = 60
+"""Layers up to which a chain is shown as the paper's Figure 5 does, a glyph a layer."""
+
+Sources = Sequence[Sequence[int]]
+"""For each layer the positions of those whose output it reads; -1 is the network's input."""
+
+
+def repeats_of(network: Network) -> tuple[Repetitions, ...]:
+    """Return the network's blocks that are repeated."""
+    return tuple(getattr(network, "repeats", ()))
+
+
+def sources_of(network: Network) -> Sources:
+    """Return what each layer reads."""
+    chain = [(n - 1,) for n in range(len(network.layers))]
+    return tuple(getattr(network, "sources", chain))
+
+
+def is_short_chain(plan: Plan) -> bool:
+    """Whether a plan is of a chain that a row of glyphs shows without folding."""
+    network = plan.network.description
+    chain = all(list(read) == [n - 1] for n, read in enumerate(sources_of(network)))
+    return chain and not repeats_of(network) and len(plan.layers) <= MAX_CHAIN
+
+
+def folded(plan: Plan) -> tuple[Section, ...]:
+    """Return a plan's layers with those as one that make the same choices at all levels."""
+    keys = [tuple(map(symbol, column)) for column in zip(*plan.parallelism, strict=True)]
+    # One accelerator has no levels: then all layers of a section are alike.
+    return fold(
+        plan.layers,
+        repeats_of(plan.network.description),
+        keys or [()] * len(plan.layers),
+        runs=True,
+    )
