@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.report.folding import Repetitions, Section, fold
 from hypar_opt.report.glyphs import symbol
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -47,3 +48,23 @@ def folded(plan: Plan) -> tuple[Section, ...]:
         keys or [()] * len(plan.layers),
         runs=True,
     )
+
+
+class LayerShape(NamedTuple):
+    """What is drawn of a layer; layers that have the same are alike."""
+
+    kind: str
+    input: tuple[int, ...]
+    weight: tuple[int, ...]
+    output: tuple[int, ...]
+    """After pooling, of one image."""
+    weights: int
+
+
+def layer_shapes(network: Network) -> list[LayerShape]:
+    """Return each layer's shapes, of one image."""
+    workload = workload_of(network, 1)
+    return [
+        LayerShape(layer.kind, layer.input[1:], layer.weight, layer.pooled[1:], weights)
+        for layer, weights in zip(workload.layers, workload.weights, strict=True)
+    ]
