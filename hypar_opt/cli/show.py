@@ -147,14 +147,13 @@ def _draw_plan(plan: Plan, picture: Path) -> None:
 
 def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:
     from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.workload.tensors import describe
+    from hypar_opt.report.network import described, network_view
+    from hypar_opt.report.structure import repeats_of
 
     # A problem's, so that the batch is checked as everywhere.
     problem = problem_of(batch=1 if batch is None else batch)
-    description = describe(network, problem.batch)
+    description = described(network, problem.batch)
     if as_json:
         output.print_json(description)
         return
-    from hypar_opt.report.network import network_view
-
-    output.print_view(network_view(description))
+    output.print_view(network_view(description, repeats_of(network)))
