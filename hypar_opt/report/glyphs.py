@@ -86,7 +86,8 @@ def colour(choice: Parallelism) -> str:
 def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
     """Return each symbol with the words that it stands for: ``model, channel parallelism``."""
     words: dict[Symbol, list[str]] = {}
-    for choice in choices:
+    # The paper's words first; a sort keeps the order of the others.
+    for choice in sorted(choices, key=lambda choice: choice not in _COLUMNS):
         words.setdefault(symbol(choice), []).append(str(choice))
     order = sorted(words, key=SYMBOLS.index)
     return [(own, f"{', '.join(words[own])} parallelism") for own in order]

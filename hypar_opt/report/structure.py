@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.report.folding import Repetitions, Section, fold
-from hypar_opt.report.glyphs import symbol
+from hypar_opt.report.glyphs import Symbol, symbol
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -38,16 +38,23 @@ def is_short_chain(plan: Plan) -> bool:
     return chain and not repeats_of(network) and len(plan.layers) <= MAX_CHAIN
 
 
-def folded(plan: Plan) -> tuple[Section, ...]:
-    """Return a plan's layers with those as one that make the same choices at all levels."""
-    keys = [tuple(map(symbol, column)) for column in zip(*plan.parallelism, strict=True)]
-    # One accelerator has no levels: then all layers of a section are alike.
-    return fold(
-        plan.layers,
-        repeats_of(plan.network.description),
-        keys or [()] * len(plan.layers),
-        runs=True,
-    )
+def drawn_choices(plan: Plan) -> list[tuple[Symbol, ...]]:
+    """Return the symbols of each layer's choices at all levels, H1 first."""
+    columns = [tuple(map(symbol, column)) for column in zip(*plan.parallelism, strict=True)]
+    # One accelerator has no levels: then all layers are alike.
+    return columns or [()] * len(plan.layers)
+
+
+def folded(plan: Plan, *, runs: bool = True) -> tuple[Section, ...]:
+    """Return a plan's layers with those as one that make the same choices at all levels.
+
+    Parameters
+    ----------
+    runs
+        Whether neighbours are folded too, or repetitions of blocks alone.
+    """
+    repeats = repeats_of(plan.network.description)
+    return fold(plan.layers, repeats, drawn_choices(plan), runs=runs)
 
 
 class LayerShape(NamedTuple):
