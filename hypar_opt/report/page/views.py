@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents
 from hypar_opt.report.page.facts import facts, provenance
+from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
 from hypar_opt.report.page.headline import headline
 from hypar_opt.report.page.links import links
@@ -30,6 +31,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
         "headline": headline(contents),
         "facts": facts(contents),
         "grid": grid_view(contents),
+        "graph": graph_view(plan),
         "note": contents.note,
         "charts": _charts(contents),
         "untraced": contents.steps["plan"].trace is None,
