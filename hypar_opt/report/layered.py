@@ -101,13 +101,38 @@ def layered(graph: OperatorGraph) -> Layout:
         segment for edge, path in enumerate(paths) if edge in bent for segment in pairwise(path)
     ]
     drawn = igraph.Graph(n=len(bends), edges=segments, directed=True)
-    columns = [x for x, _ in drawn.layout_sugiyama(layers=bends)]
+    columns = _apart([x for x, _ in drawn.layout_sugiyama(layers=bends)], bends)
     left = min(columns)
     points: list[Point] = [(x - left, rank) for x, rank in zip(columns, bends, strict=True)]
     nodes = tuple(points[: len(graph.nodes)])
     edges = tuple(tuple(points[n] for n in path) for path in paths)
     frames = tuple(_corners(graph, nodes, edges, n) for n in range(len(graph.frames)))
     return Layout(nodes, edges, frames)
+
+
+def _apart(columns: Sequence[float], ranks: Sequence[int]) -> list[float]:
+    """Return columns at least 1 apart in each rank, as near to the given ones as that allows.
+
+    igraph puts two nodes in one place at times. Least squares, by pooling adjacent violators.
+    """
+    by_rank: dict[int, list[int]] = {}
+    for node in sorted(range(len(columns)), key=columns.__getitem__):
+        by_rank.setdefault(ranks[node], []).append(node)
+    apart = list(columns)
+    for nodes in by_rank.values():
+        # Less its number, a node's column may not be less than the one before.
+        pools: list[tuple[float, int]] = []
+        for number, node in enumerate(nodes):
+            pool = (columns[node] - number, 1)
+            while pools and pools[-1][0] > pool[0]:
+                mean, size = pools.pop()
+                total = size + pool[1]
+                pool = ((mean * size + pool[0] * pool[1]) / total, total)
+            pools.append(pool)
+        means = [mean for mean, size in pools for _ in range(size)]
+        for number, (node, mean) in enumerate(zip(nodes, means, strict=True)):
+            apart[node] = mean + number
+    return apart
 
 
 def _bent(graph: OperatorGraph, ranks: Sequence[int]) -> set[int]:
