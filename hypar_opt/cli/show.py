@@ -148,7 +148,6 @@ def _draw_plan(plan: Plan, picture: Path) -> None:
 def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.report.network import described, network_view
-    from hypar_opt.report.structure import repeats_of
 
     # A problem's, so that the batch is checked as everywhere.
     problem = problem_of(batch=1 if batch is None else batch)
@@ -156,4 +155,4 @@ def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None
     if as_json:
         output.print_json(description)
         return
-    output.print_view(network_view(description, repeats_of(network)))
+    output.print_view(network_view(description, network.repeats))

@@ -80,6 +80,11 @@ class Section:
         """The block's name with the numbers of its repetitions: ``decoder.0-3,8-11``."""
         return f"{self.block}.{ranges(self.numbers)}" if self.numbered else self.block
 
+    def heading(self, times: str = "×") -> str:
+        """Return the label, and how many repetitions there are: ``decoder.0-3 × 4``."""
+        count = len(self.numbers)
+        return f"{self.label} {times} {count}" if count > 1 else self.label
+
 
 def fold(
     names: Sequence[str],

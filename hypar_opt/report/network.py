@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.folding import fold
-from hypar_opt.report.structure import sources_of
 from hypar_opt.report.terminal import new_table
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.tensors import describe
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1000
 """Layers up to which a network is shown in full: more take minutes to lay out."""
+
+_MAX_NAME = 32
+"""Characters of a name that are not folded."""
 
 _HEADER = (
     *("layer", "kind", "input", "weight", "output", "pooled"),
@@ -57,6 +59,9 @@ def network_view(
     # Names may fold on a narrow terminal; a shape that is broken reads as two.
     for column in table.columns[1:]:
         column.no_wrap = column.header != "reads"
+    if graph:
+        table.columns[0].min_width = min(max(len(line.name) for line in lines), _MAX_NAME)
+        table.columns[2].min_width = min(max(len(line.reads) for line in lines), _MAX_NAME)
     for column in table.columns[-len(_COUNTS) :]:
         column.justify = "right"
     for line in lines[:MAX_ROWS]:
@@ -78,7 +83,7 @@ def network_view(
 
 def _parameters(total: Mapping[str, int]) -> list[Text]:
     """Say how many parameters there are, where weights are not all of them."""
-    if total.get("parameters", total["weights"]) == total["weights"]:
+    if total["parameters"] == total["weights"]:
         return []
     return [Text(f"{total['parameters']:,} parameters, with biases, scales and shifts.")]
 
@@ -192,11 +197,10 @@ def _shapes(layer: dict[str, Any]) -> list[str]:
 def described(network: Network, batch: int) -> dict[str, Any]:
     """Return the tensors of a network's layers as plain data, and what each layer reads.
 
-    As `hypar_opt.workload.tensors.describe`, with ``inputs`` by name, and in ``total`` the
-    parameters: weights, biases, scales and shifts, shared ones once.
+    As `hypar_opt.workload.tensors.describe`, with each layer's ``inputs`` by name.
     """
     description = describe(network, batch)
     names = [*(layer["name"] for layer in description["layers"]), "input"]
-    for layer, read in zip(description["layers"], sources_of(network), strict=True):
+    for layer, read in zip(description["layers"], network.sources, strict=True):
         layer["inputs"] = [names[source] for source in read]
     return description

@@ -133,14 +133,15 @@ def _layers(plan: Plan) -> Table:
     table = new_table("layers", dash.join(ends) if plan.levels else "")
     table.columns[1].no_wrap = True
     for section in folded(plan):
-        if section.block:
-            count = len(section.numbers)
-            times = f"{'x' if ascii_only() else '×'} {count}" if count > 1 else ""
-            table.add_row(Text(section.label), Text(times, style="dim"))
-        indent = "  " if section.block else ""
+        label = section.heading("x" if ascii_only() else "×")
+        # A block of which all layers are alike is a row itself.
+        whole = bool(section.block) and len(section.rows) == 1
+        if section.block and not whole:
+            table.add_row(Text(label), "")
         for row in section.rows:
+            name = label if whole else "  " * bool(section.block) + row.label(dash)
             column = [level[row.positions[0]] for level in plan.parallelism]
-            table.add_row(Text(indent + row.label(dash)), _glyphs(column))
+            table.add_row(Text(name), _glyphs(column))
     return table
 
 

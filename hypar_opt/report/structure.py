@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.report.folding import Repetitions, Section, fold
+from hypar_opt.report.folding import Section, fold
 from hypar_opt.report.glyphs import Symbol, symbol
 from hypar_opt.workload.tensors import workload_of
 
@@ -16,26 +15,11 @@ if TYPE_CHECKING:
 MAX_CHAIN = 60
 """Layers up to which a chain is shown as the paper's Figure 5 does, a glyph a layer."""
 
-Sources = Sequence[Sequence[int]]
-"""For each layer the positions of those whose output it reads; -1 is the network's input."""
-
-
-def repeats_of(network: Network) -> tuple[Repetitions, ...]:
-    """Return the network's blocks that are repeated."""
-    return tuple(getattr(network, "repeats", ()))
-
-
-def sources_of(network: Network) -> Sources:
-    """Return what each layer reads."""
-    chain = [(n - 1,) for n in range(len(network.layers))]
-    return tuple(getattr(network, "sources", chain))
-
 
 def is_short_chain(plan: Plan) -> bool:
     """Whether a plan is of a chain that a row of glyphs shows without folding."""
     network = plan.network.description
-    chain = all(list(read) == [n - 1] for n, read in enumerate(sources_of(network)))
-    return chain and not repeats_of(network) and len(plan.layers) <= MAX_CHAIN
+    return network.is_chain and not network.repeats and len(plan.layers) <= MAX_CHAIN
 
 
 def drawn_choices(plan: Plan) -> list[tuple[Symbol, ...]]:
@@ -53,7 +37,7 @@ def folded(plan: Plan, *, runs: bool = True) -> tuple[Section, ...]:
     runs
         Whether neighbours are folded too, or repetitions of blocks alone.
     """
-    repeats = repeats_of(plan.network.description)
+    repeats = plan.network.description.repeats
     return fold(plan.layers, repeats, drawn_choices(plan), runs=runs)
 
 
@@ -73,5 +57,5 @@ def layer_shapes(network: Network) -> list[LayerShape]:
     workload = workload_of(network, 1)
     return [
         LayerShape(layer.kind, layer.input[1:], layer.weight, layer.pooled[1:], weights)
-        for layer, weights in zip(workload.layers, workload.weights, strict=True)
+        for layer, weights in zip(workload.layers, workload.weights[workload.shared :], strict=True)
     ]

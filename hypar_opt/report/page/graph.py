@@ -13,8 +13,6 @@ from hypar_opt.report.structure import (
     drawn_choices,
     is_short_chain,
     layer_shapes,
-    repeats_of,
-    sources_of,
 )
 from hypar_opt.units import format_dimensions
 
@@ -46,8 +44,8 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
     if is_short_chain(plan):
         return None
     network = plan.network.description
-    sources, keys = sources_of(network), drawn_choices(plan)
-    graph = operator_graph(plan.layers, sources, repeats_of(network), keys)
+    sources, keys = network.sources, drawn_choices(plan)
+    graph = operator_graph(plan.layers, sources, network.repeats, keys)
     names = [*plan.layers, "input"]
     drawing = {
         **_drawing(graph, layered(graph)),

@@ -80,12 +80,7 @@ def _groups(plan: Plan) -> list[tuple[str, list[Column]]]:
     sections = folded(plan, runs=False)
     if sum(len(section.rows) for section in sections) > MAX_COLUMNS:
         sections = folded(plan)
-    return [(_group_label(section), _columns(section)) for section in sections]
-
-
-def _group_label(section: Section) -> str:
-    count = len(section.numbers)
-    return f"{section.label} × {count}" if count > 1 else section.label
+    return [(section.heading(), _columns(section)) for section in sections]
 
 
 def _columns(section: Section) -> list[Column]:

@@ -99,12 +99,14 @@ def _folded_dots(plan: Plan) -> Figure:
 
 
 def _lines(plan: Plan) -> list[tuple[str, FoldedLayers | None]]:
-    """Return the rows from top to bottom, a block's below a heading of its own."""
+    """Return the rows from top to bottom, a block's below a heading unless all are alike."""
     lines: list[tuple[str, FoldedLayers | None]] = []
     for section in folded(plan):
+        if section.block and len(section.rows) == 1:
+            lines.append((section.heading(), section.rows[0]))
+            continue
         if section.block:
-            times = f" × {len(section.numbers)}" if len(section.numbers) > 1 else ""
-            lines.append((section.label + times, None))
+            lines.append((section.heading(), None))
         lines += [("    " * bool(section.block) + row.label(), row) for row in section.rows]
     return lines
 

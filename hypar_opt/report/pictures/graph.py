@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.report.layered import check_installed, layered
 from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
-from hypar_opt.report.structure import layer_shapes, repeats_of, sources_of
+from hypar_opt.report.structure import layer_shapes
 from hypar_opt.units import format_dimensions
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     shapes = layer_shapes(network)
     names = [layer.name for layer in network.layers]
     keys: Sequence[Any] = range(len(names)) if unfolded else shapes
-    graph = operator_graph(names, sources_of(network), repeats_of(network), keys)
+    graph = operator_graph(names, network.sources, network.repeats, keys)
     layout = layered(graph)
     scale = min(1.0, _MAX_HEIGHT / (_RANK * layout.ranks))
     # A frame's label stands to its right.
