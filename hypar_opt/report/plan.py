@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.alternatives import best_table, regret_table
+from hypar_opt.report.alternatives import best_tables, regret_table
 from hypar_opt.report.glyphs import colour, glyph, legend
 from hypar_opt.report.labels import level_costs, local_cost, optimality
 from hypar_opt.report.structure import folded, is_short_chain
@@ -61,10 +61,10 @@ def plan_view(
     within = plan.constraints.within
     if regrets:
         title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
-        parts += [Text(), title, regret_table(regrets, plan.cost.unit)]
+        parts += [Text(), title, regret_table(plan, regrets)]
     if best:
         title = Text(f"Best plans over all levels together{within}:")
-        parts += [Text(), title, best_table(best, cost_name(plan), plan.cost.unit)]
+        parts += [Text(), title, *best_tables(plan, best, cost_name(plan))]
     return Group(*parts)
 
 

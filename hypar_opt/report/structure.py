@@ -41,6 +41,30 @@ def folded(plan: Plan, *, runs: bool = True) -> tuple[Section, ...]:
     return fold(plan.layers, repeats, drawn_choices(plan), runs=runs)
 
 
+class LayerGroup(NamedTuple):
+    """Layers that are shown together, and their name."""
+
+    name: str
+    positions: tuple[int, ...]
+
+
+def layer_groups(plan: Plan, *, runs: bool = False) -> list[LayerGroup]:
+    """Return a plan's layers by what is shown together: of a short chain each by itself.
+
+    Parameters
+    ----------
+    runs
+        As `folded`.
+    """
+    if is_short_chain(plan):
+        return [LayerGroup(name, (n,)) for n, name in enumerate(plan.layers)]
+    return [
+        LayerGroup(f"{section.label}." * bool(section.block) + row.label(), row.positions)
+        for section in folded(plan, runs=runs)
+        for row in section.rows
+    ]
+
+
 class LayerShape(NamedTuple):
     """What is drawn of a layer; layers that have the same are alike."""
 

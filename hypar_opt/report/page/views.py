@@ -33,6 +33,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
         "grid": grid_view(contents),
         "graph": graph_view(plan),
         "note": contents.note,
+        "regretted": contents.regretted,
         "charts": _charts(contents),
         "untraced": contents.steps["plan"].trace is None,
         "memory": _memory(contents),
@@ -49,7 +50,7 @@ def _charts(contents: Contents) -> list[Chart]:
         # One accelerator has no levels and exchanges nothing.
         *([charts.by_level(contents.steps)] if contents.plan.levels else []),
         charts.by_phase(contents.steps),
-        charts.by_layer(step),
+        charts.by_layer(contents.plan, step),
         charts.by_energy(contents.steps),
         *([timeline(step)] if step.trace is not None else []),
         *([links(contents.array, step)] if step.links else []),
