@@ -130,29 +130,30 @@ from typing import ClassVar, Literal
 
 from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
 from hypar_opt.workload.operators.base import LayerMaps, Operator
-from hypar_opt.workload.operators.windows import BorderPair, Pair, slide
+from hypar_opt.workload.operators.windows import Borders, Pair, slide
 
-CHANNEL = Choice("channel", "c", "channel", "◐", "C")
+CHANNEL = Choice("channel", "c", "channel", "●", "M")
 
 
 class Depthwise(Operator):
     kind: Literal["depthwise"]
     kernel: Pair
     stride: Pair = (1, 1)
-    padding: BorderPair = (0, 0)
+    padding: Borders = (0, 0)
 
     contraction: ClassVar = Contraction.parse("x[b,c,h,w] * w[k,l,c] -> y[b,c,p,q]")
     choices: ClassVar = (DATA_CHOICE, CHANNEL)
     trick: ClassVar = "data"
     reads_images: ClassVar = True
 
-    def maps(self, read):
+    def maps(self, *reads):
+        (read,) = reads
         channels = read.channels
         output = slide(self.name, "kernel", read, self.kernel, self.stride, self.padding, channels)
         return LayerMaps(read, output, output)
 
     def sizes(self, maps):
-        (k, l), (read, output, _) = self.kernel, maps
+        (k, l), (read, output, *_) = self.kernel, maps
         return {"c": read.channels, "h": read.height, "w": read.width, "k": k, "l": l,
                 "p": output.height, "q": output.width}
 '''
