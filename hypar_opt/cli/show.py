@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import inputs, options, output
+from hypar_opt.cli import inputs, options, output, targets
 from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.errors import CheckFailedError, HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.network import Network
 
-EPILOG = "Examples: [bold]hypar-opt show alexnet[/bold]; [bold]hypar-opt show plan.json[/bold]"
+EPILOG = (
+    "Examples: [bold]hypar-opt show alexnet[/bold]; [bold]hypar-opt show plan.json[/bold];"
+    " [bold]hypar-opt show alexnet --picture alexnet.svg[/bold]"
+)
 
 SOURCE = options.network_argument(
     metavar="[NETWORK|PLAN]", help="A network, as for solve, or the path of a plan file."
@@ -26,6 +31,12 @@ PLAN_OPTIONS = typer.Option(
     "--plan-options",
     help="With --rerun: also hand the solver the parameters that the plan's file says.",
 )
+PICTURE = options.file_option(
+    help="Draw a network's graph, or a plan: .png, .svg or .pdf (needs matplotlib and igraph)."
+)
+UNFOLDED = typer.Option(
+    "--unfolded", help="With --picture: draw each repetition of a block by itself."
+)
 SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
 
 
@@ -35,14 +46,18 @@ def show(
     reading: options.READING = None,
     rerun: Annotated[bool, RERUN] = False,
     plan_options: Annotated[bool, PLAN_OPTIONS] = False,
+    picture: Annotated[Path | None, PICTURE] = None,
+    unfolded: Annotated[bool, UNFOLDED] = False,
     schema: Annotated[bool, SCHEMA] = False,
     as_json: options.JSON = False,
 ) -> None:
     """Show a network's layers, or a plan, which is priced again first."""
+    from hypar_opt.files import recorded_reads
+
     if schema:
         # The schema depends on nothing: an option beside it is a mistake.
-        typed = (source, batch, reading)
-        if typed != (None, None, None) or rerun or plan_options:
+        typed = (source, batch, reading, picture)
+        if any(value is not None for value in typed) or rerun or plan_options or unfolded:
             raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
         _show_schema()
         return
@@ -50,11 +65,24 @@ def show(
         raise HyparError("--plan-options goes with --rerun")
     if source is None:
         raise HyparError("show takes a NETWORK or a PLAN, or --schema")
+    if unfolded and picture is None:
+        raise HyparError("--unfolded goes with --picture")
     if inputs.is_plan(source):
-        plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
+        if unfolded:
+            raise HyparError(f"--unfolded takes a network, and {source!r} is a plan")
+        with recorded_reads() as read:
+            plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
+        targets.check_outputs(read, picture=picture)
+        if picture is not None:
+            _draw_plan(plan, picture)
         print_plan(plan, as_json=as_json)
     else:
-        _show_network(source, batch, reading, rerun=rerun, as_json=as_json)
+        with recorded_reads() as read:
+            network = _network(source, reading, rerun=rerun)
+        targets.check_outputs(read, picture=picture)
+        if picture is not None:
+            _draw_network(network, picture, unfolded=unfolded)
+        _show_network(network, batch, as_json=as_json)
 
 
 def _show_schema() -> None:
@@ -95,23 +123,36 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     return again
 
 
-def _show_network(
-    name: str, batch: int | None, reading: str | None, *, rerun: bool, as_json: bool
-) -> None:
+def _network(name: str, reading: str | None, *, rerun: bool) -> Network:
     from hypar_opt.models import find_network
-    from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.workload.tensors import describe
 
     network = find_network(name)
     for option, typed in (("--rerun", rerun), ("--reading", reading is not None)):
         if typed:
             raise HyparError(f"{option} takes a plan file, and {name!r} is a network")
+    return network
+
+
+def _draw_network(network: Network, picture: Path, *, unfolded: bool) -> None:
+    from hypar_opt.report import pictures
+
+    pictures.save(pictures.network_graph(network, unfolded=unfolded), picture)
+
+
+def _draw_plan(plan: Plan, picture: Path) -> None:
+    from hypar_opt.report import pictures
+
+    pictures.save(pictures.plan_dots(plan), picture)
+
+
+def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:
+    from hypar_opt.plan.arguments import problem_of
+    from hypar_opt.report.network import described, network_view
+
     # A problem's, so that the batch is checked as everywhere.
     problem = problem_of(batch=1 if batch is None else batch)
-    description = describe(network, problem.batch)
+    description = described(network, problem.batch)
     if as_json:
         output.print_json(description)
         return
-    from hypar_opt.report.network import network_view
-
-    output.print_view(network_view(description))
+    output.print_view(network_view(description, network.repeats))

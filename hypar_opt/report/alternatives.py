@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import glyph
+from hypar_opt.report.structure import is_short_chain
 from hypar_opt.report.terminal import ascii_only, new_table
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.workload.parallelism import Parallelism
 
 
-def regret_table(regrets: Sequence[Regret], unit: str) -> Table:
+def regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
     """Show the extra cost of each other choice: a row a layer and choice, a column a level.
 
-    Parameters
-    ----------
-    unit
-        The plan's cost unit; bytes are shown in GB, and the caption says so once.
+    Bytes are shown in GB, and the caption says so once.
     """
+    unit = plan.cost.unit
     levels = range(1, max(regret.level for regret in regrets) + 1)
     table = new_table("layer", "other choice", *(f"H{level}" for level in levels))
     cells: dict[tuple[str, str], dict[int, str]] = {}
     for regret in regrets:
         row = cells.setdefault((regret.layer, regret.choice), {})
         row[regret.level] = _extra(regret, unit)
-    # By layer in the network's order, which is the regrets', then by the choice's name.
-    order = {layer: n for n, layer in enumerate(dict.fromkeys(r.layer for r in regrets))}
-    for layer, choice in sorted(cells, key=lambda cell: (order[cell[0]], cell[1])):
-        row = cells[layer, choice]
-        table.add_row(Text(layer), choice, *(row.get(level, "") for level in levels))
+    for name, layer in _shown_layers(plan, cells):
+        # By the choice's name within a layer.
+        for choice in sorted(choice for own, choice in cells if own == layer):
+            row = cells[layer, choice]
+            table.add_row(Text(name), choice, *(row.get(level, "") for level in levels))
     table.caption = ("GB; " if "bytes" in unit else "") + "- where no plan has it"
     table.caption_justify = "left"
     return table
+
+
+def _shown_layers(
+    plan: Plan, cells: Mapping[tuple[str, str], Mapping[int, str]]
+) -> list[tuple[str, str]]:
+    """Return the layers to show: the name of each, and the layer whose regrets stand for it.
+
+    Repetitions of a block whose regrets read alike are shown once.
+    """
+    rows: dict[str, list[tuple[str, Mapping[int, str]]]] = {}
+    for (layer, choice), row in cells.items():
+        rows.setdefault(layer, []).append((choice, row))
+    # As texts: what is alike to the digits shown is alike.
+    keys = [str(sorted(rows.get(layer, []), key=lambda own: own[0])) for layer in plan.layers]
+    shown = []
+    for section in fold(plan.layers, plan.network.description.repeats, keys, runs=False):
+        prefix = f"{section.label}." if section.block else ""
+        for row_layers in section.rows:
+            layer = plan.layers[row_layers.positions[0]]
+            if layer in rows:
+                shown.append((prefix + row_layers.first, layer))
+    return shown
 
 
 def _extra(regret: Regret, unit: str) -> str:
@@ -50,25 +74,70 @@ def _extra(regret: Regret, unit: str) -> str:
     return ("-" if regret.extra < 0 else "+") + format_cost(abs(regret.extra), unit)
 
 
-def best_table(best: Sequence[Alternative], cost_name: str, unit: str) -> Table:
+def best_tables(plan: Plan, best: Sequence[Alternative], cost_name: str) -> list[Table]:
     """Show the best plans, a row a plan or a set of plans that differ in the levels' order.
+
+    Of a graph, or a long chain, a second table has their choices: a row for all layers that are
+    alike in all of these plans, and a column a plan.
 
     Parameters
     ----------
+    plan
+        The plan that they are alternatives to.
     best
         In order of cost; ``extra`` is over the first.
-    cost_name, unit
-        The heading of the costs' column, and the unit of ``total``.
+    cost_name
+        The heading of the costs' column.
     """
-    permuted = any(plan.count > 1 for plan in best)
-    order = "levels, in any order" if permuted else "levels, H1 first"
-    table = new_table("", cost_name, "extra", "plans", order, right=(0, 1, 2, 3))
-    plain = ascii_only()
-    for rank, plan in enumerate(best, 1):
-        rows = ["".join(glyph(c, ascii_only=plain) for c in row) for row in plan.parallelism]
+    unit, apart = plan.cost.unit, not is_short_chain(plan)
+    order = f"levels, {_level_order(best)}"
+    table = new_table("", cost_name, "extra", "plans", *([] if apart else [order]))
+    for column in table.columns[:4]:
+        column.justify, column.no_wrap = "right", True
+    for rank, plans in enumerate(best, 1):
+        rows = ["".join(map(_glyph, row)) for row in plans.parallelism]
         # Totals that look alike to four digits may differ; the extra cost tells them apart.
         total, extra = (
-            format_cost(cost, unit) for cost in (plan.total, plan.total - best[0].total)
+            format_cost(cost, unit) for cost in (plans.total, plans.total - best[0].total)
         )
-        table.add_row(f"{rank}", total, extra, f"{plan.count:,}", " ".join(rows))
+        choices = [] if apart else [" ".join(rows)]
+        table.add_row(f"{rank}", total, extra, f"{plans.count:,}", *choices)
+    if not apart:
+        return [table]
+    heading = f"layers, {_level_order(best)}"
+    return [table, choices_table(plan, [plans.parallelism for plans in best], heading)]
+
+
+def _level_order(best: Sequence[Alternative]) -> str:
+    return "in any order" if any(plans.count > 1 for plans in best) else "H1 first"
+
+
+def _glyph(choice: Parallelism) -> str:
+    return glyph(choice, ascii_only=ascii_only())
+
+
+def choices_table(
+    plan: Plan, plans: Sequence[Sequence[Sequence[Parallelism]]], heading: str
+) -> Table:
+    """Return a row for layers that are alike in all plans, a column of glyphs for each plan.
+
+    Parameters
+    ----------
+    plan
+        A plan of the same network.
+    plans
+        The choices of each: (levels, layers).
+    heading
+        Of the layers' column.
+    """
+    columns = [
+        tuple("".join(_glyph(row[n]) for row in parallelism) for parallelism in plans)
+        for n in range(len(plan.layers))
+    ]
+    table = new_table(heading, *(f"{rank}" for rank in range(1, len(plans) + 1)))
+    dash = "-" if ascii_only() else "–"
+    for section in fold(plan.layers, plan.network.description.repeats, columns):
+        prefix = f"{section.label}." if section.block else ""
+        for row in section.rows:
+            table.add_row(Text(prefix + row.label(dash)), *columns[row.positions[0]])
     return table

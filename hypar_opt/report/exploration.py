@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.plan.plan import columns_of
+from hypar_opt.report.alternatives import choices_table
+from hypar_opt.report.glyphs import legend
+from hypar_opt.report.structure import is_short_chain
 from hypar_opt.report.terminal import ascii_only, rows_view
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
@@ -16,7 +20,11 @@ from hypar_opt.units import format_cost, format_ratio
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.exploration import Exploration
+    from hypar_opt.workload.parallelism import Parallelism
+
+    Choices = Sequence[Sequence[Parallelism]]
 
 _BAR_WIDTH = 40
 
@@ -39,13 +47,7 @@ def exploration_view(
     if exploration.first != exploration.own:
         notes.append(as_executed(exploration.first.cost, "the first of the best"))
     listed = f"the first {max_plans} of {ties:,}" if ties > max_plans else "all"
-    # Kinds of layers word the same digit differently, so all of its words are listed.
-    words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
-    digits = ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
-    best = [
-        ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
-        for parallelism in exploration.best_plans(max_plans)
-    ]
+    best = _digits if is_short_chain(plan) else _glyphs
     return Group(
         Text(_title(exploration)),
         _summary(exploration),
@@ -53,9 +55,31 @@ def exploration_view(
         Text(),
         rows_view(("from", "to", "plans", ""), _histogram(exploration, relative), (0, 1, 2)),
         Text(),
-        Text(f"Best plans ({listed}), a digit a layer: {digits}."),
-        rows_view([f"H{level}" for level in range(1, plan.levels + 1)], best),
+        *best(plan, exploration.best_plans(max_plans), f"Best plans ({listed})"),
     )
+
+
+def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
+    """Show plans, a row each, as the paper writes them."""
+    # Kinds of layers word the same digit differently, so all of its words are listed.
+    words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
+    digits = ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
+    rows = [
+        ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
+        for parallelism in best
+    ]
+    table = rows_view([f"H{level}" for level in range(1, plan.levels + 1)], rows)
+    return Text(f"{title}, a digit a layer: {digits}."), table
+
+
+def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
+    """Show plans of a graph, a column each."""
+    plain = ascii_only()
+    words = "   ".join(
+        f"{own.ascii_glyph if plain else own.glyph} {names}"
+        for own, names in legend(plan.vocabulary)
+    )
+    return Text(f"{title}: {words}"), choices_table(plan, best, "layers, H1 first")
 
 
 def _title(exploration: Exploration) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.alternatives import best_table, regret_table
-from hypar_opt.report.glyphs import colour, glyph
+from hypar_opt.report.alternatives import best_tables, regret_table
+from hypar_opt.report.glyphs import colour, glyph, legend
 from hypar_opt.report.labels import level_costs, local_cost, optimality
+from hypar_opt.report.structure import folded, is_short_chain
 from hypar_opt.report.terminal import ascii_only, new_table
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.workload.parallelism import Parallelism
 
 _COST_NAMES = {"time": "time", "energy": "energy"}
 
@@ -33,6 +35,8 @@ def plan_view(
 ) -> RenderableType:
     """Show a plan as in the paper's Figure 5, a row a level, a glyph a layer; then its cost.
 
+    A graph, or a long chain, has a row a layer instead, in which layers that are alike are one.
+
     Parameters
     ----------
     joint
@@ -40,12 +44,14 @@ def plan_view(
     regrets, best
         What each other choice costs extra, and the cheapest plans; each may be empty.
     """
-    legend = "   ".join(
-        f"{glyph(choice, ascii_only=ascii_only())} {choice} parallelism"
-        for choice in plan.vocabulary
+    plain = ascii_only()
+    words = "   ".join(
+        f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
+        for symbol, words in legend(plan.vocabulary)
     )
-    parts: list[RenderableType] = [Text(_title(plan)), _grid(plan)]
-    parts += [Text(legend, style="dim"), Text(), _baselines(plan)]
+    parts: list[RenderableType] = [Text(_title(plan))]
+    parts += [_grid(plan)] if is_short_chain(plan) else [_layers(plan), Text(), _levels(plan)]
+    parts += [Text(words, style="dim"), Text(), _baselines(plan)]
     # By any reading but `executed` the total is not what a run moves.
     executed = as_executed(plan.cost)
     if executed is not None:
@@ -55,10 +61,10 @@ def plan_view(
     within = plan.constraints.within
     if regrets:
         title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
-        parts += [Text(), title, regret_table(regrets, plan.cost.unit)]
+        parts += [Text(), title, regret_table(plan, regrets)]
     if best:
         title = Text(f"Best plans over all levels together{within}:")
-        parts += [Text(), title, best_table(best, cost_name(plan), plan.cost.unit)]
+        parts += [Text(), title, *best_tables(plan, best, cost_name(plan))]
     return Group(*parts)
 
 
@@ -95,23 +101,55 @@ def _grid(plan: Plan) -> Table:
         names = plan.layers[start], plan.layers[stop - 1]
         # A run's names may be long; its glyphs may fold too on a narrow terminal.
         grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
-    cost, blanks = plan.cost, [""] * len(runs)
     grid.add_column(cost_name(plan), justify="right", no_wrap=True)
-    for level, (row, charge) in enumerate(zip(plan.parallelism, level_costs(cost), strict=True), 1):
-        dots = [
-            Text.assemble(
-                *((glyph(choice, ascii_only=plain), colour(choice)) for choice in row[start:stop])
-            )
-            for start, stop in runs
-        ]
-        grid.add_row(f"H{level}", *dots, format_cost(charge, cost.unit))
-    grid.add_section()
+    dots = [[_glyphs(row[start:stop]) for start, stop in runs] for row in plan.parallelism]
+    _add_costs(grid, plan, dots)
+    return grid
+
+
+def _glyphs(choices: Iterable[Parallelism]) -> Text:
+    plain = ascii_only()
+    return Text.assemble(*((glyph(choice, ascii_only=plain), colour(choice)) for choice in choices))
+
+
+def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None:
+    """Add a row a level, its glyphs between its name and its cost; then the total."""
+    cost = plan.cost
+    for level, (glyphs, charge) in enumerate(zip(dots, level_costs(cost), strict=True), 1):
+        table.add_row(f"H{level}", *glyphs, format_cost(charge, cost.unit))
+    table.add_section()
+    blanks = [""] * (len(table.columns) - 2)
     local = local_cost(cost)
     # Compute and local memory belong to no level, so they have a row of their own.
     if local is not None:
-        grid.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
-    grid.add_row("total", *blanks, format_cost(cost.total, cost.unit))
-    return grid
+        table.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
+    table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
+
+
+def _layers(plan: Plan) -> Table:
+    """Return a row for all layers that are alike, whose glyphs are the levels', H1 first."""
+    dash = "-" if ascii_only() else "–"
+    ends = dict.fromkeys(("H1", f"H{plan.levels}"))
+    table = new_table("layers", dash.join(ends) if plan.levels else "")
+    table.columns[1].no_wrap = True
+    for section in folded(plan):
+        label = section.heading("x" if ascii_only() else "×")
+        # A block of which all layers are alike is a row itself.
+        whole = bool(section.block) and len(section.rows) == 1
+        if section.block and not whole:
+            table.add_row(Text(label), "")
+        for row in section.rows:
+            name = label if whole else "  " * bool(section.block) + row.label(dash)
+            column = [level[row.positions[0]] for level in plan.parallelism]
+            table.add_row(Text(name), _glyphs(column))
+    return table
+
+
+def _levels(plan: Plan) -> Table:
+    """Return what each level costs, for a plan whose glyphs have a table of their own."""
+    table = new_table("level", cost_name(plan), right=(1,))
+    _add_costs(table, plan, [[] for _ in range(plan.levels)])
+    return table
 
 
 def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:

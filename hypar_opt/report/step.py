@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.labels import ENERGY_PARTS
+from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.terminal import new_table
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_gigabytes, format_si
@@ -70,17 +70,12 @@ def _phases(step: StepResult) -> Table:
 
 
 def _layers(plan: Plan, step: StepResult) -> Table:
-    """Sum each layer's passes; the step has them in the order in which they run."""
+    """Sum each layer's passes, and those of layers that are alike."""
     table = new_table("layer", "compute", "communication", right=(1, 2))
-    # groupby needs a layer's passes side by side; a stable sort keeps their order.
-    ordered = sorted(step.layers, key=lambda time: plan.layers.index(time.layer))
-    for layer, times in groupby(ordered, key=lambda time: time.layer):
-        passes = list(times)
-        table.add_row(
-            Text(layer),
-            format_si(sum(time.compute for time in passes), "s"),
-            format_si(sum(time.communication for time in passes), "s"),
-        )
+    for group, compute, communication in layer_times(plan, step):
+        count = len(group.positions)
+        name = f"{group.name} x{count}" if count > 1 else group.name
+        table.add_row(Text(name), format_si(compute, "s"), format_si(communication, "s"))
     return table
 
 

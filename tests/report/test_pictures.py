@@ -153,8 +153,8 @@ def test_any_plan_has_its_picture(asked: dict[str, Any]) -> None:
 
 
 def test_a_long_network_with_odd_names_has_its_picture(tmp_path: Path) -> None:
-    """Dollars are no mathematics, and nothing grows beyond what can be drawn."""
-    names = [f"$fc_{n}^$" for n in range(400)]
+    """Dollars are no mathematics."""
+    names = [f"$fc_{n}^$" for n in range(60)]
     layers = [{"name": name, "kind": "fc", "units": 8} for name in names]
     network = ho.Network.model_validate(
         {"name": "a $\\long$ one", "input": {"features": 8}, "layer": layers}
@@ -164,6 +164,31 @@ def test_a_long_network_with_odd_names_has_its_picture(tmp_path: Path) -> None:
     assert is_whole(figure)
     pictures.save(figure, tmp_path / "long.svg")
     assert "a $\\long$ one" in (tmp_path / "long.svg").read_text()
+
+
+def test_a_chain_of_a_thousand_layers_has_a_row_for_each_run() -> None:
+    names = [f"$fc_{n}^$" for n in range(1000)]
+    # Each choice is fixed, so that runs of several lengths stand side by side.
+    layers = [
+        {"name": name, "kind": "fc", "units": 8 if n < 400 else 4096}
+        for n, name in enumerate(names)
+    ]
+    network = ho.Network.model_validate({"name": "long", "input": {"features": 8}, "layer": layers})
+    plan = ho.solve(network, levels=2, batch=256)
+    figure = pictures.plan_dots(plan)
+    (axes,) = figure.axes
+    labels = [label.get_text().strip() for label in axes.get_yticklabels()]
+    columns = list(zip(*plan.parallelism, strict=True))
+    starts = [n for n in range(1000) if n == 0 or columns[n] != columns[n - 1]]
+    assert len(labels) == len(starts) < 20
+    assert [label.split("–")[0] for label in labels] == [names[n] for n in starts]
+    assert marks(axes) == {
+        str(choice): places
+        for choice, places in chosen(
+            [[columns[n][level] for level in range(2)] for n in starts]
+        ).items()
+    }
+    assert is_whole(figure)
 
 
 def test_bars_reach_their_numbers_ours_and_printed() -> None:

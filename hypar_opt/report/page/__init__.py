@@ -19,10 +19,11 @@ def check_installed() -> None:
         Naming what to install.
     """
     try:
+        import igraph  # noqa: F401
         import jinja2  # noqa: F401
         import plotly  # noqa: F401
     except ImportError:
-        need = "a report needs plotly and jinja2: pip install 'hypar-opt[report]'"
+        need = "a report needs plotly, jinja2 and igraph: pip install 'hypar-opt[report]'"
         raise HyparError(need) from None
 
 
@@ -32,7 +33,7 @@ def page(contents: Contents) -> str:
     Raises
     ------
     HyparError
-        If plotly or jinja2 is not installed.
+        If plotly, jinja2 or igraph is not installed.
     """
     check_installed()
     from importlib.resources import files
@@ -55,6 +56,7 @@ def page(contents: Contents) -> str:
     parts = {
         "style": own.joinpath("page.css").read_text("utf-8"),
         "script": own.joinpath("page.js").read_text("utf-8"),
+        "graph_script": own.joinpath("graph.js").read_text("utf-8"),
         "plotly": get_plotlyjs(),
     }
     return environment.get_template("page.html.j2").render(

@@ -81,12 +81,15 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     instance = Instance.of_plan(plan)
     workload, cost = instance.workload, instance.cost
     extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
-    rows = plan.assignments()
+    even, first = plan.constraints.even, workload.shared
     levels = []
-    for level, (table, row) in enumerate(level_tables(workload, cost, rows), 1):
+    above: list[Sequence[int]] = []
+    tables = level_tables(workload, cost, plan.assignments(), even=even)
+    for level, (table, row) in enumerate(tables, 1):
         # A level's table is conditioned on the choices above it, so the levels go top down.
-        state_costs = _state_costs(workload, cost, rows[: level - 1])
+        state_costs = _state_costs(workload, cost, above)
         edges = _edge_costs(table, row)
+        above.append(row)
         levels.append(
             tuple(
                 tuple(
@@ -97,9 +100,10 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
                         neighbours=table.in_units(edges[n][column]),
                         extra=0 if column == row[n] else extra.get((level, layer, choice)),
                     )
-                    for column, choice in enumerate(plan.words[n])
+                    for column, choice in enumerate(words)
                 )
-                for n, layer in enumerate(plan.layers)
+                # What layers share stands before them, and is no part of the plan.
+                for n, (layer, words) in enumerate(zip(plan.layers, plan.words, strict=True), first)
             )
         )
     return tuple(levels)
@@ -135,7 +139,7 @@ def _state_costs(
         return sum(int(charge[layer]) for charge in cost.of_state(workload, state).values())
 
     costs = []
-    for layer in range(len(workload.layers)):
+    for layer in range(len(workload.nodes)):
         state = tuple(row[layer] for row in above)
         # The charge depends on the set of levels: a choice's share of it is a difference.
         before = charge_of(state, layer)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.labels import ENERGY_PARTS
+from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.page.contents import BASELINES
 from hypar_opt.report.page.figure import PALE, PHASES, Chart, chart_of, figure_of
 from hypar_opt.units import (
@@ -18,6 +19,7 @@ from hypar_opt.units import (
 )
 
 if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
 
 _NAMES = {"plan": "This plan", **BASELINES}
@@ -211,25 +213,24 @@ def _plan_figure(
     return figure
 
 
-def by_layer(step: StepResult) -> Chart:
-    """Draw the plan's time by layer, over all passes."""
-    layers: dict[str, list[float]] = {}
-    for time in step.layers:
-        # The step has an entry for each pass of a layer.
-        seconds = layers.setdefault(time.layer, [0.0, 0.0])
-        seconds[0] += time.compute
-        seconds[1] += time.communication
+def by_layer(plan: Plan, step: StepResult) -> Chart:
+    """Draw the plan's time by layer, over all passes; repetitions that are alike together."""
+    layers = {
+        group.name: (compute, communication)
+        for group, compute, communication in layer_times(plan, step)
+    }
+    alike = "" if len(layers) == len(plan.layers) else " Repetitions of a block are added up."
     return chart_of(
         _layer_figure(layers),
         "by-layer",
         "Time by layer",
-        "This plan's seconds, all passes together.",
+        f"This plan's seconds, all passes together.{alike}",
         ("layer", "compute", "communication"),
         [(name, format_seconds(a), format_seconds(b)) for name, (a, b) in layers.items()],
     )
 
 
-def _layer_figure(layers: dict[str, list[float]]) -> Any:
+def _layer_figure(layers: Mapping[str, tuple[float, float]]) -> Any:
     import plotly.graph_objects as go
 
     size, unit = axis_unit(max(map(sum, layers.values()), default=0.0))

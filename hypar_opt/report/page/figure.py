@@ -106,11 +106,11 @@ def chart_of(
     title, caption, header, rows, more
         As `Chart`.
     """
-    json = _escaped(figure.to_json(validate=False, engine="json"))
+    json = escaped(figure.to_json(validate=False, engine="json"))
     return Chart(name, title, caption, json, figure.layout.height, header, tuple(rows), more)
 
 
-def _escaped(json: str) -> str:
+def escaped(json: str) -> str:
     """Return JSON that may stand in a script element, whatever its strings say."""
     # A layer named </script> would end the element.
     # U+2028 and U+2029 end a line in older JavaScript, even within a string.

@@ -2,75 +2,147 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.glyphs import glyph
+from hypar_opt.report.glyphs import legend, symbol
 from hypar_opt.report.labels import level_costs, local_cost
+from hypar_opt.report.structure import folded, is_short_chain
 from hypar_opt.units import format_page_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.folding import Section
+    from hypar_opt.report.glyphs import Symbol
     from hypar_opt.report.page.cells import ChoiceCost
     from hypar_opt.report.page.contents import Contents
 
 _HEADINGS = {"bytes": "communication", "time": "time", "energy": "energy"}
 
 
+MAX_COLUMNS = 100
+"""Columns above which neighbouring layers are folded too, not only a block's repetitions."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Layers that are shown as one.
+
+    Parameters
+    ----------
+    name
+        Of the layers, with their block's.
+    label
+        The column's heading; its block's name stands above.
+    positions
+        The layers'.
+    """
+
+    name: str
+    label: str
+    positions: tuple[int, ...]
+
+
 def grid_view(contents: Contents) -> dict[str, Any]:
-    """Return what the template's grid shows: a row a level, a cell a layer."""
+    """Return what the template's grid shows: a row a level, a cell a layer or layers alike."""
     plan, cost = contents.plan, contents.plan.cost
+    groups = _groups(plan)
+    columns = [column for _, columns in groups for column in columns]
     levels: list[dict[str, Any]] = []
     for level, (row, charge) in enumerate(zip(contents.cells, level_costs(cost), strict=True), 1):
-        cells = [
-            _cell(contents, layer, level, options)
-            for layer, options in zip(plan.layers, row, strict=True)
-        ]
+        cells = [_cell(contents, column, level, row) for column in columns]
         levels.append(
             {"name": f"H{level}", "cells": cells, "charge": format_page_cost(charge, cost.unit)}
         )
     local = local_cost(cost)
     return {
-        "layers": plan.layers,
+        "layers": [column.label for column in columns],
+        # The names of blocks, above their layers.
+        "groups": [(label, len(own)) for label, own in groups] if any(dict(groups)) else [],
+        "folded": any(len(column.positions) > 1 for column in columns),
         "levels": levels,
         # A cost by entry point is headed by its own name.
         "heading": _HEADINGS.get(cost.kind, cost.kind),
         "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
         "total": format_page_cost(cost.total, cost.unit),
-        "legend": [(str(choice), glyph(choice)) for choice in plan.vocabulary],
+        "legend": [(own.name, own.glyph, words) for own, words in legend(plan.vocabulary)],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
 
 
+def _groups(plan: Plan) -> list[tuple[str, list[Column]]]:
+    """Return the columns, with the label of the block that they belong to."""
+    if is_short_chain(plan):
+        return [("", [Column(name, name, (n,)) for n, name in enumerate(plan.layers)])]
+    sections = folded(plan, runs=False)
+    if sum(len(section.rows) for section in sections) > MAX_COLUMNS:
+        sections = folded(plan)
+    return [(section.heading(), _columns(section)) for section in sections]
+
+
+def _columns(section: Section) -> list[Column]:
+    prefix = f"{section.label}." if section.block else ""
+    return [Column(prefix + row.label(), row.label(), row.positions) for row in section.rows]
+
+
 def _cell(
-    contents: Contents, layer: str, level: int, options: Sequence[ChoiceCost]
+    contents: Contents, column: Column, level: int, row: Sequence[Sequence[ChoiceCost]]
 ) -> dict[str, Any]:
-    chosen = next(option for option in options if option.chosen)
-    others = [option for option in options if not option.chosen]
+    """Return a cell, and what each choice of its layers costs, all of them together."""
+    # Kinds of layers word the same choice differently: what looks alike is one option.
+    options: dict[Symbol, list[ChoiceCost]] = {}
+    for position in column.positions:
+        for option in row[position]:
+            options.setdefault(symbol(option.choice), []).append(option)
+    chosen = next(own for own, costs in options.items() if any(cost.chosen for cost in costs))
+    others = [cost for own, costs in options.items() if own != chosen for cost in costs]
     # The solver's tie-break decided, or its search level by level missed a better plan.
     tied = any(option.extra is not None and option.extra <= 0 for option in others)
     return {
-        "layer": layer,
+        "layer": column.name,
+        "count": len(column.positions),
         "level": f"H{level}",
-        "choice": str(chosen.choice),
-        "glyph": glyph(chosen.choice),
+        "choice": _words(options[chosen]),
+        "symbol": chosen.name,
+        "glyph": chosen.glyph,
         # Without regrets the extra costs are not known.
         "tied": tied and contents.regretted,
-        "options": [_option(option, contents.plan, contents.regretted) for option in options],
+        "options": [
+            _option(own, costs, contents.plan, contents.regretted) for own, costs in options.items()
+        ],
     }
 
 
-def _option(option: ChoiceCost, plan: Plan, regretted: bool) -> dict[str, Any]:
+def _words(options: Sequence[ChoiceCost]) -> str:
+    return ", ".join(dict.fromkeys(str(option.choice) for option in options))
+
+
+def _option(
+    own: Symbol, options: Sequence[ChoiceCost], plan: Plan, regretted: bool
+) -> dict[str, Any]:
     unit = plan.cost.unit
+    layer, neighbours = (
+        sum((getattr(option, part) for option in options), Fraction())
+        for part in ("layer", "neighbours")
+    )
     return {
-        "choice": str(option.choice),
-        "glyph": glyph(option.choice),
-        "chosen": option.chosen,
-        "layer": _unbroken(format_page_cost(float(option.layer), unit)),
-        "neighbours": _unbroken(format_page_cost(float(option.neighbours), unit)),
-        "extra": _extra(option, plan, regretted),
+        "choice": _words(options),
+        "symbol": own.name,
+        "glyph": own.glyph,
+        "chosen": options[0].chosen,
+        "layer": _unbroken(format_page_cost(float(layer), unit)),
+        "neighbours": _unbroken(format_page_cost(float(neighbours), unit)),
+        "extra": _extra(_cheapest(options), plan, regretted),
     }
+
+
+def _cheapest(options: Sequence[ChoiceCost]) -> ChoiceCost:
+    """Return the option of the layer for which it costs the least extra."""
+    known = [option for option in options if option.extra is not None]
+    return min(known, key=lambda option: option.extra or 0, default=options[0])
 
 
 def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:

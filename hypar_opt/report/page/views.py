@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents
 from hypar_opt.report.page.facts import facts, provenance
+from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
 from hypar_opt.report.page.headline import headline
 from hypar_opt.report.page.links import links
@@ -30,7 +31,9 @@ def template_values(contents: Contents) -> dict[str, Any]:
         "headline": headline(contents),
         "facts": facts(contents),
         "grid": grid_view(contents),
+        "graph": graph_view(plan),
         "note": contents.note,
+        "regretted": contents.regretted,
         "charts": _charts(contents),
         "untraced": contents.steps["plan"].trace is None,
         "memory": _memory(contents),
@@ -47,7 +50,7 @@ def _charts(contents: Contents) -> list[Chart]:
         # One accelerator has no levels and exchanges nothing.
         *([charts.by_level(contents.steps)] if contents.plan.levels else []),
         charts.by_phase(contents.steps),
-        charts.by_layer(step),
+        charts.by_layer(contents.plan, step),
         charts.by_energy(contents.steps),
         *([timeline(step)] if step.trace is not None else []),
         *([links(contents.array, step)] if step.links else []),

@@ -7,9 +7,20 @@ changed before it is saved. They need the extra ``plot``.
 from hypar_opt.report.pictures.bar_chart import bars
 from hypar_opt.report.pictures.canvas import FORMATS, save
 from hypar_opt.report.pictures.dots import plan_dots
+from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import surface
 from hypar_opt.report.pictures.paper import draw_paper
 from hypar_opt.report.pictures.scaling_chart import scaling
 from hypar_opt.report.pictures.time import timeline
 
-__all__ = ["FORMATS", "bars", "draw_paper", "plan_dots", "save", "scaling", "surface", "timeline"]
+__all__ = [
+    "FORMATS",
+    "bars",
+    "draw_paper",
+    "network_graph",
+    "plan_dots",
+    "save",
+    "scaling",
+    "surface",
+    "timeline",
+]

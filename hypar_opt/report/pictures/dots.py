@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.report.glyphs import SYMBOLS, Symbol, legend, symbol
 from hypar_opt.report.labels import level_costs
-from hypar_opt.report.pictures.canvas import DATA, HYPAR, INK, MODEL, add_legend, new_figure, style
+from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, add_legend, new_figure, style
+from hypar_opt.report.structure import folded, is_short_chain
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.folding import FoldedLayers
 
 Choices = Sequence[Sequence[Parallelism]]
 """Levels x layers."""
@@ -26,26 +29,27 @@ CELL = 0.27
 _MAX_LENGTH = 40.0
 """Inches of a plan's longer side: a deeper network has smaller cells."""
 
-_MARKS: dict[Parallelism, dict[str, Any]] = {
-    Parallelism.DATA: {"marker": "o", "facecolor": "white", "edgecolor": INK},
-    Parallelism.MODEL: {"marker": "o", "facecolor": HYPAR, "edgecolor": HYPAR},
-    Parallelism.OUTPUT: {"marker": "D", "facecolor": MODEL, "edgecolor": MODEL},
+_MARKS: dict[Symbol, dict[str, Any]] = {
+    SYMBOLS[0]: {"marker": "o", "facecolor": "white", "edgecolor": INK},
+    SYMBOLS[1]: {"marker": "o", "facecolor": HYPAR, "edgecolor": HYPAR},
+    SYMBOLS[2]: {"marker": "D", "facecolor": MODEL, "edgecolor": MODEL},
 }
-
-
-def _mark(choice: Parallelism) -> dict[str, Any]:
-    """Return how a choice is drawn; as a square, where no mark of its own is defined."""
-    return _MARKS.get(choice, {"marker": "s", "facecolor": DATA, "edgecolor": DATA})
 
 
 @style()
 def plan_dots(plan: Plan) -> Figure:
     """Draw a plan as the paper's Figure 5 does, with what each level costs beside it.
 
-    Filled is model parallelism, open data parallelism, a diamond output parallelism.
+    Filled is model parallelism, open data parallelism, a diamond output parallelism. A graph, or a
+    long chain, has a row a layer instead, in which layers that are alike are one.
 
     Source: Figure 5.
     """
+    return _chain_dots(plan) if is_short_chain(plan) else _folded_dots(plan)
+
+
+def _chain_dots(plan: Plan) -> Figure:
+    """Draw a column a layer and a row a level."""
     layers, levels = len(plan.layers), plan.levels
     cell = min(CELL, _MAX_LENGTH / max(layers, levels))
     # Layers' names hang below the grid, about 0.062 inches a character.
@@ -60,15 +64,96 @@ def plan_dots(plan: Plan) -> Figure:
     )
     draw_choices(axes, plan.layers, plan.parallelism, cell)
     _write_level_costs(axes, plan)
+    _add_title(figure, plan)
+    return figure
+
+
+def _folded_dots(plan: Plan) -> Figure:
+    """Draw a row for all layers that are alike, a column a level, and its cost below."""
+    lines = _lines(plan)
+    # Of a plan whose layers all differ the rows are lower.
+    cell = min(CELL, _MAX_LENGTH / len(lines))
+    above, below, right = 0.75, 0.95, 0.3
+    left = 0.25 + 0.062 * max(len(label) for label, _ in lines)
+    width = max(left + CELL * plan.levels + right, 4.4)
+    height = above + cell * len(lines) + below
+    figure = new_figure(width, height)
+    axes = figure.add_axes(
+        (
+            left / width,
+            below / height,
+            CELL * max(plan.levels, 1) / width,
+            cell * len(lines) / height,
+        )
+    )
+    rows = [
+        [level[layers.positions[0]] for level in plan.parallelism] if layers else None
+        for _, layers in lines
+    ]
+    _draw_marks(
+        axes, [(level, n, own) for n, row in enumerate(rows) for level, own in _numbered(row)], cell
+    )
+    _label_lines(axes, plan, lines, cell)
+    _add_title(figure, plan)
+    return figure
+
+
+def _lines(plan: Plan) -> list[tuple[str, FoldedLayers | None]]:
+    """Return the rows from top to bottom, a block's below a heading unless all are alike."""
+    lines: list[tuple[str, FoldedLayers | None]] = []
+    for section in folded(plan):
+        if section.block and len(section.rows) == 1:
+            lines.append((section.heading(), section.rows[0]))
+            continue
+        if section.block:
+            lines.append((section.heading(), None))
+        lines += [("    " * bool(section.block) + row.label(), row) for row in section.rows]
+    return lines
+
+
+def _numbered(row: Sequence[Parallelism] | None) -> list[tuple[int, Parallelism]]:
+    return list(enumerate(row or ()))
+
+
+def _label_lines(
+    axes: Axes, plan: Plan, lines: Sequence[tuple[str, FoldedLayers | None]], cell: float
+) -> None:
+    """Write the layers to the left, and each level's name and cost above and below its column."""
+    axes.set_xlim(-0.5, max(plan.levels, 1) - 0.5)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    size = min(7, 72 * cell * 0.8)
+    axes.set_yticks(range(len(lines)), [label for label, _ in lines], fontsize=size)
+    for text, (_, layers) in zip(axes.get_yticklabels(), lines, strict=True):
+        text.set_horizontalalignment("left")
+        text.set_fontweight("normal" if layers else "bold")
+    longest = max(len(label) for label, _ in lines)
+    axes.tick_params(axis="y", length=0, pad=72 * (0.062 * longest + 0.05) * size / 7)
+    costs = [format_cost(cost, plan.cost.unit) for cost in level_costs(plan.cost)]
+    axes.set_xticks(range(plan.levels), costs, rotation=90, fontsize=7)
+    axes.tick_params(axis="x", length=0, pad=3)
+    for level in range(plan.levels):
+        axes.annotate(
+            f"H{level + 1}",
+            (level, -0.5),
+            textcoords="offset points",
+            xytext=(0, 2),
+            ha="center",
+            fontsize=7,
+            annotation_clip=False,
+        )
+    axes.spines[:].set_visible(False)
+
+
+def _add_title(figure: Figure, plan: Plan) -> None:
     total = format_cost(plan.cost.total, plan.cost.unit)
+    count = 2**plan.levels
     add_legend(
         figure,
-        f"{plan.network.name}, batch {plan.batch}, {2**levels:,} accelerators: {total} a step",
+        f"{plan.network.name}, batch {plan.batch}, {count:,} accelerators: {total} a step",
         choice_handles(plan.vocabulary),
         loc="upper left",
         handletextpad=0.2,
     )
-    return figure
 
 
 def _write_level_costs(axes: Axes, plan: Plan) -> None:
@@ -100,13 +185,13 @@ def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
             [],
             [],
             linestyle="",
-            marker=_mark(choice)["marker"],
-            markerfacecolor=_mark(choice)["facecolor"],
-            markeredgecolor=_mark(choice)["edgecolor"],
+            marker=_MARKS[symbol]["marker"],
+            markerfacecolor=_MARKS[symbol]["facecolor"],
+            markeredgecolor=_MARKS[symbol]["edgecolor"],
             markersize=7.5,
-            label=f"{choice} parallelism",
+            label=words,
         )
-        for choice in choices
+        for symbol, words in legend(choices)
     ]
 
 
@@ -126,18 +211,11 @@ def draw_choices(
     printed
         Another plan: a square stands around each mark that is not as in this one.
     """
-    size = (72 * cell * 0.55) ** 2  # square points
-    # Operators may declare choices beyond the paper's and AccPar's.
-    used = (choice for row in rows for choice in row if choice not in _MARKS)
-    for choice in dict.fromkeys((*_MARKS, *used)):
-        smaller = 0.7 if choice is Parallelism.OUTPUT else 1.0  # a diamond looks larger
-        points = [
-            (layer, level)
-            for level, row in enumerate(rows)
-            for layer, own in enumerate(row)
-            if own is choice
-        ]
-        _scatter(axes, points, str(choice), s=size * smaller, linewidth=0.9, **_mark(choice))
+    size = _draw_marks(
+        axes,
+        [(layer, level, own) for level, row in enumerate(rows) for layer, own in enumerate(row)],
+        cell,
+    )
     differing = [
         (layer, level)
         for level, (row, printed_row) in enumerate(zip(rows, printed or rows, strict=True))
@@ -147,6 +225,19 @@ def draw_choices(
     square = {"marker": "s", "facecolor": "none", "edgecolor": MODEL}
     _scatter(axes, differing, "not as printed", s=size * 2.6, **square)
     _label_axes(axes, layers, len(rows), cell)
+
+
+def _draw_marks(axes: Axes, choices: Sequence[tuple[int, int, Parallelism]], cell: float) -> float:
+    """Draw a mark for each choice, at its x and y; return the size of one, in square points."""
+    size = (72 * cell * 0.55) ** 2
+    points: dict[Parallelism, list[tuple[int, int]]] = {choice: [] for choice in Parallelism}
+    for x, y, choice in choices:
+        points.setdefault(choice, []).append((x, y))
+    for choice, own in points.items():
+        mark = _MARKS[symbol(choice)]
+        smaller = 0.7 if mark["marker"] == "D" else 1.0  # a diamond looks larger
+        _scatter(axes, own, str(choice), s=size * smaller, linewidth=0.9, **mark)
+    return size
 
 
 def _scatter(axes: Axes, points: Sequence[tuple[int, int]], gid: str, **options: Any) -> None:

@@ -1,0 +1,102 @@
+"""The operator graph on the page, with each layer's choice at each level."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.report.layered import layered
+from hypar_opt.report.operator_graph import INPUT, operator_graph
+from hypar_opt.report.page.figure import escaped, short
+from hypar_opt.report.structure import (
+    drawn_choices,
+    is_short_chain,
+    layer_shapes,
+)
+from hypar_opt.units import format_dimensions
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.layered import Layout
+    from hypar_opt.report.operator_graph import OperatorGraph
+
+
+@dataclass(frozen=True)
+class DrawnGraph:
+    """What the page's script draws, and the same as a table.
+
+    Parameters
+    ----------
+    drawing
+        JSON, which may stand in a script element.
+    header, rows
+        The table's: what each layer reads, and its choice at each level.
+    """
+
+    drawing: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def graph_view(plan: Plan) -> DrawnGraph | None:
+    """Return the graph of a plan's network; None for a short chain, which the grid shows whole."""
+    if is_short_chain(plan):
+        return None
+    network = plan.network.description
+    sources, keys = network.sources, drawn_choices(plan)
+    graph = operator_graph(plan.layers, sources, network.repeats, keys)
+    names = [*plan.layers, "input"]
+    drawing = {
+        **_drawing(graph, layered(graph)),
+        "names": plan.layers,
+        "kinds": [
+            f"{shape.kind} {format_dimensions(shape.output)}" for shape in layer_shapes(network)
+        ],
+        "sources": [list(read) for read in sources],
+        "choices": [[str(row[n]) for row in plan.parallelism] for n in range(len(plan.layers))],
+        "symbols": [[own.name for own in column] for column in keys],
+        "glyphs": {own.name: own.glyph for column in keys for own in column},
+    }
+    rows = [
+        (
+            name,
+            ", ".join(names[source] for source in read),
+            *(str(row[n]) for row in plan.parallelism),
+        )
+        for n, (name, read) in enumerate(zip(plan.layers, sources, strict=True))
+    ]
+    header = ("layer", "reads", *(f"H{level}" for level in range(1, plan.levels + 1)))
+    return DrawnGraph(escaped(json.dumps(drawing, allow_nan=False)), header, tuple(rows))
+
+
+def _drawing(graph: OperatorGraph, layout: Layout) -> dict[str, Any]:
+    """Return nodes, edges and frames with their columns and ranks."""
+    return {
+        "columns": short(layout.columns),
+        "ranks": layout.ranks,
+        "nodes": [
+            {
+                "layer": None if node.position == INPUT else node.position,
+                "label": node.label,
+                "frame": node.frame,
+                "at": [short(point[0]), point[1]],
+            }
+            for node, point in zip(graph.nodes, layout.nodes, strict=True)
+        ],
+        "edges": [
+            {"ends": edge, "path": [[short(x), rank] for x, rank in path]}
+            for edge, path in zip(graph.edges, layout.edges, strict=True)
+        ],
+        "frames": [
+            {
+                "block": frame.block,
+                "label": frame.label,
+                "first": frame.first,
+                "length": frame.length,
+                "count": frame.count,
+                "corners": corners,
+            }
+            for frame, corners in zip(graph.frames, layout.frames, strict=True)
+        ],
+    }

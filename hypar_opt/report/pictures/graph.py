@@ -1,0 +1,220 @@
+"""A network's operator graph: a box a layer, repeated blocks drawn once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.report.layered import check_installed, layered
+from hypar_opt.report.operator_graph import INPUT, operator_graph
+from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
+from hypar_opt.report.structure import layer_shapes
+from hypar_opt.units import format_dimensions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hypar_opt.report.layered import Layout, Point
+    from hypar_opt.report.operator_graph import Node, OperatorGraph
+    from hypar_opt.workload.network import Network
+
+_COLUMN, _RANK = 1.95, 0.52
+"""Inches between two columns, and between two ranks."""
+
+_BOX = (1.75, 0.33)
+"""Width and height of a box, in inches."""
+
+_MAX_HEIGHT = 200.0
+"""Inches; the ranks of a deeper network stand closer."""
+
+_MARGIN, _TITLE = 0.35, 0.45
+"""Inches beside the boxes, and above them."""
+
+_CHARACTERS = 27
+"""Characters of a name that a box is wide enough for."""
+
+
+@style()
+def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
+    """Draw what each layer of a network reads, with the shape that it writes and its weights.
+
+    A box is filled where the layer has weights. Repetitions of a block whose layers have the same
+    shapes are drawn once, in a frame.
+
+    Parameters
+    ----------
+    unfolded
+        Draw each repetition by itself.
+
+    Raises
+    ------
+    HyparError
+        If matplotlib or igraph is not installed.
+    """
+    check_installed("plot")
+    shapes = layer_shapes(network)
+    names = [layer.name for layer in network.layers]
+    keys: Sequence[Any] = range(len(names)) if unfolded else shapes
+    graph = operator_graph(names, network.sources, network.repeats, keys)
+    layout = layered(graph)
+    scale = min(1.0, _MAX_HEIGHT / (_RANK * layout.ranks))
+    # A frame's label stands to its right.
+    beside = max((0.075 * len(frame.label) for frame in graph.frames), default=0.0)
+    title = f"{network.name}: {sum(shape.weights for shape in shapes):,} weights"
+    width = max(_COLUMN * layout.columns + _BOX[0] + 2 * _MARGIN + beside, 0.3 + 0.085 * len(title))
+    height = _RANK * scale * layout.ranks + _TITLE + _MARGIN
+    figure = new_figure(width, height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    # Data units are inches, y downwards: what is read stands above what reads it.
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.axis("off")
+    axes.text(0.12, 0.12, title, fontsize=9, va="top")
+    place = _Scale(scale)
+    _draw_frames(axes, graph, layout, place)
+    for edge, path in zip(graph.edges, layout.edges, strict=True):
+        _draw_edge(axes, graph, edge, [place.point(point) for point in path], scale)
+    for node, point in zip(graph.nodes, layout.nodes, strict=True):
+        x, y = place.point(point)
+        _draw_box(axes, node, network, shapes, (x, y), scale)
+    return figure
+
+
+class _Scale:
+    """From columns and ranks to inches."""
+
+    def __init__(self, scale: float) -> None:
+        self._rank = _RANK * scale
+
+    def point(self, point: Point) -> tuple[float, float]:
+        """Return the middle of a box."""
+        return (
+            _MARGIN + _BOX[0] / 2 + _COLUMN * point[0],
+            _TITLE + self._rank * (point[1] + 0.5),
+        )
+
+
+def _draw_box(
+    axes: Axes,
+    node: Node,
+    network: Network,
+    shapes: Sequence[Any],
+    centre: tuple[float, float],
+    scale: float,
+) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    x, y = centre
+    width, height = _BOX[0], _BOX[1] * scale
+    outside = node.position == INPUT
+    weights = 0 if outside else shapes[node.position].weights
+    axes.add_patch(
+        FancyBboxPatch(
+            (x - width / 2, y - height / 2),
+            width,
+            height,
+            boxstyle=f"round,pad=0,rounding_size={0.05 * scale}",
+            facecolor=paler(DATA, 0.75) if weights else "white",
+            edgecolor=FAINT,
+            linewidth=0.6,
+            gid=f"layer {node.label}" if outside else network.layers[node.position].name,
+        )
+    )
+    if outside:
+        axes.text(x, y, "input", ha="center", va="center", fontsize=6.5 * scale, style="italic")
+        return
+    shape = shapes[node.position]
+    label = node.label
+    if len(label) > _CHARACTERS:
+        label = f"{label[: _CHARACTERS // 2]}…{label[-_CHARACTERS // 2 :]}"
+    lines = (
+        (-0.45, label, 6.5, INK),
+        (0.5, f"{shape.kind}  {format_dimensions(shape.output)}", 5.5, FAINT),
+    )
+    for part, text, size, color in lines:
+        axes.text(
+            x - width / 2 + 0.06,
+            y + part * height / 2,
+            text,
+            va="center",
+            fontsize=size * scale,
+            color=color,
+        )
+    if weights:
+        axes.text(
+            x + width / 2 - 0.06,
+            y + 0.5 * height / 2,
+            f"{weights:,}",
+            ha="right",
+            va="center",
+            fontsize=5.5 * scale,
+            color=FAINT,
+        )
+
+
+def _draw_edge(
+    axes: Axes,
+    graph: OperatorGraph,
+    edge: tuple[int, int],
+    points: Sequence[tuple[float, float]],
+    scale: float,
+) -> None:
+    """Draw an edge from the lower side of a box to the upper side of another."""
+    from matplotlib.patches import FancyArrowPatch
+    from matplotlib.path import Path
+
+    half = _BOX[1] * scale / 2
+    (x, y), *between, (end_x, end_y) = points
+    stops = [(x, y + half), *between, (end_x, end_y - half)]
+    vertices, codes = [stops[0]], [Path.MOVETO]
+    for (x, y), (next_x, next_y) in pairwise(stops):
+        middle = (y + next_y) / 2
+        # Vertical at both ends, so that an edge has no corners where it bends.
+        vertices += [(x, middle), (next_x, middle), (next_x, next_y)]
+        codes += [Path.CURVE4] * 3
+    source, target = (graph.nodes[end] for end in edge)
+    axes.add_patch(
+        FancyArrowPatch(
+            path=Path(vertices, codes),
+            arrowstyle="-|>,head_length=2.2,head_width=1.2",
+            color=FAINT,
+            linewidth=0.7,
+            shrinkA=0,
+            shrinkB=0,
+            gid=f"{source.position} {target.position}",
+        )
+    )
+
+
+def _draw_frames(axes: Axes, graph: OperatorGraph, layout: Layout, place: _Scale) -> None:
+    """Draw a frame around the boxes of each block, with its name and how often it is repeated."""
+    from matplotlib.patches import FancyBboxPatch
+
+    half_width = _BOX[0] / 2 + 0.1
+    half_height = (place.point((0, 1))[1] - place.point((0, 0))[1]) / 2
+    for frame, (first, last) in zip(graph.frames, layout.frames, strict=True):
+        (left, top), (right, bottom) = place.point(first), place.point(last)
+        axes.add_patch(
+            FancyBboxPatch(
+                (left - half_width, top - half_height),
+                right - left + 2 * half_width,
+                bottom - top + 2 * half_height,
+                boxstyle="round,pad=0,rounding_size=0.08",
+                facecolor="#f4f4f4",
+                edgecolor="#cccccc",
+                linewidth=0.6,
+                zorder=0,
+                gid=frame.label,
+            )
+        )
+        times = f"\n× {frame.count}" if frame.count > 1 else ""
+        axes.text(
+            right + half_width + 0.06,
+            (top + bottom) / 2,
+            frame.label + times,
+            va="center",
+            fontsize=7,
+            fontweight="bold",
+        )

@@ -1,0 +1,85 @@
+"""A network's structure, as its reports draw it: what each layer reads, and what is repeated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.report.folding import Section, fold
+from hypar_opt.report.glyphs import Symbol, symbol
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.network import Network
+
+MAX_CHAIN = 60
+"""Layers up to which a chain is shown as the paper's Figure 5 does, a glyph a layer."""
+
+
+def is_short_chain(plan: Plan) -> bool:
+    """Whether a plan is of a chain that a row of glyphs shows without folding."""
+    network = plan.network.description
+    return network.is_chain and not network.repeats and len(plan.layers) <= MAX_CHAIN
+
+
+def drawn_choices(plan: Plan) -> list[tuple[Symbol, ...]]:
+    """Return the symbols of each layer's choices at all levels, H1 first."""
+    columns = [tuple(map(symbol, column)) for column in zip(*plan.parallelism, strict=True)]
+    # One accelerator has no levels: then all layers are alike.
+    return columns or [()] * len(plan.layers)
+
+
+def folded(plan: Plan, *, runs: bool = True) -> tuple[Section, ...]:
+    """Return a plan's layers with those as one that make the same choices at all levels.
+
+    Parameters
+    ----------
+    runs
+        Whether neighbours are folded too, or repetitions of blocks alone.
+    """
+    repeats = plan.network.description.repeats
+    return fold(plan.layers, repeats, drawn_choices(plan), runs=runs)
+
+
+class LayerGroup(NamedTuple):
+    """Layers that are shown together, and their name."""
+
+    name: str
+    positions: tuple[int, ...]
+
+
+def layer_groups(plan: Plan, *, runs: bool = False) -> list[LayerGroup]:
+    """Return a plan's layers by what is shown together: of a short chain each by itself.
+
+    Parameters
+    ----------
+    runs
+        As `folded`.
+    """
+    if is_short_chain(plan):
+        return [LayerGroup(name, (n,)) for n, name in enumerate(plan.layers)]
+    return [
+        LayerGroup(f"{section.label}." * bool(section.block) + row.label(), row.positions)
+        for section in folded(plan, runs=runs)
+        for row in section.rows
+    ]
+
+
+class LayerShape(NamedTuple):
+    """What is drawn of a layer; layers that have the same are alike."""
+
+    kind: str
+    input: tuple[int, ...]
+    weight: tuple[int, ...]
+    output: tuple[int, ...]
+    """After pooling, of one image."""
+    weights: int
+
+
+def layer_shapes(network: Network) -> list[LayerShape]:
+    """Return each layer's shapes, of one image."""
+    workload = workload_of(network, 1)
+    return [
+        LayerShape(layer.kind, layer.input[1:], layer.weight, layer.pooled[1:], weights)
+        for layer, weights in zip(workload.layers, workload.weights[workload.shared :], strict=True)
+    ]

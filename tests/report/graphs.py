@@ -1,0 +1,63 @@
+"""Random structures of networks, with blocks that are repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True)
+class Block:
+    name: str
+    first: int
+    length: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a drawing needs of a network: names, what each layer reads, blocks, keys."""
+
+    names: tuple[str, ...]
+    sources: tuple[tuple[int, ...], ...]
+    repeats: tuple[Block, ...]
+    keys: tuple[int, ...]
+
+
+@st.composite
+def structures(draw: st.DrawFn) -> Structure:
+    names: list[str] = []
+    sources: list[tuple[int, ...]] = []
+    repeats = []
+    keys: list[int] = []
+
+    def layer(name: str, sources_of: tuple[int, ...]) -> None:
+        names.append(name)
+        sources.append(sources_of)
+
+    def some(upto: int) -> tuple[int, ...]:
+        read = st.integers(max(-1, upto - 6), upto - 1)
+        return tuple(draw(st.lists(read, max_size=3, unique=True)))
+
+    for n in range(draw(st.integers(1, 3))):
+        for number in range(draw(st.integers(1, 4))):
+            layer(f"l{n}_{number}", some(len(names)))
+            keys.append(0)
+        length, count = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+        first = len(names)
+        outside = draw(st.integers(-1, first - 1))
+        # Within a body a source is an earlier layer of it, the block's input (-1), or outside (-2).
+        body = [
+            draw(st.lists(st.integers(-2, k - 1), min_size=1, max_size=3, unique=True))
+            for k in range(length)
+        ]
+        for number in range(count):
+            start = first + number * length
+            read = {-1: start - 1, -2: outside}
+            for k, inner in enumerate(body):
+                own = dict.fromkeys(read.get(s, start + s) for s in inner)
+                layer(f"b{n}.{number}.l{k}", tuple(own))
+                keys.append(draw(st.integers(0, 1)) if k == 0 else 0)
+        repeats.append(Block(f"b{n}", first, length, count))
+    return Structure(tuple(names), tuple(sources), tuple(repeats), tuple(keys))

@@ -1,0 +1,245 @@
+"""Plans and networks that are graphs, on the terminal, as pictures and on the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from rich.console import Console, RenderableType
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.plan.plan import Plan
+from hypar_opt.report import pictures
+from hypar_opt.report.glyphs import glyph, legend, symbol
+from hypar_opt.report.layer_times import layer_times
+from hypar_opt.report.network import described, network_view
+from hypar_opt.report.page.cells import cell_costs
+from hypar_opt.report.page.grid import grid_view
+from hypar_opt.report.plan import plan_view
+from hypar_opt.report.structure import MAX_CHAIN, drawn_choices, folded, is_short_chain
+from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import Parallelism
+
+SVG = "{http://www.w3.org/2000/svg}"
+GPT = """
+schema = "hypar-opt/network/2"
+name = "small GPT"
+input = { tokens = 8, vocabulary = 64 }
+layer = [
+  { name = "token", kind = "embedding", features = 16 },
+  { name = "norm", kind = "norm", inputs = ["decoder"], norm = "layer" },
+  { name = "head", kind = "fc", units = 64 },
+]
+[[block]]
+name = "decoder"
+repeat = 4
+inputs = ["token"]
+layer = [
+  { name = "qkv", kind = "fc", units = 48, bias = true },
+  { name = "attention", kind = "attention", heads = 4 },
+  { name = "add", kind = "add", inputs = ["input", "attention"] },
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("gpt") / "gpt.toml"
+    file.write_text(GPT)
+    return file
+
+
+@pytest.fixture(scope="module")
+def plan(gpt: Path) -> Plan:
+    """A plan of which the last two repetitions are other than the first two."""
+    fix = ["decoder.[01].*=data", "decoder.[23].qkv=model", "decoder.[23].attention=heads"]
+    return ho.solve(gpt, batch=4, levels=2, constraints={"fix": [*fix, "decoder.[23].add=channel"]})
+
+
+def printed(view: RenderableType, width: int = 200) -> list[str]:
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(view)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_plan_of_a_graph_prints_a_row_for_layers_alike(plan: Plan) -> None:
+    lines = printed(plan_view(plan))
+    # Both repetitions are alike, and all layers of each.
+    assert any(line.split() == ["decoder.0-1", "×", "2", "○○"] for line in lines)
+    assert any(line.split() == ["decoder.2-3", "×", "2", "●●"] for line in lines)
+    assert (
+        "○ data parallelism   ● model, heads, channel parallelism   ◆ output parallelism" in lines
+    )
+    shown = {
+        position: row.positions[0]
+        for section in folded(plan)
+        for row in section.rows
+        for position in row.positions
+    }
+    assert sorted(shown) == list(range(len(plan.layers)))
+    for position, first in shown.items():
+        for level in plan.parallelism:
+            assert symbol(level[position]) == symbol(level[first])
+
+
+def test_a_plan_of_a_thousand_layers_fits_on_a_screen() -> None:
+    plan = ho.solve("llama-70b", levels=2, batch=64)
+    assert len(plan.layers) > 1000
+    assert len(printed(plan_view(plan))) < 50
+
+
+def test_the_papers_networks_have_a_glyph_a_layer() -> None:
+    for name in ho.models.PAPER_NETWORKS:
+        assert is_short_chain(ho.solve(name, levels=1))
+
+
+def test_a_chain_too_long_for_a_line_is_folded() -> None:
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": 8} for n in range(MAX_CHAIN + 1)]
+    network = Network.model_validate({"name": "long", "input": {"features": 8}, "layer": layers})
+    lines = printed(plan_view(ho.solve(network, levels=2, batch=64)))
+    assert any(line.startswith("fc0") for line in lines)
+    assert len(lines) < MAX_CHAIN
+
+
+def test_a_symbol_is_a_column_whatever_a_kind_calls_it() -> None:
+    words = [Parallelism(word) for word in ("data", "output", "channel", "heads", "model")]
+    assert [glyph(word) for word in words] == ["○", "◆", "●", "●", "●"]
+    assert [text for _, text in legend(words)] == [
+        "data parallelism",
+        "model, channel, heads parallelism",
+        "output parallelism",
+    ]
+
+
+def test_show_prints_a_block_once_and_what_layers_read(gpt: Path) -> None:
+    network = ho.read_network(gpt)
+    description = described(network, 1)
+    lines = [line.split() for line in printed(network_view(description, network.repeats))]
+    names = [words[0] for words in lines if words]
+    assert names[2:8] == ["token", "decoder.0-3", "qkv", "attention", "add", "norm"]
+    heading = next(words for words in lines if words and words[0] == "decoder.0-3")
+    assert heading[1:] == ["x4", f"{4 * 16 * 48:,}", "2,560", f"{4 * 8 * (16 * 48 + 16 * 16):,}"]
+    add = next(words for words in lines if words and words[0] == "add")
+    assert add[1:4] == ["add", "input,", "attention"]
+    parameters = 64 * 16 + 4 * (16 * 48 + 48) + 2 * 16 + 16 * 64
+    assert description["total"]["parameters"] == parameters
+    assert f"{parameters:,} parameters, with biases, scales and shifts." in " ".join(
+        " ".join(words) for words in lines
+    )
+
+
+def test_the_json_says_what_each_layer_reads_and_counts_parameters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["show", "resnet-50", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["total"]["parameters"] == 25_557_032
+    assert round(shown["total"]["macs"] / 1e9, 3) == 4.089
+    inputs = {layer["name"]: layer["inputs"] for layer in shown["layers"]}
+    assert inputs["conv1"] == ["input"]
+    assert len(inputs["stage2.rest.0.add"]) == 2
+    assert run(["show", "gpt2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["parameters"] == 124_439_808
+
+
+def texts(file: Path) -> list[str]:
+    root = ET.fromstring(file.read_text())
+    return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+
+
+def test_a_networks_picture_has_every_layer_once_or_unfolded(gpt: Path, tmp_path: Path) -> None:
+    file = tmp_path / "net.svg"
+    assert run(["show", str(gpt), "--picture", str(file)]) == 0
+    found = texts(file)
+    assert {"token", "qkv", "attention", "add", "norm", "head", "input"} < set(found)
+    assert found.count("qkv") == 1
+    assert "decoder.0-3" in found
+    assert "× 4" in found
+    assert run(["show", str(gpt), "--picture", str(file), "--unfolded"]) == 0
+    found = texts(file)
+    assert found.count("qkv") == 4
+    assert {f"decoder.{n}" for n in range(4)} < set(found)
+
+
+@pytest.mark.parametrize("network", ["gpt2", "resnet-18", "vgg-a"])
+def test_nothing_of_a_picture_is_cut_off(network: str) -> None:
+    figure = pictures.network_graph(ho.load(network))
+    figure.draw_without_rendering()
+    drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0) > -0.01
+    assert drawn.x1 < width + 0.01
+    assert drawn.y1 < height + 0.01
+
+
+def test_a_plans_picture_is_folded_as_its_rows_are(plan: Plan) -> None:
+    figure = pictures.plan_dots(plan)
+    (axes,) = figure.axes
+    labels = [label.get_text().strip() for label in axes.get_yticklabels()]
+    assert "decoder.0-1 × 2" in labels
+    assert "decoder.2-3 × 2" in labels
+    points = sum(np.asarray(marks.get_offsets()).shape[0] for marks in axes.collections)
+    assert points == len(labels) * plan.levels
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--unfolded"], "--unfolded goes with --picture"),
+        (["--picture", "net.txt"], "net.txt: a picture is one of png, svg, pdf, got '.txt'"),
+    ],
+)
+def test_a_wrong_picture_is_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", "sfc", *given]) == 2
+    assert capsys.readouterr().err == f"hypar-opt: {said}\n"
+
+
+def test_without_igraph_one_line_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "igraph", None)
+    assert run(["show", "sfc", "--picture", str(tmp_path / "net.svg")]) == 2
+    said = "hypar-opt: drawing a graph needs igraph: pip install 'hypar-opt[plot]'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_cells_costs_are_its_layers_added_up(gpt: Path) -> None:
+    from hypar_opt.report.page.contents import gather
+
+    plan = ho.solve(gpt, batch=4, array="hmc-htree-4", reading="text")
+    assert plan.array is not None
+    contents = gather(plan, plan.array.description)
+    grid = grid_view(contents)
+    costs = cell_costs(plan, [])
+    assert sum(span for _, span in grid["groups"]) == len(grid["layers"])
+    assert grid["folded"]
+    for level, row in enumerate(grid["levels"]):
+        assert sum(cell["count"] for cell in row["cells"]) == len(plan.layers)
+        chosen = [o for options in costs[level] for o in options if o.chosen]
+        # Each edge stands with both of its ends.
+        total = sum(option.layer + option.neighbours / 2 for option in chosen)
+        assert total == plan.cost.per_level[level]
+
+
+def test_the_time_of_layers_is_that_of_the_step(gpt: Path) -> None:
+    plan = ho.solve(gpt, batch=4, array="hmc-htree-4", reading="text")
+    step = ho.simulate(plan)
+    times = layer_times(plan, step)
+    positions = [n for group, _, _ in times for n in group.positions]
+    assert sorted(positions) == list(range(len(plan.layers)))
+    assert len(times) < len(plan.layers)
+    assert sum(compute for _, compute, _ in times) == pytest.approx(step.compute)
+    assert sum(moved for _, _, moved in times) == pytest.approx(step.communication)
+
+
+def test_one_accelerator_has_no_levels_and_a_view(gpt: Path) -> None:
+    plan = ho.solve(gpt, batch=4, levels=0)
+    assert drawn_choices(plan) == [()] * len(plan.layers)
+    assert any(line.startswith("decoder.0-3 × 4") for line in printed(plan_view(plan)))
