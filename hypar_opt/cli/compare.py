@@ -25,12 +25,13 @@ PLANS = {
 }
 
 EPILOG = (
-    "Examples: [bold]hypar-opt compare all --reading figures[/bold];"
+    "Examples: [bold]hypar-opt compare paper --reading figures[/bold];"
     " [bold]hypar-opt compare vgg-a vgg-e --batch 32,256 --array hmc-torus-16[/bold]"
 )
 
 NETWORKS = options.network_argument(
-    metavar="NETWORK...|all", help="Networks, as for solve; all for the zoo."
+    metavar="NETWORK...|all|paper",
+    help="Networks, as for solve; all for the zoo, paper for the paper's ten.",
 )
 BATCHES = several(options.BATCH, "B")
 LEVELS = several(options.LEVELS, "H", ", of the paper's arrays: another array has its own")
@@ -83,10 +84,10 @@ def compare(
 
 
 def _names(networks: list[str]) -> list[str]:
-    """Return the networks named, with the zoo's in place of ``all``."""
+    """Return the networks named, with the zoo's in place of ``all``, its ten of ``paper``."""
     from hypar_opt import models
 
-    return [name for typed in networks for name in (models.names() if typed == "all" else [typed])]
+    return [name for typed in networks for name in models.named(typed)]
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:

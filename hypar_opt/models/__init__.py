@@ -30,6 +30,11 @@ def names() -> tuple[str, ...]:
     return (*PAPER_NETWORKS, *sorted(packaged.difference(PAPER_NETWORKS)))
 
 
+def named(word: str) -> tuple[str, ...]:
+    """Return the networks that a word stands for: ``all``, ``paper``, or itself."""
+    return {"all": names(), "paper": PAPER_NETWORKS}.get(word, (word,))
+
+
 def load(name: str) -> Network:
     """Return a network of the zoo by its name, in any case.
 

@@ -38,7 +38,9 @@ from hypar_opt.workload.network import Network
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
-Networks = Annotated[Names, BeforeValidator(lambda value: (value,) if value == "all" else value)]
+Networks = Annotated[
+    Names, BeforeValidator(lambda value: (value,) if value in ("all", "paper") else value)
+]
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
 Value = TypeVar("Value")
 
@@ -119,7 +121,7 @@ def _axis(
     values: list[Value] = []
     for n, entry in enumerate(entries):
         where = f"{key}[{n}]"
-        for name in models.names() if (key, entry) == ("networks", "all") else [entry]:
+        for name in models.named(entry) if key == "networks" else [entry]:
             try:
                 value = resolve(name)
             except HyparError as error:
