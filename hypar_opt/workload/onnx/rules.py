@@ -1,0 +1,79 @@
+"""From a node to the rule that reads it, by the table of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from hypar_opt.errors import InputError
+from hypar_opt.workload.onnx import attention, elementwise, norms, pools, products, views
+from hypar_opt.workload.onnx.axes import UnalignedError
+from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.table import CONTROL_FLOW, OPERATORS, Row
+from hypar_opt.workload.onnx.trace import Trace
+
+Rule = Callable[[Trace, Node, Row], None]
+
+RULES: dict[str, Rule] = {
+    "attention": attention.attention,
+    "batch_norm": norms.batch_norm,
+    "channel_norm": norms.channel_norm,
+    "concat": views.concat,
+    "convolution": products.convolution,
+    "einsum": products.einsum,
+    "elementwise": elementwise.elementwise,
+    "expand": views.expand,
+    "fused_projection": attention.fused_projection,
+    "gather": views.gather,
+    "general_product": products.general_product,
+    "global_pool": pools.global_pool,
+    "last_norm": norms.last_norm,
+    "pad": pools.pad,
+    "pool": pools.pool,
+    "product": products.product,
+    "quantised_product": products.quantised_product,
+    "reduction": pools.reduction,
+    "reshape": views.reshape,
+    "shape": views.shape,
+    "slice_": views.slice_,
+    "softmax": elementwise.softmax,
+    "split": views.split,
+    "sum_and_norm": norms.sum_and_norm,
+    "transpose": views.transpose,
+}
+
+
+def read_node(state: Trace, node: Node) -> None:
+    """Read one node that depends on the network's input.
+
+    Raises
+    ------
+    InputError
+        Where the operator is not known, or cannot be what the node is.
+    """
+    row = OPERATORS.get(node.op)
+    if row is None:
+        raise _unknown(node)
+    try:
+        RULES[row.rule](state, node, row)
+    except UnalignedError:
+        raise node.refuse("its view goes across the axes of a feature map") from None
+    except InputError:
+        raise
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError) as error:
+        # A broken file: an attribute that is missing or of another type, an axis out of range.
+        problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise node.refuse(f"is not as its operator requires: {problem}") from None
+    for name in node.outputs:
+        if name in state.tensors and math.prod(state.tensors[name].shape) == 0:
+            raise node.refuse(f"writes {name!r}, which is empty")
+
+
+def _unknown(node: Node) -> InputError:
+    import difflib
+
+    if node.op in CONTROL_FLOW:
+        return node.refuse("control flow and recurrences are not supported")
+    known = [name for name in OPERATORS if "." not in name]
+    near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
+    return node.refuse(f"is no operator that can be imported; the nearest known is {near[0]!r}")
