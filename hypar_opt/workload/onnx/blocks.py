@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +28,12 @@ class Run:
         return self.first + self.length * self.count
 
 
-def runs_of(layers: Sequence[Layer]) -> list[Run]:
+def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
     """Return the repeated runs of a network, in order, each read and left through one tensor.
 
-    A repetition reads nothing but its own layers, the last layer of the repetition before it (the
-    first one: the layer before the run), and the network's input. Of overlapping runs the one that
-    shortens the file most is taken first.
+    A repetition reads nothing but its own layers and the last layer of the repetition before it
+    (the first one: the layer before the run). Of overlapping runs the one that
+    shortens the file most is taken first; of equally long ones that to which the names point.
     """
     if len(layers) < 4:
         return []
@@ -43,7 +46,14 @@ def runs_of(layers: Sequence[Layer]) -> list[Run]:
         for before, after in zip(edges, edges[1:], strict=False):
             if after - before - 1 >= length:
                 found += _aligned(cuts, before + 1, after + length, length)
-    found.sort(key=lambda run: (-(run.count - 1) * run.length, run.length, run.first))
+    found.sort(
+        key=lambda run: (
+            -(run.count - 1) * run.length,
+            run.length,
+            -_agreement(names, run),
+            run.first,
+        )
+    )
     taken: list[Run] = []
     for run in found:
         if all(run.end <= other.first or other.end <= run.first for other in taken):
@@ -56,9 +66,10 @@ def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]
     numbers: dict[str, int] = {}
     marks = []
     for position, layer in enumerate(layers):
-        # The network's input is the same wherever a layer stands; others are where they are.
-        inputs = [position - s if s != INPUT else "input" for s in layer.inputs]
-        text = json.dumps([layer.kind, layer.keys, inputs], sort_keys=True)
+        inputs = [position - source for source in layer.inputs]
+        # In a block the name of the network's input is the block's: such a layer is in none.
+        alone = position if INPUT in layer.inputs else None
+        text = json.dumps([layer.kind, layer.keys, inputs, alone], sort_keys=True)
         marks.append(numbers.setdefault(text, len(numbers)))
     return np.asarray(marks, np.int64)
 
@@ -88,31 +99,42 @@ def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[Run]:
     return runs
 
 
-def block_names(names: Sequence[str], run: Run) -> tuple[str, list[str]]:
-    """Return the name of a run's block, and those of its layers, from the layers' own names.
+def block_names(names: Sequence[str], run: Run) -> tuple[str, str, list[str]]:
+    """Return the name of a run's block, its first number, and the names of its layers.
 
     Where the layers of all repetitions are named alike but for a number that counts them, what is
-    before the number is the block's name, what is after it the layer's.
+    before the number is the block's name, what is after it the layer's. The block has no name
+    where fewer than half of those that count anything agree on it.
     """
-    repetitions = [
-        list(names[run.first + n * run.length : run.first + (n + 1) * run.length])
-        for n in range(run.count)
-    ]
-    prefixes: set[str] = set()
-    inner: list[str] = []
-    for row in zip(*repetitions, strict=True):
-        split = _counted(row)
-        if split is None:
-            inner.append(_bare(row[0]))
-            continue
-        prefixes.add(split[0])
-        inner.append(split[1])
-    name = prefixes.pop().strip("._-") if len(prefixes) == 1 else ""
-    return name, inner
+    rows = list(zip(*_repetitions(names, run), strict=True))
+    split = [_counted(row) for row in rows]
+    head, number = _head(split)
+    inner = []
+    for row, parts in zip(rows, split, strict=True):
+        if parts is None:
+            inner.append(re.sub(r"_\d+$", "", row[0]))
+        elif parts.step == 1 and parts.before == head:
+            inner.append(parts.after.strip("._-"))
+        else:
+            inner.append(re.sub(r"([._-])[._-]+", r"\1", parts.before + parts.after).strip("._-"))
+    return head.strip("._-"), number, inner
 
 
-def _counted(row: Sequence[str]) -> tuple[str, str] | None:
-    """Return what is before and after the one number that counts up, in some names."""
+def _repetitions(names: Sequence[str], run: Run) -> list[Sequence[str]]:
+    starts = range(run.first, run.end, run.length)
+    return [names[start : start + run.length] for start in starts]
+
+
+class _Counted(NamedTuple):
+    """Names that differ in one number, which counts up."""
+
+    before: str
+    after: str
+    first: str
+    step: int
+
+
+def _counted(row: Sequence[str]) -> _Counted | None:
     fields = [re.split(r"(\d+)", name) for name in row]
     if not row[0] or len({len(parts) for parts in fields}) > 1:
         return None
@@ -120,13 +142,26 @@ def _counted(row: Sequence[str]) -> tuple[str, str] | None:
     differing = [place for place, column in enumerate(columns) if len(set(column)) > 1]
     if len(differing) != 1 or not differing[0] % 2:
         return None
-    place = differing[0]
+    (place,) = differing
     counts = [int(text) for text in columns[place]]
-    if counts != list(range(counts[0], counts[0] + len(counts))):
+    step = counts[1] - counts[0]
+    if step < 1 or any(b - a != step for a, b in pairwise(counts)):
         return None
-    after = "".join(fields[0][place + 1 :]).strip("._-")
-    return "".join(fields[0][:place]), after
+    parts = fields[0]
+    return _Counted("".join(parts[:place]), "".join(parts[place + 1 :]), parts[place], step)
 
 
-def _bare(name: str) -> str:
-    return re.sub(r"_\d+$", "", name)
+def _head(split: Sequence[_Counted | None]) -> tuple[str, str]:
+    """Return the beginning on which most names of a block agree, and its first number."""
+    heads = Counter((parts.before, parts.first) for parts in split if parts and parts.step == 1)
+    counted = sum(parts is not None for parts in split)
+    ((head, number), votes), *_ = heads.most_common(1) or [(("", ""), 0)]
+    return (head, number) if votes * 2 >= counted and head.strip("._-") else ("", "")
+
+
+def _agreement(names: Sequence[str], run: Run) -> int:
+    """Return how many layers of a run have names that count the repetitions."""
+    rows = list(zip(*_repetitions(names, run), strict=True))
+    split = [_counted(row) for row in rows]
+    head, _ = _head(split)
+    return sum(1 for parts in split if parts and parts.step == 1 and parts.before == head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ def document(
 ) -> Table:
     """Return a network file's content, with repeated runs as blocks."""
     names = proposals(layers)
-    runs = [] if _is_chain(layers) else runs_of(layers)
+    runs = [] if _is_chain(layers) else runs_of(layers, names)
     full, tables = _named(layers, names, runs)
     shown_input = _input(input_sizes, layers)
     _drop_vocabularies(layers, shown_input)
@@ -61,13 +62,17 @@ def _named(
     alone = [place for place in range(len(layers)) if place not in inside]
     chosen = unique([names[p] for p in alone], [layers[p] for p in alone])
     # A block is called by what its layers are; no two, and no layer, have one name.
-    wanted = [name or "block" for name, _ in blocks]
+    heads_used = Counter(head for head, _, _ in blocks)
+    wanted = [
+        f"{head}{number}" if heads_used[head] > 1 and number else head or "block"
+        for head, number, _ in blocks
+    ]
     heads = _apart(wanted, set(chosen) | {"input"})
     full = [""] * len(layers)
     for place, name in zip(alone, chosen, strict=True):
         full[place] = name
     tables = []
-    for run, head, (_, inner) in zip(runs, heads, blocks, strict=True):
+    for run, head, (_, _, inner) in zip(runs, heads, blocks, strict=True):
         own = unique(inner, layers[run.first : run.first + run.length])
         tables.append((head, own))
         for n in range(run.count):

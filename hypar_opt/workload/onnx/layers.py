@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from hypar_opt.errors import InputError
@@ -154,14 +155,18 @@ def _tie(layers: list[Layer]) -> None:
 
 
 def _same_weights(layers: list[Layer], owner: int, position: int) -> bool:
-    return _matrix(layers, owner) == _matrix(layers, position)
+    """Whether a layer has its owner's weights as they are, or an embedding's transposed."""
+    own, theirs = layers[owner], layers[position]
+    shape = _width(layers, theirs), theirs.keys["units"]
+    if own.kind == "embedding":
+        return shape == (own.keys["features"], own.keys["vocabulary"])
+    return shape == (_width(layers, own), own.keys["units"])
 
 
-def _matrix(layers: list[Layer], position: int) -> frozenset[int]:
-    """Return rows and columns of a layer's weights, whichever way round."""
-    layer = layers[position]
-    if layer.kind == "embedding":
-        return frozenset((layer.keys["vocabulary"], layer.keys["features"]))
-    source = layer.inputs[0]
-    rows = layers[source].channels if source != INPUT else 0
-    return frozenset((rows, layer.keys["units"]))
+def _width(layers: list[Layer], layer: Layer) -> int:
+    """Return the number of features that a fully-connected layer reads of a token or image."""
+    (source,) = layer.inputs
+    if source == INPUT:
+        return 0  # no layer that shares its weights reads the input
+    sizes = layers[source].sizes
+    return math.prod(size for axis, size in sizes.items() if axis != "t")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hypar_opt.workload.onnx.features import Layer
+from hypar_opt.workload.onnx.table import OPERATORS
 
 # What a name of weights ends in: conv1_1_w_0, fc.weight, dense/kernel:0, W, onnx::MatMul_123.
 _WEIGHTS = re.compile(
@@ -14,11 +15,15 @@ _WEIGHTS = re.compile(
     r"(?:[._](?:\d+|quantized|orig|transposed))?(?::\d+)?$"
 )
 # Names that exporters count up, and that say nothing: 123, r12, n3, val_110, onnx::Conv_45.
-_COUNTED = re.compile(r"(?:onnx::.*|(?:r|n|val|node|tensor|t|op)?_?\d*|.*::\w+_\d+)", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"(?:onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+|(?:%s)(?:_\d+)?)"
+    % "|".join(name for name in OPERATORS if name[0].isupper()),
+)
 # What exporters write before and after the name of a module.
 _DECORATION = re.compile(r"^/+|^node_|/(?:Conv|Gemm|MatMul|Gather|Add|Mul|Concat)(?:_\d+)?$")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
-_DEFAULTS = {"fc": "fc", "conv": "conv", "embedding": "embedding"}
+# Layers that stand for several nodes, or for none: the node that is known is not theirs.
+_NAMELESS = frozenset({"flatten", "global_pool", "shuffle"})
 
 
 def proposals(layers: Sequence[Layer]) -> list[str]:
@@ -26,7 +31,14 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
 
     They may occur twice.
     """
-    names = [_name(layer) for layer in layers]
+    shared = Counter(layer.weight for layer in layers)
+    tables = {layer.weight for layer in layers if layer.kind == "embedding"}
+    names = []
+    for layer in layers:
+        # Exporters write equal tensors once: a name that several layers have is of none of them;
+        # but for an embedding's, which the last layer is called after.
+        own = shared[layer.weight] == 1 or (layer.kind == "fc" and layer.weight in tables)
+        names.append(_name(layer, layer.weight if own else ""))
     # A first component that all names share, such as gpu_0/, tells nothing.
     firsts = {name.partition(".")[0] for name in names if name}
     while len(firsts) == 1 and all("." in name for name in names if name):
@@ -35,12 +47,12 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
     return names
 
 
-def _name(layer: Layer) -> str:
+def _name(layer: Layer, weight: str) -> str:
     node = layer.node
     candidates = []
-    if layer.kind in ("conv", "fc", "embedding", "norm") and layer.weight:
-        candidates.append(_WEIGHTS.sub("", layer.weight))
-    if node is not None:
+    if layer.kind in ("conv", "fc", "embedding", "norm") and weight:
+        candidates.append(_WEIGHTS.sub("", weight))
+    if node is not None and layer.kind not in _NAMELESS:
         candidates += [node.name, node.outputs[0] if node.outputs else ""]
     for candidate in candidates:
         name = _legal(candidate)

@@ -33,12 +33,17 @@ def pool(state: Trace, node: Node, row: Row) -> None:
     if len(node.outputs) > 1 and node.outputs[1] and state.uses[node.outputs[1]]:
         raise node.refuse(f"its indices {node.outputs[1]!r} are read, and pools have none")
     padding = window_padding(node, image, attributes, window, stride, dilation)
-    keys, sizes = _windows(node, image, row.word, window, stride, padding, attributes)
     features = replace(image.features, border=None)
     layer = state.layer(features.source)
+    joins = features.only and layer.kind == "conv" and "pool" not in layer.keys
+    if not joins and not any(padding[:2]) and _is_whole(image, window):
+        axes = list(range(2, len(features.dims)))
+        _reduce(state, node, features, axes, keep=True, word=row.word)
+        return
+    keys, sizes = _windows(node, image, row.word, window, stride, padding, attributes)
     dims = image.dims(image.channels, *sizes)
     new = {"c": image.channels, "h": sizes[0], "w": sizes[1]}
-    if features.only and layer.kind == "conv" and "pool" not in layer.keys:
+    if joins:
         layer.keys["pool"] = keys
         layer.sizes = new
         state.put(node, replace(features, dims=dims))
@@ -47,6 +52,11 @@ def pool(state: Trace, node: Node, row: Row) -> None:
         raise node.refuse("is a pool of what is no image")
     source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
     state.put(node, state.made(source, dims))
+
+
+def _is_whole(image: Image, window: tuple[int, int]) -> bool:
+    """Whether one window covers all rows and columns."""
+    return all(size >= extent for size, extent in zip(window, image.extents, strict=True))
 
 
 def _windows(
@@ -60,31 +70,20 @@ def _windows(
 ) -> tuple[dict[str, Any], tuple[int, int]]:
     """Return the table ``pool`` of a network file, and the size of the pooled map."""
     up = bool(attributes.get("ceil_mode"))
-    before, after = padding[:2], padding[2:]
-    sizes = [
-        _count(node, image.extents[axis], window[axis], stride[axis], before[axis], after[axis], up)
-        for axis in range(2)
-    ]
+    height, width = (
+        _count(node, extent, size, step, before, after, up)
+        for extent, size, step, before, after in zip(
+            image.extents, window, stride, padding[:2], padding[2:], strict=True
+        )
+    )
     keys: dict[str, Any] = {"kind": kind, "size": numbers(window)}
     if stride != window:
         keys["stride"] = numbers(stride)
-    if before != after:
-        # Caffe's rule adds a last window that is partly covered, which exporters write as padding
-        # at the end.
-        rounded = [
-            _count(
-                node, image.extents[axis], window[axis], stride[axis], before[axis], before[axis], True
-            )
-            for axis in range(2)
-        ]
-        if rounded != sizes:
-            raise node.refuse(f"pads {list(padding)}, which a pool cannot on one side alone")
-        up = True
-    if any(before):
-        keys["padding"] = numbers(before)
+    if any(padding):
+        keys["padding"] = numbers(padding)
     if up:
         keys["rounding"] = "up"
-    return keys, (sizes[0], sizes[1])
+    return keys, (height, width)
 
 
 def _count(

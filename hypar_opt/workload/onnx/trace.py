@@ -146,7 +146,8 @@ class Trace:
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
         source = self.read(ordered, node)
-        weight = norm.scale or norm.shift
+        constant = self.constant(norm.scale or norm.shift)
+        weight = (constant.weights or (norm.scale or norm.shift,))[0]
         sizes = self.layer(source).sizes
         layer = self.emit_once(node, "norm", keys, [source], sizes, weight)
         return Features(layer, ordered.dims, only=features.only)
