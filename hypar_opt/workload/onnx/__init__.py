@@ -16,8 +16,6 @@ from hypar_opt.errors import InputError
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
-SUFFIX = ".onnx"
-
 
 def read_model(
     path: str | Path, dims: Mapping[str, int] | None = None

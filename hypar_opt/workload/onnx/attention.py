@@ -13,7 +13,6 @@ from typing import Any
 from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, digits_of, extent, is_whole
 from hypar_opt.workload.onnx.features import Features
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import Row
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 
 
@@ -55,7 +54,9 @@ def _sequence(state: Trace, node: Node, features: Features) -> tuple[Features, i
     *leading, rows, columns = features.dims
     tokens = layer.sizes.get("t", 1)
     if axes_of(leading) & POSITIONS or not is_whole("t", tokens, [rows]):
-        raise node.refuse("is attention over a part of the tokens, which a network has no layer for")
+        raise node.refuse(
+            "is attention over a part of the tokens, which a network has no layer for"
+        )
     if (axes_of([rows]) - {"t"}) or axes_of([columns]) - {"c"}:
         raise node.refuse("multiplies two feature maps, and is no attention")
     return features, tokens
@@ -182,7 +183,7 @@ def _of_heads(state: Trace, features: Features, node: Node) -> Features:
     return state.sliced(replace(features, dims=dims), node)
 
 
-def attention(state: Trace, node: Node, row: Row) -> None:
+def attention(state: Trace, node: Node) -> None:
     """The operators that are attention's core: queries, keys and values are their inputs."""
     attributes = node.attributes()
     given = [name for name in node.inputs[:3] if name]
@@ -214,7 +215,11 @@ def attention(state: Trace, node: Node, row: Row) -> None:
     first = state.features(given[0])
     if len(first.dims) == 4:
         width = channels // heads
-        rest = (_whole_digit("c", heads, width), _whole("t", count), _whole("c", width))
+        rest: tuple[Dim, ...] = (
+            _whole_digit("c", heads, width),
+            _whole("t", count),
+            _whole("c", width),
+        )
     else:
         rest = (_whole("t", count), _whole("c", channels))
     state.put(node, state.made(source, (first.dims[0], *rest)))
@@ -233,7 +238,7 @@ def _flat(state: Trace, node: Node, features: Features) -> Features:
     return state.sliced(state.as_tokens(features, node), node)
 
 
-def fused_projection(state: Trace, node: Node, row: Row) -> None:
+def fused_projection(state: Trace, node: Node) -> None:
     """com.microsoft.Attention: the projection to queries, keys and values, and the core."""
     from hypar_opt.workload.onnx.products import linear
 

@@ -43,7 +43,7 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
     for length in range(2, len(layers) // 2 + 1):
         same = np.flatnonzero(marks[length:] != marks[:-length])
         edges = [-1, *same.tolist(), len(layers) - length]
-        for before, after in zip(edges, edges[1:], strict=False):
+        for before, after in pairwise(edges):
             if after - before - 1 >= length:
                 found += _aligned(cuts, before + 1, after + length, length)
     found.sort(

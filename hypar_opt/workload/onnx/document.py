@@ -161,6 +161,6 @@ def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
 def _drop_vocabularies(layers: Sequence[Layer], shown: Table) -> None:
     """Leave a vocabulary out where it is that of the input."""
     for layer in layers:
-        if layer.kind == "embedding" and layer.inputs:
-            if layer.keys["vocabulary"] == shown.get("vocabulary"):
-                del layer.keys["vocabulary"]
+        by_index = layer.kind == "embedding" and layer.inputs
+        if by_index and layer.keys["vocabulary"] == shown.get("vocabulary"):
+            del layer.keys["vocabulary"]

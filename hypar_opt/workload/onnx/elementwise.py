@@ -18,7 +18,6 @@ from hypar_opt.workload.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.workload.onnx.joins import fit, join
 from hypar_opt.workload.onnx.masks import masks_the_future
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import Row
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.views import broadcast
 
@@ -28,36 +27,36 @@ _SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout"})
 _SCALES = frozenset({"Mul", "PRelu"})
 
 
-def elementwise(state: Trace, node: Node, row: Row) -> None:
+def elementwise(state: Trace, node: Node, word: str) -> None:
     """An operator that does the same to every element, whatever the layout."""
     names = [name for name in node.inputs if name]
     maps = [name for name in names if not state.is_constant(name)]
     constants = [name for name in names if state.is_constant(name)]
-    if row.word not in ("", "add", "mul"):
+    if word not in ("", "add", "mul"):
         # Beyond an activation no scale or shift can join a norm.
         for name in maps:
             features = state.features(name)
             if features.norm:
                 state.settled(name, node)
-    result = _together(state, node, row, maps)
+    result = _together(state, node, word, maps)
     for name in constants:
         result = _with_constant(state, node, result, name)
     operators = result.operators | {node.op}
     state.put(node, replace(result, operators=operators))
 
 
-def _together(state: Trace, node: Node, row: Row, names: list[str]) -> Features:
+def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features:
     """Return the maps of a node as one: joined by a layer, where they are not of one already."""
-    groups = _groups(state, node, [state.features(name) for name in names])
+    groups = _groups(node, [state.features(name) for name in names])
     if len(groups) == 1:
         return groups[0]
-    groups = _groups(state, node, [state.settle(features, node) for features in groups])
+    groups = _groups(node, [state.settle(features, node) for features in groups])
     if len(groups) == 1:
         return groups[0]
     groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
-    return join(state, node, row.word or "add", groups)
+    return join(state, node, word or "add", groups)
 
 
 def _without_masks(state: Trace, node: Node, groups: list[Features]) -> list[Features]:
@@ -71,7 +70,7 @@ def _without_masks(state: Trace, node: Node, groups: list[Features]) -> list[Fea
     return groups
 
 
-def _groups(state: Trace, node: Node, maps: list[Features]) -> list[Features]:
+def _groups(node: Node, maps: list[Features]) -> list[Features]:
     """Return maps with those of the same elements made one."""
     out: list[Features] = []
     for features in maps:
@@ -91,9 +90,7 @@ def _merged(node: Node, a: Features, b: Features) -> Features:
         raise shape_error(node, a.shape, b.shape)
     if len(a.dims) == len(b.dims):
         # Copies stay, where one of the two has them.
-        dims = tuple(
-            dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True)
-        )
+        dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
     operators = a.operators | b.operators
     common = replace(a, dims=dims, operators=operators, only=False)
     if a.pooled == b.pooled:
@@ -123,13 +120,11 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
     layer = state.layer(features.source)
     dims = broadcast(features, constant.shape, state.graph.batch)
     if layer.kind == "scores":
-        if masks_the_future(node, constant):
+        if masks_the_future(constant):
             layer.keys["causal"] = True
         return replace(features, dims=dims)
     places = len(dims) - len(constant.shape)
-    held = tuple(
-        dims[places + place] for place, size in enumerate(constant.shape) if size > 1
-    )
+    held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
     axes = axes_of(held) - {"b"}
     is_channels = axes == {"c"} and is_whole("c", layer.channels, held) and not features.taken
     widened = replace(features, dims=dims)
@@ -161,19 +156,17 @@ def _shifted(state: Trace, node: Node, features: Features, name: str) -> Feature
 
     layer = state.layer(features.source)
     norm = features.norm
-    if norm is None and layer.kind in ("conv", "fc") and not layer.keys.get("bias"):
-        if activation(features.operators) is None:
-            layer.keys["bias"] = True
-            return features
+    takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
+    if norm is None and takes_bias and activation(features.operators) is None:
+        layer.keys["bias"] = True
+        return features
     if norm is None or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
         state.note(node, "a shift of each channel is counted with a scale")
     return replace(features, norm=replace(norm, shift=name))
 
 
-def _is_table(
-    state: Trace, features: Features, constant: Constant, held: tuple[Dim, ...]
-) -> bool:
+def _is_table(state: Trace, features: Features, constant: Constant, held: tuple[Dim, ...]) -> bool:
     """Whether a constant has a value for each feature of each token: a table of positions."""
     if features.source == INPUT:
         features = state.input.renamed(state.input.settle(features))
@@ -189,9 +182,7 @@ def _is_table(
     )
 
 
-def _with_tables(
-    state: Trace, node: Node, features: Features, constant: Constant
-) -> Features:
+def _with_tables(state: Trace, node: Node, features: Features, constant: Constant) -> Features:
     """Return tokens with learned vectors added, a row of a table to each position."""
     features = state.as_tokens(state.settle(features, node), node)
     layer = state.layer(features.source)
@@ -219,7 +210,7 @@ def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(tuple(digit for digit in dim if digit.axis != "b") for dim in dims)
 
 
-def softmax(state: Trace, node: Node, row: Row) -> None:
+def softmax(state: Trace, node: Node) -> None:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
     if state.layer(features.source).kind == "scores":
@@ -237,4 +228,3 @@ def softmax(state: Trace, node: Node, row: Row) -> None:
         state.put(node, state.made(source, features.dims))
         return
     state.put(node, replace(features, operators=features.operators | {node.op}))
-

@@ -157,7 +157,8 @@ def _cast(inputs: list[Array | None], attributes: Attributes) -> Array:
 
     data = inputs[0]
     assert data is not None
-    return data.astype(helper.tensor_dtype_to_np_dtype(attributes["to"]))
+    result: Array = data.astype(helper.tensor_dtype_to_np_dtype(attributes["to"]))
+    return result
 
 
 def _range(inputs: list[Array | None], _: Attributes) -> Array:
@@ -260,7 +261,7 @@ def _fold(node: Node, op: str, inputs: list[Constant | None]) -> list[Array] | N
         shapes = inputs if op in ("ConstantOfShape", "Range") else inputs[1:]
         if op != "Gather" and any(c is not None and not c.known for c in shapes):
             return None
-        result = _VIEWS[op]([c and c.value for c in inputs], node.attributes())
+        result = _VIEWS[op]([None if c is None else c.value for c in inputs], node.attributes())
         return [result] if result.ndim <= MOST_RANK else None
     given = [constant for constant in inputs if constant is not None]
     if op in _BINARY or op in _UNARY:
@@ -278,15 +279,17 @@ def _fold(node: Node, op: str, inputs: list[Constant | None]) -> list[Array] | N
     if total > MOST_ELEMENTS:
         return None
     if op in _COMPUTED:
-        return [_COMPUTED[op]([c and c.value for c in inputs], node.attributes())]
+        return [_COMPUTED[op]([None if c is None else c.value for c in inputs], node.attributes())]
     return _by_reference(node, inputs)
 
 
 # Of operators that are rare in constants: those whose outputs are no larger than their inputs.
 _BY_REFERENCE = frozenset(
-    ("ArgMax", "CastLike", "Clip", "CumSum", "EyeLike", "Flatten", "GatherElements", "GatherND")
-    + ("Mod", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Round")
-    + ("ScatterElements", "ScatterND", "Sign", "Split", "Trilu")
+    (
+        *("ArgMax", "CastLike", "Clip", "CumSum", "EyeLike", "Flatten", "GatherElements"),
+        *("GatherND", "Mod", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+        *("Round", "ScatterElements", "ScatterND", "Sign", "Split", "Trilu"),
+    )
 )
 
 

@@ -35,9 +35,7 @@ class InputAxes:
         ids = _token_inputs(graph)
         self.is_tokens = bool(ids)
         self._main = ids or _first(graph)
-        self.others = {
-            value.name: value.shape for value in graph.inputs if value not in self._main
-        }
+        self.others = {value.name: value.shape for value in graph.inputs if value not in self._main}
         self._batch = graph.batch
         shapes = {value.shape for value in self._main}
         if len(shapes) > 1:

@@ -88,7 +88,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
     for position, layer in enumerate(layers):
         moved = replace(layer, inputs=[new.get(source, INPUT) for source in layer.inputs])
         if position in cut:
-            _check_division(layers, layer, [layers[reader] for reader in readers[position]])
+            _check_division(layer, [layers[reader] for reader in readers[position]])
             new[position] = position  # read by parts alone, which find it in the old list
         elif layer.kind == "slice":
             whole = layers[layer.inputs[0]]
@@ -105,7 +105,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
     return out
 
 
-def _check_division(layers: list[Layer], layer: Layer, readers: list[Layer]) -> None:
+def _check_division(layer: Layer, readers: list[Layer]) -> None:
     parts = sorted((r.keys["start"], r.keys["size"]) for r in readers if r.kind == "slice")
     end = 0
     for start, size in parts:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
-from hypar_opt.workload.onnx.model import Node
 
 
-def masks_the_future(node: Node, mask: Constant) -> bool:
+def masks_the_future(mask: Constant) -> bool:
     """Whether a constant that meets the scores is a causal mask.
 
     Its values tell: one above the diagonal of queries and keys, another on and below it. A mask

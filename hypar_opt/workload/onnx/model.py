@@ -86,7 +86,8 @@ class Graph:
     initialisers: Mapping[str, TensorProto]
     producer: str
     proto: ModelProto = field(repr=False)
-    batch: int = 1
+    batch: int
+    notes: tuple[str, ...] = ()
 
 
 def load(path: str | Path) -> ModelProto:
@@ -175,6 +176,16 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
         proto=model,
         batch=batch,
+        notes=_batch_notes(given, dims),
+    )
+
+
+def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[str, ...]:
+    leading = [value.type.tensor_type.shape.dim[:1] for value in values]
+    names = {"batch", *(dim.dim_param for first in leading for dim in first)}
+    return tuple(
+        f"the batch is no dimension of a network: --batch {dims[name]} sets {name!r}"
+        for name in sorted(names & set(dims))
     )
 
 
@@ -215,9 +226,7 @@ def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
     return tuple(order)
 
 
-def _inputs(
-    values: list[ValueInfoProto], dims: Mapping[str, int]
-) -> tuple[tuple[Input, ...], int]:
+def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tuple[Input, ...], int]:
     """Return the inputs with concrete sizes, and the batch they have while axes are followed."""
     unread = set(dims)
     missing: dict[str, None] = {}

@@ -16,8 +16,8 @@ _WEIGHTS = re.compile(
 )
 # Names that exporters count up, and that say nothing: 123, r12, n3, val_110, onnx::Conv_45.
 _COUNTED = re.compile(
-    r"(?:onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+|(?:%s)(?:_\d+)?)"
-    % "|".join(name for name in OPERATORS if name[0].isupper()),
+    r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+"
+    rf"|(?:{'|'.join(name for name in OPERATORS if '.' not in name)})(?:_\d+)?"
 )
 # What exporters write before and after the name of a module.
 _DECORATION = re.compile(r"^/+|^node_|/(?:Conv|Gemm|MatMul|Gather|Add|Mul|Concat)(?:_\d+)?$")
@@ -70,9 +70,7 @@ def _legal(text: str) -> str:
     return "" if _COUNTED.fullmatch(name) or name == "input" else name[:80]
 
 
-def unique(
-    names: Sequence[str], layers: Sequence[Layer], taken: Sequence[str] = ()
-) -> list[str]:
+def unique(names: Sequence[str], layers: Sequence[Layer], taken: Sequence[str] = ()) -> list[str]:
     """Return names that occur once: a name in use gets a number, no name becomes the kind's."""
     wanted = [name or layer.kind for name, layer in zip(names, layers, strict=True)]
     count = Counter(wanted)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.workload.onnx.axes import Dim, axes_of, is_whole
+from hypar_opt.workload.onnx.axes import axes_of, is_whole
 from hypar_opt.workload.onnx.features import Features
 from hypar_opt.workload.onnx.joins import join
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import Row
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -24,9 +23,9 @@ def _norm(state: Trace, node: Node, features: Features, kind: str, *, bias: bool
     return state.made(made, features.dims)
 
 
-def batch_norm(state: Trace, node: Node, row: Row) -> None:
+def batch_norm(state: Trace, node: Node, word: str) -> None:
     """A norm of each channel over the batch; running statistics are no parameters."""
-    state.put(node, _norm(state, node, _map(state, node), row.word, bias=True))
+    state.put(node, _norm(state, node, _map(state, node), word, bias=True))
 
 
 def _map(state: Trace, node: Node) -> Features:
@@ -36,12 +35,12 @@ def _map(state: Trace, node: Node) -> Features:
     return state.settled(node.inputs[0], node)
 
 
-def channel_norm(state: Trace, node: Node, row: Row) -> None:
+def channel_norm(state: Trace, node: Node, word: str) -> None:
     """A norm of the channels of one image, each by itself or by groups."""
-    state.put(node, _norm(state, node, _map(state, node), row.word, bias=True))
+    state.put(node, _norm(state, node, _map(state, node), word, bias=True))
 
 
-def last_norm(state: Trace, node: Node, row: Row) -> None:
+def last_norm(state: Trace, node: Node, word: str) -> None:
     """A norm over the last dimensions, which hold the channels."""
     features = state.as_tokens(state.settled(node.inputs[0], node), node)
     axis = node.attributes().get("axis", -1)
@@ -50,23 +49,23 @@ def last_norm(state: Trace, node: Node, row: Row) -> None:
     if axes_of(over) != {"c"} and channels > 1:
         raise node.refuse("should be over the channels alone")
     if not is_whole("c", channels, over) or features.taken:
-        _of_a_part(state, node, features, over)
+        _of_a_part(state, node, features)
         return
     bias = len(node.inputs) > 2 and bool(node.inputs[2])
-    state.put(node, _norm(state, node, features, row.word, bias=bias))
+    state.put(node, _norm(state, node, features, word, bias=bias))
 
 
-def _of_a_part(state: Trace, node: Node, features: Features, over: tuple[Dim, ...]) -> None:
+def _of_a_part(state: Trace, node: Node, features: Features) -> None:
     """Leave out a norm of each head: heads are never divided, so that it exchanges nothing."""
     state.note(node, "a norm of each head is taken as elementwise, without weights")
     state.put(node, features)
 
 
-def sum_and_norm(state: Trace, node: Node, row: Row) -> None:
+def sum_and_norm(state: Trace, node: Node, word: str) -> None:
     """com.microsoft.SkipLayerNormalization: a sum of two maps, and its norm."""
     maps = [state.settled(name, node) for name in node.inputs[:2]]
     total = join(state, node, "add", maps)
     # After the scale come the shift, which rms norms have none of, and a bias of the sum.
-    bias = row.word == "layer" and len(node.inputs) > 3 and bool(node.inputs[3])
+    bias = word == "layer" and len(node.inputs) > 3 and bool(node.inputs[3])
     state.put(node, total, 3)
-    state.put(node, _norm(state, node, total, row.word, bias=bias))
+    state.put(node, _norm(state, node, total, word, bias=bias))

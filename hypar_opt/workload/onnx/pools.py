@@ -8,7 +8,6 @@ from typing import Any
 from hypar_opt.workload.onnx.axes import POSITIONS, axes_of, is_whole
 from hypar_opt.workload.onnx.features import INPUT, Features
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import Row
 from hypar_opt.workload.onnx.trace import Trace
 from hypar_opt.workload.onnx.views import integers
 from hypar_opt.workload.onnx.windows import (
@@ -20,7 +19,7 @@ from hypar_opt.workload.onnx.windows import (
 )
 
 
-def pool(state: Trace, node: Node, row: Row) -> None:
+def pool(state: Trace, node: Node, word: str) -> None:
     """A pool: it joins the convolution that nothing else reads, or is a layer of its own."""
     attributes = node.attributes()
     kernel = attributes["kernel_shape"]
@@ -38,9 +37,9 @@ def pool(state: Trace, node: Node, row: Row) -> None:
     joins = features.only and layer.kind == "conv" and "pool" not in layer.keys
     if not joins and not any(padding[:2]) and _is_whole(image, window):
         axes = list(range(2, len(features.dims)))
-        _reduce(state, node, features, axes, keep=True, word=row.word)
+        _reduce(state, node, features, axes, keep=True, word=word)
         return
-    keys, sizes = _windows(node, image, row.word, window, stride, padding, attributes)
+    keys, sizes = _windows(node, image, word, window, stride, padding, attributes)
     dims = image.dims(image.channels, *sizes)
     new = {"c": image.channels, "h": sizes[0], "w": sizes[1]}
     if joins:
@@ -97,17 +96,17 @@ def _count(
     return count
 
 
-def global_pool(state: Trace, node: Node, row: Row) -> None:
+def global_pool(state: Trace, node: Node, word: str) -> None:
     """One number of each channel, over all rows and columns."""
     features = state.tensors[node.inputs[0]]
     if features.source == INPUT:
         state.input.name_image(features.dims)
     features = state.settled(node.inputs[0], node)
     axes = list(range(2, len(features.dims)))
-    _reduce(state, node, features, axes, keep=True, word=row.word)
+    _reduce(state, node, features, axes, keep=True, word=word)
 
 
-def reduction(state: Trace, node: Node, row: Row) -> None:
+def reduction(state: Trace, node: Node, word: str) -> None:
     """A mean or a maximum over some dimensions: a global pool, or a norm's statistics."""
     axes = integers(state, node, 1, "axes")
     features = state.features(node.inputs[0])
@@ -121,7 +120,7 @@ def reduction(state: Trace, node: Node, row: Row) -> None:
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
     keep = bool(attributes.get("keepdims", 1))
-    _reduce(state, node, features, axes, keep=keep, word=row.word)
+    _reduce(state, node, features, axes, keep=keep, word=word)
 
 
 def _reduce(
@@ -149,7 +148,7 @@ def _reduce(
     state.put(node, reduced)
 
 
-def pad(state: Trace, node: Node, row: Row) -> None:
+def pad(state: Trace, node: Node) -> None:
     """Zeros round an image, which the window after it pads itself."""
     features = state.features(node.inputs[0])
     pads = integers(state, node, 1, "pads") or []

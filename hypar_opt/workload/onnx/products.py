@@ -8,14 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from hypar_opt.workload.onnx.attention import product_of_maps
-from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, merged, reshaped
+from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped
 from hypar_opt.workload.onnx.constants import Constant
-from hypar_opt.workload.onnx.features import INPUT, Features
+from hypar_opt.workload.onnx.features import Features
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import Row
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.windows import (
-    Image,
     image_of,
     numbers,
     window_padding,
@@ -37,7 +35,7 @@ def _is_given(node: Node, index: int) -> bool:
     return len(node.inputs) > index and bool(node.inputs[index])
 
 
-def convolution(state: Trace, node: Node, row: Row) -> None:
+def convolution(state: Trace, node: Node) -> None:
     """A convolution; one of a single position is a fully-connected layer."""
     if state.is_constant(node.inputs[0]):
         raise node.refuse("reads a further input of the model")
@@ -97,7 +95,7 @@ def _weight_name(node: Node, weight: Constant, index: int) -> str:
     return (weight.weights or (node.inputs[index],))[0]
 
 
-def product(state: Trace, node: Node, row: Row) -> None:
+def product(state: Trace, node: Node) -> None:
     """A matrix product: with weights a fully-connected layer, of two maps a part of attention."""
     a, b = node.inputs[:2]
     if state.is_constant(b):
@@ -138,7 +136,7 @@ def _fits(
         raise shape_error(node, features.shape, weight.shape)
 
 
-def general_product(state: Trace, node: Node, row: Row) -> None:
+def general_product(state: Trace, node: Node) -> None:
     """Gemm: a fully-connected layer with its bias."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
@@ -161,7 +159,7 @@ def general_product(state: Trace, node: Node, row: Row) -> None:
     state.put(node, made)
 
 
-def quantised_product(state: Trace, node: Node, row: Row) -> None:
+def quantised_product(state: Trace, node: Node) -> None:
     """com.microsoft.MatMulNBits: weights packed in a few bits, whose sizes are attributes."""
     attributes = node.attributes()
     features = state.settled(node.inputs[0], node)
@@ -225,13 +223,15 @@ def _without_batch_of_one(dim: Dim) -> Dim:
     return tuple(digit for digit in dim if digit != Digit("b", 1))
 
 
-def einsum(state: Trace, node: Node, row: Row) -> None:
+def einsum(state: Trace, node: Node) -> None:
     """A product of two tensors in Einstein's notation."""
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
     labels = terms.split(",")
     if len(labels) != 2 or not arrow or "." in equation or len(node.inputs) != 2:
-        raise node.refuse(f"should be the product of two tensors, as 'btc,cd->btd'; got {equation!r}")
+        raise node.refuse(
+            f"should be the product of two tensors, as 'btc,cd->btd'; got {equation!r}"
+        )
     if any(len(set(term)) != len(term) for term in (*labels, out)):
         raise node.refuse(f"repeats an index, in {equation!r}")
     constants = [state.is_constant(name) for name in node.inputs]

@@ -9,37 +9,39 @@ from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx import attention, elementwise, norms, pools, products, views
 from hypar_opt.workload.onnx.axes import UnalignedError
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import CONTROL_FLOW, OPERATORS, Row
+from hypar_opt.workload.onnx.table import CONTROL_FLOW, OPERATORS
 from hypar_opt.workload.onnx.trace import Trace
 
-Rule = Callable[[Trace, Node, Row], None]
-
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[Trace, Node], None]] = {
     "attention": attention.attention,
-    "batch_norm": norms.batch_norm,
-    "channel_norm": norms.channel_norm,
     "concat": views.concat,
     "convolution": products.convolution,
     "einsum": products.einsum,
-    "elementwise": elementwise.elementwise,
     "expand": views.expand,
     "fused_projection": attention.fused_projection,
     "gather": views.gather,
     "general_product": products.general_product,
-    "global_pool": pools.global_pool,
-    "last_norm": norms.last_norm,
     "pad": pools.pad,
-    "pool": pools.pool,
     "product": products.product,
     "quantised_product": products.quantised_product,
-    "reduction": pools.reduction,
     "reshape": views.reshape,
     "shape": views.shape,
     "slice_": views.slice_,
     "softmax": elementwise.softmax,
     "split": views.split,
-    "sum_and_norm": norms.sum_and_norm,
     "transpose": views.transpose,
+}
+
+# Rules of several operators, whose word in the table tells them apart.
+WORDED_RULES: dict[str, Callable[[Trace, Node, str], None]] = {
+    "batch_norm": norms.batch_norm,
+    "channel_norm": norms.channel_norm,
+    "elementwise": elementwise.elementwise,
+    "global_pool": pools.global_pool,
+    "last_norm": norms.last_norm,
+    "pool": pools.pool,
+    "reduction": pools.reduction,
+    "sum_and_norm": norms.sum_and_norm,
 }
 
 
@@ -55,7 +57,10 @@ def read_node(state: Trace, node: Node) -> None:
     if row is None:
         raise _unknown(node)
     try:
-        RULES[row.rule](state, node, row)
+        if row.rule in RULES:
+            RULES[row.rule](state, node)
+        else:
+            WORDED_RULES[row.rule](state, node, row.word)
     except UnalignedError:
         raise node.refuse("its view goes across the axes of a feature map") from None
     except InputError:

@@ -37,7 +37,7 @@ class Trace:
         self.input = InputAxes(graph)
         self.layers: list[Layer] = []
         self.tensors: dict[str, Features] = self.input.tensors()
-        self.notes: list[str] = []
+        self.notes = list(graph.notes)
         # How often each tensor is read, the graph's outputs included.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
         self.uses.update(graph.outputs)
@@ -207,7 +207,7 @@ class Trace:
         return Features(shuffle, dims, only=features.only)
 
     def as_tokens(self, features: Features, node: Node) -> Features:
-        """Return an image whose rows and columns are one dimension as tokens; others as they are."""
+        """Return an image whose rows and columns are one dimension as tokens; else as it is."""
         layer = self.layer(features.source)
         if not layer.is_image or features.taken:
             return features
@@ -266,9 +266,7 @@ class Trace:
         dims = []
         for dim in features.dims:
             own = (
-                Digit("c", digit.size, digit.stride)
-                if digit.axis == share
-                else digit
+                Digit("c", digit.size, digit.stride) if digit.axis == share else digit
                 for digit in dim
             )
             dims.append(merged(own))
@@ -323,4 +321,3 @@ def shape_error(node: Node, *shapes: tuple[int, ...]) -> InputError:
     """Return the error of a node whose inputs do not fit one another."""
     shown = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes)
     return node.refuse(f"its inputs do not fit one another: {shown}")
-

@@ -26,7 +26,6 @@ from hypar_opt.workload.onnx.features import INPUT, Features
 from hypar_opt.workload.onnx.folding import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.workload.onnx.joins import fit, positions_of
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import Row
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -50,7 +49,7 @@ def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | Non
     return values
 
 
-def reshape(state: Trace, node: Node, row: Row) -> None:
+def reshape(state: Trace, node: Node) -> None:
     """Reshape, Flatten, Squeeze and Unsqueeze: digits stay in order."""
     if not state.is_constant(node.inputs[0]):
         features = state.features(node.inputs[0])
@@ -73,7 +72,7 @@ def _new_shape(state: Trace, node: Node, shape: tuple[int, ...]) -> Sequence[int
     return squeezed_shape(node.op, shape, integers(state, node, 1, "axes"))
 
 
-def transpose(state: Trace, node: Node, row: Row) -> None:
+def transpose(state: Trace, node: Node) -> None:
     """Dimensions in another sequence."""
     features = state.features(node.inputs[0])
     order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
@@ -82,17 +81,17 @@ def transpose(state: Trace, node: Node, row: Row) -> None:
     state.put(node, replace(features, dims=tuple(features.dims[axis] for axis in order)))
 
 
-def shape(state: Trace, node: Node, row: Row) -> None:
+def shape(state: Trace, node: Node) -> None:
     """The sizes of a tensor, which are constants: all dynamic ones are given."""
     sizes = np.asarray(state.features(node.inputs[0]).shape, np.int64)
     attributes = node.attributes()
     value = sizes[attributes.get("start", 0) : attributes.get("end")]
     if node.op == "Size":
-        value = np.prod(sizes)
+        value = np.asarray(np.prod(sizes))
     state.constants.add(node.outputs[0], Constant(value.shape, lambda: value))
 
 
-def split(state: Trace, node: Node, row: Row) -> None:
+def split(state: Trace, node: Node) -> None:
     """Ranges of one dimension, an output each."""
     features = state.features(node.inputs[0])
     axis = _axis(node, node.attributes().get("axis", 0), features)
@@ -110,7 +109,7 @@ def split(state: Trace, node: Node, row: Row) -> None:
         start += part
 
 
-def slice_(state: Trace, node: Node, row: Row) -> None:
+def slice_(state: Trace, node: Node) -> None:
     """A range of some dimensions."""
     features = state.features(node.inputs[0])
     starts = integers(state, node, 1, "starts") or []
@@ -132,9 +131,7 @@ def _axis(node: Node, axis: int, features: Features) -> int:
     return axis % len(features.dims)
 
 
-def _take(
-    node: Node, features: Features, axis: int, start: int, size: int, step: int
-) -> Features:
+def _take(node: Node, features: Features, axis: int, start: int, size: int, step: int) -> Features:
     """Return features with ``size`` indices of a dimension, from ``start``."""
     dim = features.dims[axis]
     if size == extent(dim) and step == 1:
@@ -150,14 +147,13 @@ def _take(
     return replace(features, dims=dims, taken=features.taken | {share}, only=False)
 
 
-def expand(state: Trace, node: Node, row: Row) -> None:
+def expand(state: Trace, node: Node) -> None:
     """Copies along dimensions of size 1, such as the key heads of a group of query heads."""
     features = state.features(node.inputs[0])
     sizes = integers(state, node, 1, "shape") or []
     if node.op == "Tile":
         dims = tuple(
-            merged((*_copies(times), *dim))
-            for dim, times in zip(features.dims, sizes, strict=True)
+            merged((*_copies(times), *dim)) for dim, times in zip(features.dims, sizes, strict=True)
         )
         state.put(node, replace(features, dims=dims))
         return
@@ -186,7 +182,7 @@ def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim
     return tuple(out)
 
 
-def gather(state: Trace, node: Node, row: Row) -> None:
+def gather(state: Trace, node: Node) -> None:
     """Rows of a table by token ids: an embedding; or chosen indices of a dimension."""
     data, indices = node.inputs[:2]
     axis = node.attributes().get("axis", 0)
@@ -200,7 +196,9 @@ def gather(state: Trace, node: Node, row: Row) -> None:
     chosen = state.constant(indices)
     values = chosen.integers()
     if values is None or len(chosen.shape) > 1:
-        raise node.refuse(f"its indices {indices!r} are not in the file, or have several dimensions")
+        raise node.refuse(
+            f"its indices {indices!r} are not in the file, or have several dimensions"
+        )
     values = [value % features.shape[place] for value in values]
     taken = _chosen(node, features, place, values)
     if not chosen.shape:
@@ -243,7 +241,7 @@ def _embedding(state: Trace, node: Node, axis: int) -> None:
     state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
 
 
-def concat(state: Trace, node: Node, row: Row) -> None:
+def concat(state: Trace, node: Node) -> None:
     """Feature maps side by side, or the parts of one map put together again."""
     given = [state.features(n) for n in node.inputs if not state.is_constant(n)]
     axis = _axis(node, node.attributes()["axis"], given[0])
@@ -299,9 +297,7 @@ def _concat_maps(state: Trace, node: Node, axis: int) -> None:
     others = [[*part.dims[:axis], *part.dims[axis + 1 :]] for part in parts]
     letter = over[0]
     rest = fit(others)
-    whole = all(
-        extent(p.dims[axis]) == state.layer(p.source).sizes.get(letter, 1) for p in parts
-    )
+    whole = all(extent(p.dims[axis]) == state.layer(p.source).sizes.get(letter, 1) for p in parts)
     if rest is None or not whole:
         raise node.refuse("joins feature maps of different sizes")
     sizes = dict(state.layer(max((p.source for p in parts), key=positions_of(state))).sizes)
@@ -312,9 +308,7 @@ def _concat_maps(state: Trace, node: Node, axis: int) -> None:
     state.put(node, state.made(source, dims))
 
 
-def _learned_tokens(
-    state: Trace, node: Node, name: str, beside: Features, over: str
-) -> Features:
+def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over: str) -> Features:
     """Return a learned tensor that joins a sequence, such as the embedding of a class token."""
     constant = state.constant(name)
     channels = state.layer(beside.source).channels

@@ -124,4 +124,3 @@ def numbers(values: Sequence[int]) -> int | list[int]:
     if len(values) == 4 and values[:half] == values[half:]:
         return list(values[:half])
     return list(values)
-
