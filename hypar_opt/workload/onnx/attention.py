@@ -7,7 +7,6 @@ through alike.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, digits_of, extent, is_whole
@@ -38,7 +37,7 @@ def product_of_maps(state: Trace, node: Node, a: Features, b: Features) -> Featu
 
 def _transposed(features: Features) -> Features:
     *rest, rows, columns = features.dims
-    return replace(features, dims=(*rest, columns, rows))
+    return features._replace(dims=(*rest, columns, rows))
 
 
 def _sequence(state: Trace, node: Node, features: Features) -> tuple[Features, int]:
@@ -180,7 +179,7 @@ def _are_parts(state: Trace, operands: tuple[Features, Features, Features]) -> b
 def _of_heads(state: Trace, features: Features, node: Node) -> Features:
     """Return queries, keys or values without the copies of key heads that groups share."""
     dims = tuple(tuple(digit for digit in dim if digit.axis != "r") for dim in features.dims)
-    return state.sliced(replace(features, dims=dims), node)
+    return state.sliced(features._replace(dims=dims), node)
 
 
 def attention(state: Trace, node: Node) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -46,19 +45,26 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
         for before, after in pairwise(edges):
             if after - before - 1 >= length:
                 found += _aligned(cuts, before + 1, after + length, length)
-    found.sort(
-        key=lambda run: (
-            -(run.count - 1) * run.length,
-            run.length,
-            -_agreement(names, run),
-            run.first,
-        )
-    )
+    found.sort(key=lambda run: (-_saved(run), run.length, run.first))
     taken: list[Run] = []
-    for run in found:
-        if all(run.end <= other.first or other.end <= run.first for other in taken):
-            taken.append(run)
+    for (_, _), group in groupby(found, key=lambda run: (_saved(run), run.length)):
+        free = [run for run in group if not any(_overlap(run, other) for other in taken)]
+        while free:
+            # Of overlapping ones that to which the names point, else the first.
+            rivals = [run for run in free if _overlap(run, free[0])]
+            best = max(rivals, key=lambda run: (_agreement(names, run), -run.first))
+            taken.append(best)
+            free = [run for run in free if not _overlap(run, best)]
     return sorted(taken, key=lambda run: run.first)
+
+
+def _saved(run: Run) -> int:
+    """Return how many layers a block leaves out of the file."""
+    return (run.count - 1) * run.length
+
+
+def _overlap(a: Run, b: Run) -> bool:
+    return a.first < b.end and b.first < a.end
 
 
 def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -69,7 +75,7 @@ def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]
         inputs = [position - source for source in layer.inputs]
         # In a block the name of the network's input is the block's: such a layer is in none.
         alone = position if INPUT in layer.inputs else None
-        text = json.dumps([layer.kind, layer.keys, inputs, alone], sort_keys=True)
+        text = repr((layer.kind, layer.keys, inputs, alone))
         marks.append(numbers.setdefault(text, len(numbers)))
     return np.asarray(marks, np.int64)
 
@@ -161,7 +167,8 @@ def _head(split: Sequence[_Counted | None]) -> tuple[str, str]:
 
 def _agreement(names: Sequence[str], run: Run) -> int:
     """Return how many layers of a run have names that count the repetitions."""
-    rows = list(zip(*_repetitions(names, run), strict=True))
+    # The first two repetitions tell.
+    rows = zip(*_repetitions(names, Run(run.first, run.length, 2)), strict=True)
     split = [_counted(row) for row in rows]
     head, _ = _head(split)
     return sum(1 for parts in split if parts and parts.step == 1 and parts.before == head)

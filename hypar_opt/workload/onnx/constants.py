@@ -28,6 +28,8 @@ MOST_ELEMENTS = 2**22
 
 MOST_RANK = 16
 
+_INT64 = 7
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -65,7 +67,7 @@ class Constant:
         """Return the values of a list of integers, or None where they are not known."""
         if not self.known:
             return None
-        return [int(value) for value in self.value.ravel()]
+        return [int(value) for value in self.value.ravel().tolist()]
 
 
 def hollow(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
@@ -124,8 +126,18 @@ class Constants:
         return tuple(self._graph.initialisers[name].dims)
 
     def _compute(self, node: Node) -> None:
-        from hypar_opt.workload.onnx.folding import fold
+        from hypar_opt.workload.onnx.folding import filled_shape, fold
 
+        if node.op == "ConstantOfShape":
+            # A model without weights makes them so: their shape is all that is read.
+            shape = filled_shape(self._made[node.inputs[0]])
+            if shape is not None:
+                self._made[node.outputs[0]] = Constant(
+                    shape,
+                    lambda: _first(fold(node, [self._made[node.inputs[0]]]), shape),
+                    weights=node.outputs[:1],
+                )
+                return
         inputs = [self._made[name] if name else None for name in node.inputs]
         outputs = fold(node, inputs)
         given = [constant for constant in inputs if constant is not None]
@@ -150,6 +162,10 @@ class Constants:
         if shape is None:
             raise node.refuse(f"the shape of {name!r} is not known")
         return shape
+
+
+def _first(arrays: list[Array] | None, shape: tuple[int, ...]) -> Array:
+    return arrays[0] if arrays else hollow(shape)
 
 
 def _returns(array: Array) -> Callable[[], Array]:
@@ -184,6 +200,12 @@ def of_tensor(tensor: TensorProto) -> Constant:
         return Constant(shape, lambda: hollow(shape), known=False, weights=weights)
 
     def load() -> Array:
+        if tensor.data_type == _INT64:
+            # Shapes, of which a model has hundreds.
+            data = tensor.raw_data
+            values = np.frombuffer(data, "<i8") if data else np.array(tensor.int64_data, np.int64)
+            if values.size == math.prod(shape):
+                return values.reshape(shape)
         from onnx import numpy_helper
 
         try:

@@ -29,6 +29,12 @@ _SCALES = frozenset({"Mul", "PRelu"})
 
 def elementwise(state: Trace, node: Node, word: str) -> None:
     """An operator that does the same to every element, whatever the layout."""
+    if len(node.inputs) == 1:
+        features = state.features(node.inputs[0])
+        if features.norm and word:
+            features = state.settled(node.inputs[0], node)
+        state.put(node, features._replace(operators=features.operators | {node.op}))
+        return
     names = [name for name in node.inputs if name]
     maps = [name for name in names if not state.is_constant(name)]
     constants = [name for name in names if state.is_constant(name)]
@@ -42,7 +48,7 @@ def elementwise(state: Trace, node: Node, word: str) -> None:
     for name in constants:
         result = _with_constant(state, node, result, name)
     operators = result.operators | {node.op}
-    state.put(node, replace(result, operators=operators))
+    state.put(node, result._replace(operators=operators))
 
 
 def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features:
@@ -92,10 +98,10 @@ def _merged(node: Node, a: Features, b: Features) -> Features:
         # Copies stay, where one of the two has them.
         dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
     operators = a.operators | b.operators
-    common = replace(a, dims=dims, operators=operators, only=False)
+    common = a._replace(dims=dims, operators=operators, only=False)
     if a.pooled == b.pooled:
         norm = _one_norm(a.norm, b.norm)
-        return replace(common, norm=norm)
+        return common._replace(norm=norm)
     # A map and statistics of it: a norm, written out.
     whole, number = (b, a) if a.pooled else (a, b)
     if whole.pooled:
@@ -103,7 +109,7 @@ def _merged(node: Node, a: Features, b: Features) -> Features:
     norm = whole.norm or PendingNorm()
     centred = norm.centred or node.op == "Sub" or (node.op == "Add" and "Neg" in number.operators)
     over = norm.over | number.pooled
-    return replace(common, pooled=frozenset(), norm=replace(norm, over=over, centred=centred))
+    return common._replace(pooled=frozenset(), norm=replace(norm, over=over, centred=centred))
 
 
 def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | None:
@@ -122,12 +128,12 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
     if layer.kind == "scores":
         if masks_the_future(constant):
             layer.keys["causal"] = True
-        return replace(features, dims=dims)
+        return features._replace(dims=dims)
     places = len(dims) - len(constant.shape)
     held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
     axes = axes_of(held) - {"b"}
     is_channels = axes == {"c"} and is_whole("c", layer.channels, held) and not features.taken
-    widened = replace(features, dims=dims)
+    widened = features._replace(dims=dims)
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if constant.is_input or not axes or features.pooled:
@@ -147,7 +153,7 @@ def _scaled(state: Trace, node: Node, features: Features, name: str) -> Features
     norm = features.norm or PendingNorm()
     if norm.scale or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
-    return replace(features, norm=replace(norm, scale=name))
+    return features._replace(norm=replace(norm, scale=name))
 
 
 def _shifted(state: Trace, node: Node, features: Features, name: str) -> Features:
@@ -163,7 +169,7 @@ def _shifted(state: Trace, node: Node, features: Features, name: str) -> Feature
     if norm is None or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
         state.note(node, "a shift of each channel is counted with a scale")
-    return replace(features, norm=replace(norm, shift=name))
+    return features._replace(norm=replace(norm, shift=name))
 
 
 def _is_table(state: Trace, features: Features, constant: Constant, held: tuple[Dim, ...]) -> bool:
@@ -218,7 +224,7 @@ def softmax(state: Trace, node: Node) -> None:
         keys = state.layer(features.source).sizes["s"]
         if digits_of("s", [features.dims[axis]]) != (Digit("s", keys),) and keys > 1:
             raise node.refuse("should be over the keys of attention")
-        state.put(node, replace(features, operators=features.operators | {node.op}))
+        state.put(node, features._replace(operators=features.operators | {node.op}))
         return
     output = node.outputs[0]
     if output in state.graph.outputs and state.uses[output] == 1:
@@ -227,4 +233,4 @@ def softmax(state: Trace, node: Node) -> None:
         source = state.emit(node, "output", {}, [state.read(features, node)], sizes)
         state.put(node, state.made(source, features.dims))
         return
-    state.put(node, replace(features, operators=features.operators | {node.op}))
+    state.put(node, features._replace(operators=features.operators | {node.op}))

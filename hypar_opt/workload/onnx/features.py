@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypar_opt.workload.onnx.axes import Dim, Share, extent
 from hypar_opt.workload.onnx.model import Node
@@ -39,8 +39,7 @@ class PendingNorm:
     shift: str = ""
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """A tensor that depends on the network's input.
 
     Parameters
@@ -98,6 +97,8 @@ class Layer:
     """Whether its weights are the transpose of the file's."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""
+    dims: tuple[Dim, ...] = ()
+    """How it writes its map."""
     operands: tuple[Features, ...] = ()
     """Of a score: the queries and keys."""
 

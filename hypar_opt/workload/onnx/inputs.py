@@ -7,7 +7,6 @@ their own until that layer says which are channels, rows and columns.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import InputError
@@ -75,7 +74,7 @@ class InputAxes:
             )
             for dim in features.dims
         )
-        return replace(features, dims=dims)
+        return features._replace(dims=dims)
 
     def settle(self, features: Features) -> Features:
         """Give the input's axes names by its rank, unless a layer has named them."""

@@ -70,7 +70,6 @@ def join(state: Trace, node: Node, kind: str, maps: Sequence[Features]) -> Featu
 
 
 def _without_copies(features: Features) -> Features:
-    from dataclasses import replace
 
     dims = tuple(tuple(d for d in dim if d.axis != "r") for dim in features.dims)
-    return replace(features, dims=dims)
+    return features._replace(dims=dims)

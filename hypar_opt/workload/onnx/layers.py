@@ -96,9 +96,10 @@ def _divided(layers: list[Layer]) -> list[Layer]:
             keys = {**whole.keys, size: layer.keys["size"]}
             inputs = [new[source] for source in whole.inputs]
             new[position] = len(out)
-            out.append(
-                replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, read_as=layer.read_as)
-            )
+            # Weights of its own: a part of the whole layer's.
+            weight = f"{whole.weight}.{layer.keys['start']}"
+            part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, weight=weight)
+            out.append(replace(part, read_as=layer.read_as))
         else:
             new[position] = len(out)
             out.append(moved)

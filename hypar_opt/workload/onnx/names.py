@@ -15,10 +15,7 @@ _WEIGHTS = re.compile(
     r"(?:[._](?:\d+|quantized|orig|transposed))?(?::\d+)?$"
 )
 # Names that exporters count up, and that say nothing: 123, r12, n3, val_110, onnx::Conv_45.
-_COUNTED = re.compile(
-    r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+"
-    rf"|(?:{'|'.join(name for name in OPERATORS if '.' not in name)})(?:_\d+)?"
-)
+_COUNTED = re.compile(r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+")
 # What exporters write before and after the name of a module.
 _DECORATION = re.compile(r"^/+|^node_|/(?:Conv|Gemm|MatMul|Gather|Add|Mul|Concat)(?:_\d+)?$")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -63,11 +60,13 @@ def _name(layer: Layer, weight: str) -> str:
 
 def _legal(text: str) -> str:
     text = _DECORATION.sub("", _DECORATION.sub("", text))
-    if _COUNTED.fullmatch(text):
+    # A node that is called after its operator, such as MatMul_36, is not called anything.
+    if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
         return ""
     name = _ILLEGAL.sub("_", text.replace("/", ".").replace(":", ".")).strip("._-")
-    name = re.sub(r"\.{2,}", ".", name)
-    return "" if _COUNTED.fullmatch(name) or name == "input" else name[:80]
+    while ".." in name:
+        name = name.replace("..", ".")
+    return "" if name == "input" or name.isdecimal() else name[:80]
 
 
 def unique(names: Sequence[str], layers: Sequence[Layer], taken: Sequence[str] = ()) -> list[str]:

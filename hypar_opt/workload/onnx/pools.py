@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypar_opt.workload.onnx.axes import POSITIONS, axes_of, is_whole
@@ -32,7 +31,7 @@ def pool(state: Trace, node: Node, word: str) -> None:
     if len(node.outputs) > 1 and node.outputs[1] and state.uses[node.outputs[1]]:
         raise node.refuse(f"its indices {node.outputs[1]!r} are read, and pools have none")
     padding = window_padding(node, image, attributes, window, stride, dilation)
-    features = replace(image.features, border=None)
+    features = image.features._replace(border=None)
     layer = state.layer(features.source)
     joins = features.only and layer.kind == "conv" and "pool" not in layer.keys
     if not joins and not any(padding[:2]) and _is_whole(image, window):
@@ -45,7 +44,7 @@ def pool(state: Trace, node: Node, word: str) -> None:
     if joins:
         layer.keys["pool"] = keys
         layer.sizes = new
-        state.put(node, replace(features, dims=dims))
+        state.put(node, features._replace(dims=dims))
         return
     if not layer.is_image:
         raise node.refuse("is a pool of what is no image")
@@ -142,9 +141,9 @@ def _reduce(
     )
     if layer.kind == "scores":
         raise node.refuse("reduces the scores of attention")
-    reduced = replace(features, dims=dims, pool=word)
+    reduced = features._replace(dims=dims, pool=word)
     if over & (POSITIONS | {"c", "b", "part of c"}):
-        reduced = replace(reduced, pooled=features.pooled | over)
+        reduced = reduced._replace(pooled=features.pooled | over)
     state.put(node, reduced)
 
 
@@ -168,4 +167,4 @@ def pad(state: Trace, node: Node) -> None:
     border = (rows[0], before[-1], rows[1], after[-1])
     if features.border:
         border = tuple(a + b for a, b in zip(border, features.border, strict=True))  # type: ignore[assignment]
-    state.put(node, replace(features, border=border))
+    state.put(node, features._replace(border=border))

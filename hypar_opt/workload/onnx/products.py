@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypar_opt.workload.onnx.attention import product_of_maps
@@ -79,11 +78,11 @@ def convolution(state: Trace, node: Node) -> None:
         **_unless("bias", bias, False),
     }
     sizes = {"c": filters, "h": height, "w": width}
-    inputs = [state.read(replace(features, border=None), node)]
+    inputs = [state.read(features._replace(border=None), node)]
     source = state.emit(node, "conv", keys, inputs, sizes, _weight_name(node, weight, 1))
     made = state.made(source, image.dims(filters, height, width))
     if "activation" in attributes:  # com.microsoft.FusedConv
-        made = replace(made, operators=frozenset({attributes["activation"]}))
+        made = made._replace(operators=frozenset({attributes["activation"]}))
     state.put(node, made)
 
 
@@ -256,7 +255,7 @@ def einsum(state: Trace, node: Node) -> None:
     rest = [label for label in mine if label not in summed]
     made = linear(state, node, features, places, units, weight, place=len(rest))
     written = [*rest, *new]
-    state.put(node, replace(made, dims=tuple(made.dims[written.index(label)] for label in out)))
+    state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
 
 
 def _einsum_of_maps(state: Trace, node: Node, labels: list[str], out: str) -> Features:
@@ -273,7 +272,7 @@ def _einsum_of_maps(state: Trace, node: Node, labels: list[str], out: str) -> Fe
     first = [left.dims[a.index(label)] for label in (*both, *rows, *summed)]
     second = [right.dims[b.index(label)] for label in (*both, *summed, *columns)]
     made = product_of_maps(
-        state, node, replace(left, dims=tuple(first)), replace(right, dims=tuple(second))
+        state, node, left._replace(dims=tuple(first)), right._replace(dims=tuple(second))
     )
     written = [*both, *rows, *columns]
-    return replace(made, dims=tuple(made.dims[written.index(label)] for label in out))
+    return made._replace(dims=tuple(made.dims[written.index(label)] for label in out))

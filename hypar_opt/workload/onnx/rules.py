@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from hypar_opt.errors import InputError
@@ -69,9 +68,6 @@ def read_node(state: Trace, node: Node) -> None:
         # A broken file: an attribute that is missing or of another type, an axis out of range.
         problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise node.refuse(f"is not as its operator requires: {problem}") from None
-    for name in node.outputs:
-        if name in state.tensors and math.prod(state.tensors[name].shape) == 0:
-            raise node.refuse(f"writes {name!r}, which is empty")
 
 
 def _unknown(node: Node) -> InputError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypar_opt.errors import InputError
@@ -67,12 +66,14 @@ class Trace:
             name = node.outputs[index]
             only = features.only and self.uses[name] == 1
             if only != features.only:
-                features = replace(features, only=only)
+                features = features._replace(only=only)
             self.tensors[name] = features
 
     def made(self, source: int, dims: Sequence[Dim]) -> Features:
         """Return the whole output of a new layer, in these dimensions."""
-        return Features(source, tuple(dims), only=True)
+        layer = self.layer(source)
+        layer.dims = tuple(dims)
+        return Features(source, layer.dims, only=True)
 
     # Layers.
 
@@ -131,7 +132,7 @@ class Trace:
         return features
 
     def _settle_norm(self, features: Features, node: Node, norm: PendingNorm) -> Features:
-        bare = replace(features, norm=None)
+        bare = features._replace(norm=None)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
             if norm.scale:
@@ -174,7 +175,7 @@ class Trace:
                 " can be read"
             )
         over = "last" if first.start else "first"
-        source = self._pooled(replace(features, taken=frozenset()), node, over)
+        source = self._pooled(features._replace(taken=frozenset()), node, over)
         return Features(source, features.dims, only=features.only)
 
     def _pooled(self, features: Features, node: Node, over: str) -> int:
@@ -192,7 +193,10 @@ class Trace:
         InputError
             Where channels are in no order that a layer has.
         """
-        channels = self.layer(features.source).channels
+        layer = self.layer(features.source)
+        if features.dims == layer.dims:
+            return features
+        channels = layer.channels
         digits = digits_of("c", features.dims)
         if len(digits) < 2 or features.taken:
             return features
@@ -237,9 +241,14 @@ class Trace:
         layer = self.layer(features.source)
         if layer.kind == "scores":
             raise node.refuse("reads the scores of attention, which only a product with V may")
-        layer.read_as.add(activation(features.operators))
+        word = activation(features.operators)
         if features.taken:
-            return self._slice(features, node)
+            part = self._slice(features, node)
+            self.layers[part].read_as.add(word)
+            return part
+        layer.read_as.add(word)
+        if features.dims == layer.dims:
+            return features.source
         for axis, size in layer.sizes.items():
             if not is_whole(axis, size, features.dims):
                 raise node.refuse(f"reads {_shown(digits_of(axis, features.dims))} of {size}")
@@ -261,7 +270,7 @@ class Trace:
         """Return a range of channels as a feature map of its own."""
         if not features.taken:
             return features
-        source = self.read(features, node)
+        source = self._slice(features, node)
         (share,) = features.taken
         dims = []
         for dim in features.dims:
@@ -270,7 +279,7 @@ class Trace:
                 for digit in dim
             )
             dims.append(merged(own))
-        return Features(source, tuple(dims), only=features.only)
+        return Features(source, tuple(dims), features.operators, only=features.only)
 
 
 def _stand_in(shape: tuple[int, ...]) -> Constant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -55,7 +54,7 @@ def reshape(state: Trace, node: Node) -> None:
         features = state.features(node.inputs[0])
         shape = _new_shape(state, node, features.shape)
         dims = reshaped(features.dims, shape)
-        state.put(node, replace(features, dims=dims))
+        state.put(node, features._replace(dims=dims))
         return
     raise node.refuse("its shape depends on the network's input")
 
@@ -78,7 +77,7 @@ def transpose(state: Trace, node: Node) -> None:
     order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
     if sorted(order) != list(range(len(features.dims))):
         raise node.refuse(f"perm should permute {len(features.dims)} dimensions, got {order}")
-    state.put(node, replace(features, dims=tuple(features.dims[axis] for axis in order)))
+    state.put(node, features._replace(dims=tuple(features.dims[axis] for axis in order)))
 
 
 def shape(state: Trace, node: Node) -> None:
@@ -143,8 +142,8 @@ def _take(node: Node, features: Features, axis: int, start: int, size: int, step
     left, share = sliced(dim, start, size, step)
     dims = (*features.dims[:axis], left, *features.dims[axis + 1 :])
     if share.of.axis == "r":
-        return replace(features, dims=dims, only=False)
-    return replace(features, dims=dims, taken=features.taken | {share}, only=False)
+        return features._replace(dims=dims, only=False)
+    return features._replace(dims=dims, taken=features.taken | {share}, only=False)
 
 
 def expand(state: Trace, node: Node) -> None:
@@ -155,9 +154,9 @@ def expand(state: Trace, node: Node) -> None:
         dims = tuple(
             merged((*_copies(times), *dim)) for dim, times in zip(features.dims, sizes, strict=True)
         )
-        state.put(node, replace(features, dims=dims))
+        state.put(node, features._replace(dims=dims))
         return
-    state.put(node, replace(features, dims=broadcast(features, sizes, state.graph.batch)))
+    state.put(node, features._replace(dims=broadcast(features, sizes, state.graph.batch)))
 
 
 def _copies(times: int) -> Dim:
@@ -202,7 +201,7 @@ def gather(state: Trace, node: Node) -> None:
     values = [value % features.shape[place] for value in values]
     taken = _chosen(node, features, place, values)
     if not chosen.shape:
-        taken = replace(taken, dims=(*taken.dims[:place], *taken.dims[place + 1 :]))
+        taken = taken._replace(dims=(*taken.dims[:place], *taken.dims[place + 1 :]))
     state.put(node, taken)
 
 
@@ -220,14 +219,14 @@ def _chosen(node: Node, features: Features, axis: int, values: list[int]) -> Fea
         new = (*_copies(times), *dim)
     else:
         raise node.refuse("reads a dimension in another order, which a network has no layer for")
-    return replace(features, dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
+    return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
 
 
 def _embedding(state: Trace, node: Node, axis: int) -> None:
     table = state.constant(node.inputs[0])
     ids = state.features(node.inputs[1])
     if len(table.shape) < 2:
-        state.put(node, replace(ids, operators=ids.operators | {"Gather"}))
+        state.put(node, ids._replace(operators=ids.operators | {"Gather"}))
         return
     if axis != 0 or len(table.shape) > 2:
         raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
@@ -272,7 +271,7 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
         return None
     dims = (*first.dims[:axis], dim, *first.dims[axis + 1 :])
     operators = frozenset().union(*(part.operators for part in parts))
-    return replace(first, dims=dims, taken=common, operators=operators, only=False)
+    return first._replace(dims=dims, taken=common, operators=operators, only=False)
 
 
 def _concat_maps(state: Trace, node: Node, axis: int) -> None:
