@@ -92,6 +92,7 @@ def _leading(node: Node, a: Features, b: Features) -> list[Dim]:
 
 def _weighted_values(state: Trace, node: Node, scores: Features, values: Features) -> Features:
     layer = state.layer(scores.source)
+    layer.keys["read"] = True
     if digits_of("s", [scores.dims[-1]]) != _whole("s", layer.sizes["s"]):
         raise node.refuse("should sum over the keys of attention")
     values, length = _sequence(state, node, values)

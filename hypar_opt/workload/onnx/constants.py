@@ -28,6 +28,9 @@ MOST_ELEMENTS = 2**22
 
 MOST_RANK = 16
 
+MOST_INTEGERS = 2**16
+"""The most integers that say a shape, or which indices are read."""
+
 _INT64 = 7
 
 
@@ -64,8 +67,8 @@ class Constant:
         return math.prod(self.shape)
 
     def integers(self) -> list[int] | None:
-        """Return the values of a list of integers, or None where they are not known."""
-        if not self.known:
+        """Return the values of a list of integers; None where they are not known, or too many."""
+        if not self.known or self.elements > MOST_INTEGERS:
             return None
         return [int(value) for value in self.value.ravel().tolist()]
 

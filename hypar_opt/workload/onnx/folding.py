@@ -61,11 +61,15 @@ def squeezed_shape(op: str, shape: Sequence[int], axes: Sequence[int] | None) ->
     if op == "Squeeze":
         if axes is None:
             return [size for size in shape if size != 1]
+        if any(not -len(shape) <= axis < len(shape) for axis in axes):
+            raise ValueError("its axes are not there")
         dropped = {axis % len(shape) for axis in axes}
         if any(shape[axis] != 1 for axis in dropped):
             raise ValueError("only dimensions of size 1 can be squeezed")
         return [size for axis, size in enumerate(shape) if axis not in dropped]
-    rank = len(shape) + len(axes or ())
+    rank = len(shape) + len(set(axes or ()))
+    if any(not -rank <= axis < rank for axis in axes or ()):
+        raise ValueError("its axes are not there")
     new = {axis % rank for axis in axes or ()}
     rest = iter(shape)
     return [1 if axis in new else next(rest) for axis in range(rank)]
@@ -239,7 +243,7 @@ _VIEWS: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
 _COMPUTED: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
     "Cast": _cast,
     "Concat": lambda i, a: np.concatenate([_not_none(x) for x in i], axis=a["axis"]),
-    "Where": lambda i, a: np.where(*(_not_none(x) for x in i)),
+    "Where": lambda i, a: np.where(_not_none(i[0]), _not_none(i[1]), _not_none(i[2])),
 }
 
 
@@ -287,7 +291,8 @@ def _fold(node: Node, op: str, inputs: list[Constant | None]) -> list[Array] | N
     if total > MOST_ELEMENTS:
         return None
     if op in _COMPUTED:
-        return [_COMPUTED[op]([None if c is None else c.value for c in inputs], node.attributes())]
+        arrays = [None if c is None else c.value for c in inputs]
+        return [np.asarray(_COMPUTED[op](arrays, node.attributes()))]
     return _by_reference(node, inputs)
 
 

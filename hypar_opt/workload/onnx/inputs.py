@@ -120,10 +120,12 @@ def _token_inputs(graph: Graph) -> tuple[Input, ...]:
     changing = {value.name for value in graph.inputs}
     found: dict[str, Input] = {}
     for node in graph.nodes:
-        if node.op == "Gather" and node.inputs[1] in held and node.inputs[0] not in changing:
-            value = held[node.inputs[1]]
+        if not node.inputs:
+            continue
+        if node.op == "Gather" and node.inputs[-1] in held and node.inputs[0] not in changing:
+            value = held[node.inputs[-1]]
             found[value.name] = value
-        if node.op in _KEEPS_IDS and node.inputs[0] in held:
+        if node.op in _KEEPS_IDS and node.inputs[0] in held and node.outputs:
             held[node.outputs[0]] = held[node.inputs[0]]
         if node.op != "Shape" and not changing.isdisjoint(node.inputs):
             changing.update(node.outputs)

@@ -39,8 +39,11 @@ def _ends(state: Trace) -> list[int]:
         features = state.settled(name, nodes[name])
         layer = state.layer(features.source)
         layer.read_as.add(activation(features.operators))
-        # Scores that are an output beside the attention that they are of add nothing.
-        if features.source != INPUT and layer.kind != "scores":
+        if layer.kind == "scores":
+            # As an output beside the attention that they are of they add nothing.
+            if not layer.keys.get("read"):
+                raise nodes[name].refuse("multiplies two feature maps, and is no attention")
+        elif features.source != INPUT:
             ends.append(features.source)
     if not ends:
         raise InputError("has no output that a layer writes")

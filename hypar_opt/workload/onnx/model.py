@@ -159,6 +159,7 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         Where the graph has a cycle, reads what nothing writes, or a size is missing.
     """
     graph = model.graph
+    _check_texts(graph)
     initialisers = {tensor.name: tensor for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
         raise InputError(
@@ -173,7 +174,11 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         inputs=inputs,
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
-        producer=" ".join(filter(None, (model.producer_name, model.producer_version))),
+        producer=" ".join(
+            text
+            for text in (model.producer_name, model.producer_version)
+            if text and isinstance(text, str)
+        ),
         proto=model,
         batch=batch,
         notes=_batch_notes(given, dims),
@@ -187,6 +192,19 @@ def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple
         f"the batch is no dimension of a network: --batch {dims[name]} sets {name!r}"
         for name in sorted(names & set(dims))
     )
+
+
+def _check_texts(graph: GraphProto) -> None:
+    """Refuse names that are no text: protobuf hands such bytes on as they are."""
+    try:
+        for node in graph.node:
+            # In one call: a loop over all names of a large model would take as long as the rest.
+            "".join((node.op_type, node.domain, node.name, *node.input, *node.output))
+        "".join(tensor.name for tensor in graph.initializer)
+        for value in (*graph.input, *graph.output):
+            "".join((value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim)))
+    except TypeError:
+        raise InputError("should be an ONNX model: its names should be UTF-8") from None
 
 
 def _node(proto: NodeProto) -> Node:

@@ -30,7 +30,7 @@ def batch_norm(state: Trace, node: Node, word: str) -> None:
 
 def _map(state: Trace, node: Node) -> Features:
     """Return a map whose channels are dimension 1, of an image that the input may be."""
-    features = state.tensors[node.inputs[0]]
+    features = state.seen(node.inputs[0])
     state.input.name_image(features.dims)
     return state.settled(node.inputs[0], node)
 

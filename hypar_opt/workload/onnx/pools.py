@@ -97,7 +97,7 @@ def _count(
 
 def global_pool(state: Trace, node: Node, word: str) -> None:
     """One number of each channel, over all rows and columns."""
-    features = state.tensors[node.inputs[0]]
+    features = state.seen(node.inputs[0])
     if features.source == INPUT:
         state.input.name_image(features.dims)
     features = state.settled(node.inputs[0], node)

@@ -64,8 +64,10 @@ def read_node(state: Trace, node: Node) -> None:
         raise node.refuse("its view goes across the axes of a feature map") from None
     except InputError:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError) as error:
-        # A broken file: an attribute that is missing or of another type, an axis out of range.
+    except KeyError as error:
+        raise node.refuse(f"has no {error}") from None
+    except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
+        # A broken file: an attribute of another type, an axis out of range, too few inputs.
         problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise node.refuse(f"is not as its operator requires: {problem}") from None
 

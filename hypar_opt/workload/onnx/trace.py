@@ -57,8 +57,20 @@ class Trace:
 
     def features(self, name: str) -> Features:
         """Return what a tensor holds, the network's input by its axes where they are known."""
-        features = self.tensors[name]
+        features = self.seen(name)
         return self.input.renamed(features) if features.source == INPUT else features
+
+    def seen(self, name: str) -> Features:
+        """Return what a tensor holds, the network's input by its own axes.
+
+        Raises
+        ------
+        ValueError
+            Where it is a constant, or left out.
+        """
+        if name not in self.tensors:
+            raise ValueError(f"{name!r} is no feature map" if name else "an input is left out")
+        return self.tensors[name]
 
     def put(self, node: Node, features: Features, index: int = 0) -> None:
         """Say what an output of a node holds."""

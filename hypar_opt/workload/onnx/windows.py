@@ -50,7 +50,7 @@ def image_of(state: Trace, node: Node, rank: int) -> Image:
     name = node.inputs[0]
     if rank not in (1, 2):
         raise node.refuse(f"has windows of {rank} dimensions; images have two")
-    features = state.tensors[name]
+    features = state.seen(name)
     if len(features.dims) != rank + 2:
         raise node.refuse(f"should read {rank + 2} dimensions, got {len(features.dims)}")
     if features.source == INPUT:
