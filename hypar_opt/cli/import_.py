@@ -68,11 +68,13 @@ def _size(typed: str) -> tuple[str, int]:
 
 
 def _summary(network: Network) -> str:
+    from hypar_opt.workload.operators.maps import described
     from hypar_opt.workload.tensors import describe
 
     total = describe(network, 1)["total"]
-    given = network.input.model_dump(exclude_none=True)
-    shown = ", ".join(f"{size:,} {name}" for name, size in given.items())
+    vocabulary = getattr(network.input, "vocabulary", None)
+    given = network.input.feature_map()
+    shown = f"{given.tokens} tokens of {vocabulary:,}" if vocabulary else described(given)
     return (
         f"{network.name}: {len(network.layers)} layers, {total['parameters']:,} parameters,"
         f" {total['macs']:,} multiply-accumulates; input of {shown}"

@@ -30,8 +30,8 @@ def test_a_network_file_and_what_was_read(
     assert run(["import", str(EXPORTED / "gpt2.onnx"), "-o", str(out)]) == 0
     printed = capsys.readouterr()
     assert printed.out == (
-        "gpt2: 23 layers, 53,547,264 parameters, 3,388,834,816 multiply-accumulates; input of 64"
-        " tokens, 50,257 vocabulary\n"
+        "gpt2: 23 layers, 53,547,264 parameters, 3,388,784,640 multiply-accumulates; input of 64"
+        " tokens of 50,257\n"
     )
     assert printed.err == ""
     assert tomllib.loads(out.read_text())["block"][0]["repeat"] == 2
