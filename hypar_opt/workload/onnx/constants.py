@@ -7,6 +7,7 @@ too large to compute with, is *hollow*: an array of the right shape that takes n
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,6 +119,8 @@ class Constants:
                 self._made[wanted] = of_tensor(self._graph.initialisers[wanted])
             else:
                 node = self._nodes[wanted]
+                if node.op == "ConstantOfShape" and self._fill(node):
+                    continue
                 before = [n for n in node.inputs if n and n not in self._made]
                 waiting += before
                 if not before:
@@ -128,19 +131,28 @@ class Constants:
         """Return the shape of an initialiser."""
         return tuple(self._graph.initialisers[name].dims)
 
-    def _compute(self, node: Node) -> None:
-        from hypar_opt.workload.onnx.folding import filled_shape, fold
+    def _fill(self, node: Node) -> bool:
+        """Make the weights of a model without weights, whose shape is all that is read."""
+        tensor = self._graph.initialisers.get(node.inputs[0])
+        if tensor is None or tensor.data_type != _INT64 or len(tensor.raw_data) % 8:
+            return False
+        data = tensor.raw_data
+        shape = struct.unpack(f"<{len(data) // 8}q", data)
+        if not 0 < len(shape) == math.prod(tensor.dims) <= MOST_RANK or min(shape) < 0:
+            return False
+        name = node.outputs[0]
+        self._made[name] = Constant(shape, lambda: self._filled(node, shape), weights=(name,))
+        return True
 
-        if node.op == "ConstantOfShape":
-            # A model without weights makes them so: their shape is all that is read.
-            shape = filled_shape(self._made[node.inputs[0]])
-            if shape is not None:
-                self._made[node.outputs[0]] = Constant(
-                    shape,
-                    lambda: _first(fold(node, [self._made[node.inputs[0]]]), shape),
-                    weights=node.outputs[:1],
-                )
-                return
+    def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
+        from hypar_opt.workload.onnx.folding import fold
+
+        arrays = fold(node, [of_tensor(self._graph.initialisers[node.inputs[0]])])
+        return arrays[0] if arrays else hollow(shape)
+
+    def _compute(self, node: Node) -> None:
+        from hypar_opt.workload.onnx.folding import fold
+
         inputs = [self._made[name] if name else None for name in node.inputs]
         outputs = fold(node, inputs)
         given = [constant for constant in inputs if constant is not None]
@@ -165,10 +177,6 @@ class Constants:
         if shape is None:
             raise node.refuse(f"the shape of {name!r} is not known")
         return shape
-
-
-def _first(arrays: list[Array] | None, shape: tuple[int, ...]) -> Array:
-    return arrays[0] if arrays else hollow(shape)
 
 
 def _returns(array: Array) -> Callable[[], Array]:

@@ -109,14 +109,6 @@ def _constant(_: list[Array | None], attributes: Attributes) -> Array:
     raise ValueError("has no value")
 
 
-def filled_shape(shape: Constant) -> tuple[int, ...] | None:
-    """Return the shape that ConstantOfShape writes; None where it is not known, or is no shape."""
-    sizes = shape.integers()
-    if sizes is None or len(sizes) > MOST_RANK or any(size < 0 for size in sizes):
-        return None
-    return tuple(sizes)
-
-
 def _filled(inputs: list[Array | None], attributes: Attributes) -> Array:
     shape = inputs[0]
     assert shape is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -159,7 +160,8 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         Where the graph has a cycle, reads what nothing writes, or a size is missing.
     """
     graph = model.graph
-    _check_texts(graph)
+    nodes = [_node(proto) for proto in graph.node]
+    _check_texts(nodes, graph)
     initialisers = {tensor.name: tensor for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
         raise InputError(
@@ -167,7 +169,6 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         )
     given = [value for value in graph.input if value.name not in initialisers]
     inputs, batch = _inputs(given, dims)
-    nodes = [_node(proto) for proto in graph.node]
     known = {"", *initialisers, *(value.name for value in given)}
     return Graph(
         nodes=_sorted(nodes, known),
@@ -194,13 +195,12 @@ def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple
     )
 
 
-def _check_texts(graph: GraphProto) -> None:
+def _check_texts(nodes: Iterable[Node], graph: GraphProto) -> None:
     """Refuse names that are no text: protobuf hands such bytes on as they are."""
     try:
-        for node in graph.node:
+        for node in nodes:
             # In one call: a loop over all names of a large model would take as long as the rest.
-            "".join((node.op_type, node.domain, node.name, *node.input, *node.output))
-        "".join(tensor.name for tensor in graph.initializer)
+            "".join((node.op, node.name, *node.inputs, *node.outputs))
         for value in (*graph.input, *graph.output):
             "".join((value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim)))
     except TypeError:
@@ -217,30 +217,50 @@ def _node(proto: NodeProto) -> Node:
 
 def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
     """Return nodes in topological order: the file's own, where it is one."""
+    held = set(known)
     written: set[str] = set()
     for node in nodes:
         for name in node.outputs:
             if name and (name in written or name in known):
                 raise node.refuse(f"writes {name!r}, which is written already")
             written.add(name)
-    order: list[Node] = []
-    waiting = nodes
-    known = set(known)
-    while waiting:
-        later = []
-        for node in waiting:
-            if all(name in known for name in node.inputs):
-                order.append(node)
-                known.update(node.outputs)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            node = later[0]
-            missing = next(name for name in node.inputs if name not in known)
-            if missing in written:
-                raise node.refuse(f"is in a cycle, through {missing!r}")
-            raise node.refuse(f"reads {missing!r}, which nothing writes")
-        waiting = later
+    for node in nodes:
+        if not held.issuperset(node.inputs):
+            return _reordered(nodes, known, written)
+        held.update(node.outputs)
+    return tuple(nodes)
+
+
+def _reordered(nodes: list[Node], known: set[str], written: set[str]) -> tuple[Node, ...]:
+    """Return nodes in topological order, of those that may come next the first in the file."""
+    readers: dict[str, list[int]] = {}
+    missing = []
+    for position, node in enumerate(nodes):
+        needed = set(node.inputs) - known
+        missing.append(len(needed))
+        for name in needed:
+            readers.setdefault(name, []).append(position)
+    ready = [position for position, count in enumerate(missing) if not count]
+    order = []
+    while ready:
+        position = heapq.heappop(ready)
+        order.append(nodes[position])
+        for name in nodes[position].outputs:
+            for reader in readers.pop(name, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, reader)
+    for name, (first, *_) in readers.items():
+        if name not in written:
+            raise nodes[first].refuse(f"reads {name!r}, which nothing writes")
+    if readers:
+        # Each reader that is left waits for another's output: following these comes round.
+        writer = {name: place for place, node in enumerate(nodes) for name in node.outputs}
+        name, seen = next(iter(readers)), set()
+        while name not in seen:
+            seen.add(name)
+            name = next(read for read in nodes[writer[name]].inputs if read in readers)
+        raise nodes[writer[name]].refuse(f"is in a cycle, through {name!r}")
     return tuple(order)
 
 

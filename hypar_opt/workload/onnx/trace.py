@@ -331,7 +331,7 @@ def trace(graph: Graph) -> Trace:
 
     state = Trace(graph)
     for node in graph.nodes:
-        if all(state.is_constant(name) for name in node.inputs):
+        if state.tensors.keys().isdisjoint(node.inputs):
             state.constants.defer(node)
         else:
             read_node(state, node)
