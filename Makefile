@@ -47,6 +47,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.simulator
 	-$(BIN)/python -m benchmarks.closed_form
 	-$(BIN)/python -m benchmarks.startup
+	-$(BIN)/python -m benchmarks.onnx_import
 
 # The pictures of the README and the documentation, from real runs.
 picture: $(VENV)/.installed-dev

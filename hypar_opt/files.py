@@ -36,6 +36,12 @@ def recorded_reads() -> Iterator[list[str]]:
         _reads.reset(before)
 
 
+def record_read(path: str | Path) -> None:
+    """Record a file that is read, for `recorded_reads`."""
+    for read in _reads.get():
+        read.append(str(path))
+
+
 def read_text(path: str | Path) -> str:
     """Read a UTF-8 file of at most `MOST_BYTES`.
 
@@ -44,8 +50,7 @@ def read_text(path: str | Path) -> str:
     InputError
         Naming the file and the reason.
     """
-    for read in _reads.get():
-        read.append(str(path))
+    record_read(path)
     try:
         with Path(path).open("rb") as stream:
             # One byte more than allowed tells a file that is too large; its size on disk would not

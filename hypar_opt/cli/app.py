@@ -12,6 +12,7 @@ import typer
 from hypar_opt.cli import (
     compare,
     explore,
+    import_,
     lists,
     output,
     report,
@@ -47,6 +48,7 @@ app.command(epilog=verify.EPILOG)(verify.verify)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=show.EPILOG)(show.show)
+app.command("import", epilog=import_.EPILOG)(import_.import_)
 app.add_typer(lists.app, name="list")
 
 

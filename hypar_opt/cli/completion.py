@@ -5,6 +5,7 @@ A table is imported when Tab asks for it, so that `--help` and a command's start
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 
 from hypar_opt import models
@@ -40,7 +41,24 @@ def several_of(complete_one: Completion) -> Completion:
 
 
 def networks(incomplete: str) -> list[str]:
-    return matching(incomplete, models.names())
+    return matching(incomplete, models.names()) + onnx_files(incomplete)
+
+
+def onnx_files(incomplete: str) -> list[str]:
+    """Return the models, and the folders, whose path starts with what is typed."""
+    folder, name = os.path.split(incomplete)
+    try:
+        entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
+    except (OSError, ValueError):
+        return []
+    paths = []
+    for entry in entries:
+        # Folders only where one is being typed: else they would stand between the names.
+        if entry.name.startswith(name) and entry.name.endswith(".onnx"):
+            paths.append(os.path.join(folder, entry.name))  # noqa: PTH118
+        elif folder and entry.name.startswith(name) and entry.is_dir():
+            paths.append(os.path.join(folder, entry.name, ""))  # noqa: PTH118
+    return paths
 
 
 def arrays(incomplete: str) -> list[str]:

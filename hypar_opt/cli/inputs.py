@@ -28,6 +28,8 @@ def is_plan(name: str) -> bool:
     path = Path(name)
     if name.lower() in models.names() or not exists(path) or path.is_dir():
         return False
+    if path.suffix == ".onnx":
+        return False  # binary
     if path.suffix == ".json":
         return True  # also if it is damaged: the plan reader's message says where
     return path.is_file() and read_text(path).lstrip().startswith("{")

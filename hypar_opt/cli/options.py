@@ -34,7 +34,8 @@ NETWORK = Annotated[
     str,
     network_argument(
         metavar="NETWORK",
-        help="A network of the zoo, in any case (list networks), or the path of a network file.",
+        help="A network of the zoo, in any case (list networks), or the path of a network file or"
+        " of an ONNX model.",
     ),
 ]
 NETWORK_OR_PLAN = Annotated[

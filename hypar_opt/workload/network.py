@@ -325,7 +325,7 @@ def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> Non
 
 
 def read_network(path: str | Path) -> Network:
-    """Read a network file.
+    """Read a network file, or an ONNX model, which its suffix tells.
 
     Raises
     ------
@@ -333,6 +333,11 @@ def read_network(path: str | Path) -> Network:
         Naming the file, the layer and the key, and what would be right.
     """
     file = str(path)
+    if Path(path).suffix == ".onnx":
+        # Imported late: a few networks are models, and reading one needs an extra.
+        from hypar_opt.workload.onnx import read_onnx
+
+        return read_onnx(path)
     return validate(Network, parse_toml(read_text(path), file=file), file=file)
 
 

@@ -1,0 +1,73 @@
+"""ONNX models as networks: graphs of operators, read without their weights.
+
+A model's way: `model` parses it, `trace` walks its nodes by the rules of `table`, `layers` takes
+what the outputs need, `document` writes that as a network file would, with repeated runs as
+blocks. `docs/onnx.md` says what is read, left out and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+
+
+def read_model(
+    path: str | Path, dims: Mapping[str, int] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Read a model as the content of a network file, and what it leaves out, a sentence each.
+
+    Parameters
+    ----------
+    path
+        The file of the model; files beside it, with its weights, are not read.
+    dims
+        The sizes of its dynamic dimensions by name; the batch is no dimension of a network.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the node and the operator, and what would be right.
+    """
+    from hypar_opt.workload.onnx.document import document
+    from hypar_opt.workload.onnx.layers import layers_of
+    from hypar_opt.workload.onnx.model import graph_of, load
+    from hypar_opt.workload.onnx.trace import trace
+
+    file = str(path)
+    model = load(path)
+    try:
+        graph = graph_of(model, dims or {})
+        state = trace(graph)
+        layers = layers_of(state)
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=file) from None
+    source = f"ONNX model {_printable(Path(file).name)}"
+    if graph.producer:
+        source += f", written by {_printable(graph.producer)}"
+    name = _printable(Path(file).stem) or "model"
+    return document(name, source, state.input.layer.sizes, layers), state.notes
+
+
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:80].strip()
+
+
+def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Network:
+    """Read a model as a network; see `read_model`.
+
+    Raises
+    ------
+    InputError
+        Naming the file and what is wrong with it.
+    """
+    from hypar_opt.documents import validate
+    from hypar_opt.workload.network import Network
+
+    content, _ = read_model(path, dims)
+    return validate(Network, content, file=str(path))

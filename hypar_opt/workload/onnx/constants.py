@@ -1,0 +1,248 @@
+"""Constants of a graph: weights by their shape alone, small tensors by their values.
+
+Weights are never read, and files beside the model are never opened. A value that is not known, or
+too large to compute with, is *hollow*: an array of the right shape that takes no memory.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import InputError
+from hypar_opt.workload.onnx.model import Graph, Node, type_sizes
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+Array = NDArray[Any]
+
+MOST_ELEMENTS = 2**22
+"""The most elements of a constant that is computed: a mask of 2,048 by 2,048 tokens."""
+
+MOST_RANK = 16
+
+MOST_INTEGERS = 2**16
+"""The most integers that say a shape, or which indices are read."""
+
+_INT64 = 7
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that depends on no input of the network.
+
+    Parameters
+    ----------
+    shape
+        Its dimensions.
+    load
+        Returns its value, hollow where it is not known.
+    known
+        Whether the value is the real one.
+    weights
+        The weights of the file that it is made of, by name: one, but for sums.
+    is_input
+        Whether it stands for a further input of the model, such as a mask of padding.
+    """
+
+    shape: tuple[int, ...]
+    load: Callable[[], Array]
+    known: bool = True
+    weights: tuple[str, ...] = ()
+    is_input: bool = False
+
+    @cached_property
+    def value(self) -> Array:
+        return self.load()
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    def integers(self) -> list[int] | None:
+        """Return the values of a list of integers; None where they are not known, or too many."""
+        if not self.known or self.elements > MOST_INTEGERS:
+            return None
+        return [int(value) for value in self.value.ravel().tolist()]
+
+
+def hollow(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """Return an array of ones that takes no memory."""
+    return np.broadcast_to(np.ones((), dtype), shape)
+
+
+class Constants:
+    """The constants of a graph, computed when they are first needed."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._made: dict[str, Constant] = {}
+        self._nodes: dict[str, Node] = {}
+        self._inferred: dict[str, tuple[int, ...]] | None = None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._made or name in self._nodes or name in self._graph.initialisers
+
+    def add(self, name: str, constant: Constant) -> None:
+        self._made[name] = constant
+
+    def defer(self, node: Node) -> None:
+        """Remember a node that reads constants alone."""
+        for name in node.outputs:
+            self._nodes[name] = node
+
+    def get(self, name: str) -> Constant:
+        """Return a constant by its tensor's name.
+
+        Raises
+        ------
+        InputError
+            Where its shape cannot be found.
+        """
+        if name in self._made:
+            return self._made[name]
+        # A stack and no recursion: a file may chain any number of nodes.
+        waiting = [name]
+        while waiting:
+            wanted = waiting[-1]
+            if wanted in self._made:
+                waiting.pop()
+            elif wanted in self._graph.initialisers:
+                self._made[wanted] = of_tensor(self._graph.initialisers[wanted])
+            else:
+                node = self._nodes[wanted]
+                if node.op == "ConstantOfShape" and self._fill(node):
+                    continue
+                before = [n for n in node.inputs if n and n not in self._made]
+                waiting += before
+                if not before:
+                    self._compute(node)
+        return self._made[name]
+
+    def weight_of(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an initialiser."""
+        return tuple(self._graph.initialisers[name].dims)
+
+    def _fill(self, node: Node) -> bool:
+        """Make the weights of a model without weights, whose shape is all that is read."""
+        tensor = self._graph.initialisers.get(node.inputs[0])
+        if tensor is None or tensor.data_type != _INT64 or len(tensor.raw_data) % 8:
+            return False
+        data = tensor.raw_data
+        shape = struct.unpack(f"<{len(data) // 8}q", data)
+        if not 0 < len(shape) == math.prod(tensor.dims) <= MOST_RANK or min(shape) < 0:
+            return False
+        name = node.outputs[0]
+        self._made[name] = Constant(shape, lambda: self._filled(node, shape), weights=(name,))
+        return True
+
+    def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
+        from hypar_opt.workload.onnx.folding import fold
+
+        arrays = fold(node, [of_tensor(self._graph.initialisers[node.inputs[0]])])
+        return arrays[0] if arrays else hollow(shape)
+
+    def _compute(self, node: Node) -> None:
+        from hypar_opt.workload.onnx.folding import fold
+
+        inputs = [self._made[name] if name else None for name in node.inputs]
+        outputs = fold(node, inputs)
+        given = [constant for constant in inputs if constant is not None]
+        weights = _weights(node, given)
+        known = all(constant.known for constant in given)
+        is_input = any(constant.is_input for constant in given)
+        for index, name in enumerate(node.outputs):
+            if not name:
+                continue
+            array = outputs[index] if outputs is not None and index < len(outputs) else None
+            if array is None:
+                array = hollow(self._shape(node, name))
+                known = False
+            load = _returns(array)
+            self._made[name] = Constant(array.shape, load, known, weights, is_input)
+
+    def _shape(self, node: Node, name: str) -> tuple[int, ...]:
+        """Return a shape by ONNX's own inference, which runs only where ours does not get there."""
+        if self._inferred is None:
+            self._inferred = _infer(self._graph)
+        shape = self._inferred.get(name)
+        if shape is None:
+            raise node.refuse(f"the shape of {name!r} is not known")
+        return shape
+
+
+def _returns(array: Array) -> Callable[[], Array]:
+    return lambda: array
+
+
+def _weights(node: Node, inputs: Iterable[Constant]) -> tuple[str, ...]:
+    if node.op in ("Shape", "Size", "Constant", "ConstantOfShape"):
+        # A tensor that is made here is a weight by its own name.
+        return node.outputs[:1]
+    tensors = [constant for constant in inputs if constant.weights and constant.elements > 1]
+    if node.op in ("Gather", "Slice", "Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze"):
+        tensors = tensors[:1]  # the others are indices and shapes
+    return tuple(dict.fromkeys(name for constant in tensors for name in constant.weights))
+
+
+def of_tensor(tensor: TensorProto) -> Constant:
+    """Return the constant of an initialiser; its value is read when it is needed, if ever.
+
+    Raises
+    ------
+    InputError
+        Where its shape is no shape.
+    """
+    shape = tuple(tensor.dims)
+    if any(size < 0 for size in shape) or len(shape) > MOST_RANK:
+        raise InputError(
+            f"should have a shape, got {list(shape)}", where=f"initializer {tensor.name!r}"
+        )
+    weights = (tensor.name,)
+    if tensor.external_data or tensor.data_location == 1 or math.prod(shape) > MOST_ELEMENTS:
+        return Constant(shape, lambda: hollow(shape), known=False, weights=weights)
+
+    def load() -> Array:
+        if tensor.data_type == _INT64:
+            # Shapes, of which a model has hundreds.
+            data = tensor.raw_data
+            values = np.frombuffer(data, "<i8") if data else np.array(tensor.int64_data, np.int64)
+            if values.size == math.prod(shape):
+                return values.reshape(shape)
+        from onnx import numpy_helper
+
+        try:
+            return np.asarray(numpy_helper.to_array(tensor))
+        except (TypeError, ValueError) as error:
+            problem = (str(error).splitlines() or ["broken"])[0]
+            raise InputError(
+                f"cannot be read: {problem}", where=f"initializer {tensor.name!r}"
+            ) from None
+
+    return Constant(shape, load, weights=weights)
+
+
+def _infer(graph: Graph) -> dict[str, tuple[int, ...]]:
+    from onnx import shape_inference
+
+    type_sizes(graph, graph.proto)
+    try:
+        inferred = shape_inference.infer_shapes(graph.proto, data_prop=True)
+    except Exception as error:
+        # It raises whatever its C++ side finds.
+        problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InputError(f"its shapes cannot be inferred: {problem}") from None
+    shapes = {}
+    for value in inferred.graph.value_info:
+        dims = value.type.tensor_type.shape.dim
+        if all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
+            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+    return shapes

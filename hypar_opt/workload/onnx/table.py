@@ -1,0 +1,164 @@
+"""What each ONNX operator is: a table, one row an operator.
+
+A row says which rule reads the operator, and what the rule has to know. Elementwise operators
+keep every layout; their word is what a network file calls the activation, or none where it is not
+worth a name.
+
+Source: the ONNX operator specifications, opsets 1 to 25, and those of the domain com.microsoft
+that exporters write.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """How an operator is read.
+
+    Parameters
+    ----------
+    rule
+        The name of the rule.
+    word
+        Of an elementwise operator the activation, of a norm its kind, of a pool what it takes.
+    """
+
+    rule: str
+    word: str = ""
+
+
+def _rows(rule: str, **words: str) -> dict[str, Row]:
+    return {operator: Row(rule, word) for operator, word in words.items()}
+
+
+_WEIGHTED = (
+    _rows("convolution", Conv="", FusedConv="")
+    | _rows("product", MatMul="", FusedMatMul="", MatMulInteger="", TransposeMatMul="")
+    | _rows("general_product", Gemm="")
+    | _rows("gather", Gather="")
+    | _rows("quantised_product", MatMulNBits="")
+    | _rows("einsum", Einsum="")
+)
+
+_ATTENTION = (
+    _rows("attention", Attention="causal by attribute")
+    | _rows("fused_projection", **{"com.microsoft.Attention": ""})
+    | _rows("attention", MultiHeadAttention="unidirectional", GroupQueryAttention="always causal")
+)
+
+_NORMS = (
+    _rows("batch_norm", BatchNormalization="batch")
+    # An instance norm's statistics are of one channel of one image: under every choice they are
+    # where the channel is, so that only its scale and shift count.
+    | _rows("channel_norm", InstanceNormalization="affine", GroupNormalization="layer")
+    | _rows("last_norm", LayerNormalization="layer", RMSNormalization="rms")
+    | _rows("last_norm", SimplifiedLayerNormalization="rms")
+    | _rows("sum_and_norm", SkipLayerNormalization="layer", SkipSimplifiedLayerNormalization="rms")
+)
+
+_POOLS = (
+    _rows("pool", MaxPool="max", AveragePool="average", LpPool="average")
+    | _rows("global_pool", GlobalAveragePool="average", GlobalMaxPool="max")
+    | _rows("global_pool", GlobalLpPool="average")
+    | _rows("reduction", ReduceMean="average", ReduceMax="max", ReduceSum="average")
+    | _rows("reduction", ReduceL1="average", ReduceL2="average", ReduceMin="max")
+    | _rows("reduction", ReduceSumSquare="average", ReduceLogSumExp="average")
+)
+
+_VIEWS = (
+    _rows("reshape", Reshape="", Flatten="", Squeeze="", Unsqueeze="")
+    | _rows("transpose", Transpose="")
+    | _rows("split", Split="")
+    | _rows("slice_", Slice="")
+    | _rows("expand", Expand="", Tile="")
+    | _rows("pad", Pad="")
+    | _rows("concat", Concat="")
+    | _rows("shape", Shape="", Size="")
+)
+
+_ENDS = _rows("softmax", Softmax="softmax", LogSoftmax="softmax")
+
+# Of two feature maps: what the network file calls their combination.
+_TWO = (
+    _rows("elementwise", Add="add", Sub="add", Sum="add", Mean="add", Max="add", Min="add")
+    | _rows("elementwise", Mul="mul", Div="mul", Pow="mul", Mod="mul", Where="add", BiasGelu="add")
+    | _rows("elementwise", And="add", Or="add", Xor="add", Equal="add", BitShift="mul")
+    | _rows("elementwise", Greater="add", GreaterOrEqual="add", Less="add", LessOrEqual="add")
+    | _rows("elementwise", PRelu="mul", BiasAdd="add")
+)
+
+_ELEMENTWISE = _rows(
+    "elementwise",
+    Abs="abs",
+    Celu="celu",
+    Clip="clip",
+    Elu="elu",
+    Erf="erf",
+    Exp="exp",
+    FastGelu="gelu",
+    Gelu="gelu",
+    HardSigmoid="hardsigmoid",
+    HardSwish="hardswish",
+    LeakyRelu="leaky_relu",
+    Log="log",
+    Mish="mish",
+    QuickGelu="gelu",
+    Relu="relu",
+    Selu="selu",
+    Shrink="shrink",
+    Sigmoid="sigmoid",
+    Softplus="softplus",
+    Softsign="softsign",
+    Swish="silu",
+    Tanh="tanh",
+    ThresholdedRelu="thresholded_relu",
+)
+
+# Elementwise too, but no activations: parts of norms, casts, what is not there in training. A
+# local response norm reads the neighbours of a channel, which is ignored, as the paper does.
+_PLAIN = dict.fromkeys(
+    (
+        *("Cast", "CastLike", "Identity", "Dropout", "LRN", "Neg", "Not", "Reciprocal", "Sqrt"),
+        *("Ceil", "Floor", "Round", "Sign", "IsNaN", "IsInf", "Cos", "Sin", "CumSum", "Trilu"),
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "LpNormalization"),
+        *("MeanVarianceNormalization", "RotaryEmbedding", "SimplifiedDropout", "BitwiseNot"),
+        *("Acos", "Asin", "Atan", "Cosh", "Sinh", "Tan", "Hardmax"),
+    ),
+    Row("elementwise"),
+)
+
+# Refused for what they are, however well a name fits.
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap", "LSTM", "GRU", "RNN"})
+
+OPERATORS: dict[str, Row] = {
+    **_WEIGHTED,
+    **_ATTENTION,
+    **_NORMS,
+    **_POOLS,
+    **_VIEWS,
+    **_ENDS,
+    **_TWO,
+    **_ELEMENTWISE,
+    **_PLAIN,
+}
+
+# Activations written out in several operators: what is among them, and the activation.
+WRITTEN_OUT: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset({"Erf", "Mul"}), "gelu"),
+    (frozenset({"Tanh", "Pow"}), "gelu"),
+    (frozenset({"Tanh", "Mul", "Add"}), "gelu"),
+    (frozenset({"Tanh", "Softplus", "Mul"}), "mish"),
+    (frozenset({"Sigmoid", "Mul"}), "silu"),
+    (frozenset({"HardSigmoid", "Mul"}), "hardswish"),
+    (frozenset({"Clip", "Add", "Mul"}), "hardswish"),
+)
+
+
+def activation(operators: frozenset[str]) -> str | None:
+    """Return the activation that some elementwise operators make of one feature map, if any."""
+    for written, word in WRITTEN_OUT:
+        if written <= operators:
+            return word
+    words = sorted({row.word for op in operators if (row := _ELEMENTWISE.get(op))})
+    return "_".join(words) or None

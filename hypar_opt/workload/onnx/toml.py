@@ -1,0 +1,44 @@
+"""A network file's text: the few shapes of TOML that it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def toml_text(content: Mapping[str, Any]) -> str:
+    """Return a network file; reading it gives the content back.
+
+    Tables within a layer stand in one line, layers and blocks as arrays of tables.
+    """
+    lines = [
+        f"{key} = {_value(value)}"
+        for key, value in content.items()
+        if key not in ("layer", "block")
+    ]
+    for layer in content["layer"]:
+        lines += ["", "[[layer]]", *_entries(layer)]
+    for block in content.get("block", ()):
+        head = {key: value for key, value in block.items() if key != "layer"}
+        lines += ["", "[[block]]", *_entries(head)]
+        for layer in block["layer"]:
+            lines += ["", "[[block.layer]]", *_entries(layer)]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_value(value)}" for key, value in table.items()]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(_entries(value)) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's; names and texts hold printable characters only.
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -1,0 +1,490 @@
+"""What networks are written as, node by node, and what is read of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hypar_opt.workload.onnx import read_model
+from tests.onnx_graphs import GraphWriter, kinds, parameters
+
+BATCH, TOKENS, WIDTH = 2, 16, 24
+SEQUENCE = ("x", [BATCH, TOKENS, WIDTH])
+
+
+def attributes(network: Any, kind: str) -> list[dict[str, Any]]:
+    """The keys of all layers of a kind, without names and inputs."""
+    return [
+        layer.model_dump(exclude_none=True, exclude={"name", "kind", "inputs"})
+        for layer in network.layers
+        if layer.kind == kind
+    ]
+
+
+def sources(network: Any, kind: str) -> list[list[str]]:
+    """The kinds that the layers of a kind read."""
+    names = [layer.kind for layer in network.layers]
+    return [
+        [names[source] if source >= 0 else "input" for source in reads]
+        for layer, reads in zip(network.layers, network.sources, strict=True)
+        if layer.kind == kind
+    ]
+
+
+# Attention.
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_has_the_heads_that_reshape_and_transpose_give_it(
+    tmp_path: Path, causal: bool
+) -> None:
+    g = GraphWriter(SEQUENCE)
+    q, k, v = (g.heads(g.linear("x", name, WIDTH, WIDTH), BATCH, TOKENS, 4, 6) for name in "qkv")
+    # Four heads of six features: no size of this test occurs twice by chance.
+    mask = np.triu(np.full((1, 1, TOKENS, TOKENS), -1e9), 1)
+    out = g.core(q, k, v, g.value(mask) if causal else None)
+    network = g.network(
+        tmp_path, g.linear(g.together(out, BATCH, TOKENS, WIDTH), "o", WIDTH, WIDTH)
+    )
+    assert kinds(network) == ["fc", "fc", "fc", "attention", "fc"]
+    expected = {"heads": 4, "causal": True} if causal else {"heads": 4}
+    assert attributes(network, "attention") == [expected]
+
+
+def test_a_mask_by_where_is_causal_too(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    q, k, v = (g.heads(g.linear("x", name, WIDTH, WIDTH), BATCH, TOKENS, 4, 6) for name in "qkv")
+    scores = g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2]))
+    seen = g.value(np.tril(np.ones((1, 1, TOKENS, TOKENS), bool)))
+    masked = g("Where", seen, scores, g.value(np.float32(-1e9)))
+    out = g("MatMul", g("Softmax", masked), v)
+    network = g.network(
+        tmp_path, g.linear(g.together(out, BATCH, TOKENS, WIDTH), "o", WIDTH, WIDTH)
+    )
+    assert attributes(network, "attention") == [{"heads": 4, "causal": True}]
+
+
+def test_queries_keys_and_values_of_one_projection_are_one_input(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    parts = g("Split", g.linear("x", "qkv", WIDTH, 3 * WIDTH), outputs=3, axis=2, num_outputs=3)
+    out = g.core(*(g.heads(part, BATCH, TOKENS, 4, 6) for part in parts))
+    network = g.network(tmp_path, g.together(out, BATCH, TOKENS, WIDTH))
+    assert kinds(network) == ["fc", "attention"]
+    assert attributes(network, "fc") == [{"units": 3 * WIDTH}]
+
+
+def test_a_fused_projection_may_be_cut_by_a_dimension_of_its_own(tmp_path: Path) -> None:
+    """As vision transformers do: [batch, tokens, 3, heads, size] to [3, batch, heads, ...]."""
+    g = GraphWriter(SEQUENCE)
+    qkv = g.linear("x", "qkv", WIDTH, 3 * WIDTH, bias=True)
+    apart = g("Reshape", qkv, g.value([BATCH, TOKENS, 3, 4, 6]))
+    first = g("Transpose", apart, perm=[2, 0, 3, 1, 4])
+    q, k, v = (g("Gather", first, g.value(np.int64(n)), axis=0) for n in range(3))
+    network = g.network(tmp_path, g.together(g.core(q, k, v), BATCH, TOKENS, WIDTH))
+    assert kinds(network) == ["fc", "attention"]
+    assert attributes(network, "attention") == [{"heads": 4}]
+
+
+@pytest.mark.parametrize("by", ["Expand", "Tile", "Gather"])
+def test_key_heads_that_are_repeated_are_shared_by_groups_of_queries(
+    tmp_path: Path, by: str
+) -> None:
+    g = GraphWriter(SEQUENCE)
+    q = g.heads(g.linear("x", "q", WIDTH, WIDTH), BATCH, TOKENS, 4, 6)
+    shared = []
+    for name in "kv":
+        one = g.heads(g.linear("x", name, WIDTH, 12), BATCH, TOKENS, 2, 6)
+        if by == "Gather":
+            shared.append(g("Gather", one, g.value([0, 0, 1, 1]), axis=1))
+            continue
+        apart = g("Unsqueeze", one, g.value([2]))
+        sizes = [BATCH, 2, 2, TOKENS, 6] if by == "Expand" else [1, 1, 2, 1, 1]
+        many = g(by, apart, g.value(sizes))
+        shared.append(g("Reshape", many, g.value([BATCH, 4, TOKENS, 6])))
+    network = g.network(tmp_path, g.together(g.core(q, *shared), BATCH, TOKENS, WIDTH))
+    assert attributes(network, "attention") == [{"heads": 4, "kv_heads": 2}]
+
+
+def test_one_key_head_is_broadcast(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    q = g.heads(g.linear("x", "q", WIDTH, WIDTH), BATCH, TOKENS, 4, 6)
+    k, v = (g.heads(g.linear("x", n, WIDTH, 6), BATCH, TOKENS, 1, 6) for n in "kv")
+    network = g.network(tmp_path, g.together(g.core(q, k, v), BATCH, TOKENS, WIDTH))
+    assert attributes(network, "attention") == [{"heads": 4, "kv_heads": 1}]
+
+
+@pytest.mark.parametrize("pairs", ["halves", "neighbours", "a part"])
+def test_rotary_embeddings_are_elementwise(tmp_path: Path, pairs: str) -> None:
+    g = GraphWriter(SEQUENCE)
+
+    def cut(x: str, start: int, end: int, step: int = 1) -> str:
+        bounds = (g.value([n]) for n in (start, end, 3, step))
+        return str(g("Slice", x, *bounds))
+
+    def rotated(x: str) -> str:
+        cos, sin = (g.weight(f"{name}_{x}", 1, 1, TOKENS, 6) for name in ("cos", "sin"))
+        if pairs == "halves":
+            turned = g("Concat", g("Neg", cut(x, 3, 6)), cut(x, 0, 3), axis=-1)
+        elif pairs == "a part":
+            small = g.weight(f"part_{x}", 1, 1, TOKENS, 4)
+            return str(g("Concat", g("Mul", cut(x, 0, 4), small), cut(x, 4, 6), axis=-1))
+        else:
+            even, odd = cut(x, 0, 6, 2), cut(x, 1, 6, 2)
+            last = g.value([4])
+            stacked = g(
+                "Concat",
+                g("Unsqueeze", g("Neg", odd), last),
+                g("Unsqueeze", even, last),
+                axis=-1,
+            )
+            turned = g("Reshape", stacked, g.value([BATCH, 4, TOKENS, 6]))
+        return str(g("Add", g("Mul", x, cos), g("Mul", turned, sin)))
+
+    q, k, v = (g.heads(g.linear("x", name, WIDTH, WIDTH), BATCH, TOKENS, 4, 6) for name in "qkv")
+    network = g.network(
+        tmp_path, g.together(g.core(rotated(q), rotated(k), v), BATCH, TOKENS, WIDTH)
+    )
+    assert kinds(network) == ["fc", "fc", "fc", "attention"]
+
+
+def test_attention_by_einsum(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    q, k, v = (
+        g("Reshape", g.linear("x", name, WIDTH, WIDTH), g.value([BATCH, TOKENS, 4, 6]))
+        for name in "qkv"
+    )
+    scores = g("Softmax", g("Einsum", q, k, equation="bqhd,bkhd->bhqk"))
+    out = g("Einsum", scores, v, equation="bhqk,bkhd->bqhd")
+    weights = g.weight("o", 4, 6, WIDTH)
+    network = g.network(tmp_path, g("Einsum", out, weights, equation="bqhd,hde->bqe"))
+    assert kinds(network) == ["fc", "fc", "fc", "attention", "fc"]
+    assert parameters(network) == 4 * WIDTH**2
+
+
+def test_cross_attention_reads_two_sequences(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [BATCH, 5 * TOKENS]), ids=True)
+    long = g("Gather", g.weight("table", 100, WIDTH), "x")
+    pooled = g("Transpose", long, perm=[0, 2, 1])
+    assert pooled
+    q = g.heads(g.linear(long, "q", WIDTH, WIDTH), BATCH, 5 * TOKENS, 4, 6)
+    k, v = (g.heads(g.linear(long, n, WIDTH, WIDTH), BATCH, 5 * TOKENS, 4, 6) for n in "kv")
+    network = g.network(tmp_path, g.together(g.core(q, k, v), BATCH, 5 * TOKENS, WIDTH))
+    assert kinds(network) == ["embedding", "fc", "fc", "fc", "attention"]
+
+
+def test_the_operator_attention_is_read(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    q = g.linear("x", "q", WIDTH, WIDTH)
+    k, v = (g.linear("x", name, WIDTH, 12) for name in "kv")
+    heads = {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1}
+    out = g("Attention", q, k, v, **heads)
+    model = g.model(g.linear(out, "o", WIDTH, 7))
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    content, _ = read_model(tmp_path / "model.onnx")
+    attention, last = content["layer"][-2:]
+    assert (attention["heads"], attention["kv_heads"], attention["causal"]) == (4, 2, True)
+    assert last["units"] == 7
+
+
+# Norms and activations, written out.
+
+
+def centred_norm(g: GraphWriter, x: str, *, centred: bool = True, size: int = WIDTH) -> str:
+    last = g.value([-1])
+    if centred:
+        x = g("Sub", x, g("ReduceMean", x, last))
+    variance = g("ReduceMean", g("Pow", x, g.value(np.float32(2))), last)
+    root = g("Sqrt", g("Add", variance, g.value(np.float32(1e-5))))
+    normed = g("Div", x, root)
+    scaled = g("Mul", normed, g.weight(f"scale_{x}", size))
+    return str(g("Add", scaled, g.weight(f"shift_{x}", size)) if centred else scaled)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_norms_are_recognised_in_elementwise_operators(tmp_path: Path, centred: bool) -> None:
+    g = GraphWriter(SEQUENCE)
+    first = g.linear("x", "first", WIDTH, WIDTH)
+    network = g.network(
+        tmp_path, g.linear(centred_norm(g, first, centred=centred), "second", WIDTH, 10)
+    )
+    assert kinds(network) == ["fc", "norm", "fc"]
+    assert attributes(network, "norm") == [{"norm": "layer" if centred else "rms"}]
+    assert parameters(network) == WIDTH**2 + WIDTH * (2 if centred else 1) + WIDTH * 10
+
+
+@pytest.mark.parametrize("word", ["gelu", "gelu by tanh", "silu", "hardswish", "relu", "tanh"])
+def test_activations_are_recognised_in_elementwise_operators(tmp_path: Path, word: str) -> None:
+    g = GraphWriter(SEQUENCE)
+    x = g.linear("x", "first", WIDTH, 48)
+
+    def scalar(number: float) -> str:
+        return g.value(np.float32(number))
+
+    if word == "gelu":
+        erf = g("Erf", g("Div", x, scalar(1.4142)))
+        y = g("Mul", g("Mul", x, g("Add", erf, scalar(1))), scalar(0.5))
+    elif word == "gelu by tanh":
+        inner = g("Add", x, g("Mul", g("Pow", x, scalar(3)), scalar(0.0447)))
+        tanh = g("Tanh", g("Mul", inner, scalar(0.798)))
+        y = g("Mul", g("Mul", x, scalar(0.5)), g("Add", tanh, scalar(1)))
+    elif word == "silu":
+        y = g("Mul", x, g("Sigmoid", x))
+    elif word == "hardswish":
+        six = g("Clip", g("Add", x, scalar(3)), scalar(0), scalar(6))
+        y = g("Div", g("Mul", x, six), scalar(6))
+    else:
+        y = g(word.capitalize(), x)
+    network = g.network(tmp_path, g.linear(y, "second", 48, 10))
+    assert kinds(network) == ["fc", "fc"]
+    assert attributes(network, "fc")[0] == {"units": 48, "activation": word.partition(" ")[0]}
+
+
+def test_an_activation_of_one_reader_alone_is_not_the_layers(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    x = g.linear("x", "first", WIDTH, WIDTH)
+    y = g.linear(g("Relu", x), "second", WIDTH, WIDTH)
+    network = g.network(tmp_path, g.linear(g("Add", x, y), "third", WIDTH, 10))
+    assert kinds(network) == ["fc", "fc", "add", "fc"]
+    assert attributes(network, "fc")[0] == {"units": WIDTH}
+
+
+def test_a_scale_and_shift_of_each_channel_are_an_affine_norm(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [1, 3, 8, 8]))
+    x = g("Conv", "x", g.weight("conv.weight", 5, 3, 3, 3))
+    for op, name in (("Mul", "scale"), ("Add", "shift")):
+        x = g(op, x, g("Unsqueeze", g.weight(name, 5), g.value([1, 2])))
+    network = g.network(tmp_path, g("Conv", g("Relu", x), g.weight("last", 7, 5, 6, 6)))
+    assert kinds(network) == ["conv", "norm", "conv"]
+    assert attributes(network, "norm") == [{"norm": "affine", "activation": "relu"}]
+    assert parameters(network) == 5 * 27 + 2 * 5 + 7 * 5 * 36
+
+
+# Images.
+
+
+def test_squeeze_and_excitation_multiplies_by_a_vector(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [1, 3, 8, 8]))
+    x = g("Conv", "x", g.weight("conv.weight", 12, 3, 3, 3))
+    squeezed = g("GlobalAveragePool", x)
+    small = g("Relu", g("Conv", squeezed, g.weight("a.weight", 4, 12, 1, 1), g.weight("a.b", 4)))
+    gate = g("Sigmoid", g("Conv", small, g.weight("b.weight", 12, 4, 1, 1), g.weight("b.b", 12)))
+    network = g.network(tmp_path, g("Conv", g("Mul", x, gate), g.weight("last", 7, 12, 6, 6)))
+    assert kinds(network) == ["conv", "global_pool", "fc", "fc", "mul", "conv"]
+    assert sources(network, "mul") == [["conv", "fc"]]
+
+
+def test_a_pool_joins_only_the_convolution_that_nothing_else_reads(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [1, 3, 9, 9]))
+    x = g("Relu", g("Conv", "x", g.weight("a", 4, 3, 3, 3), pads=[1, 1, 1, 1]))
+    pool = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
+    y = g("MaxPool", x, **pool)
+    z = g("Conv", x, g.weight("b", 4, 4, 3, 3), strides=[2, 2])
+    z = g("AveragePool", z, kernel_shape=[2, 2], strides=[1, 1], pads=[0, 0, 1, 1])
+    network = g.network(tmp_path, g("Concat", y, z, axis=1))
+    assert kinds(network) == ["conv", "pool", "conv", "concat"]
+    (alone,) = attributes(network, "pool")
+    assert alone["pool"]["rounding"] == "up"
+    assert attributes(network, "conv")[1]["pool"]["padding"] == (0, 0, 1, 1)
+
+
+@pytest.mark.parametrize("pads", ["SAME_UPPER", "SAME_LOWER", "Pad"])
+def test_borders_may_be_on_one_side_alone(tmp_path: Path, pads: str) -> None:
+    g = GraphWriter(("x", [1, 3, 8, 8]))
+    weight = g.weight("a", 4, 3, 3, 3)
+    if pads == "Pad":
+        x = g("Pad", "x", g.value([0, 0, 0, 0, 0, 0, 1, 1]))
+        x = g("Conv", x, weight, strides=[2, 2])
+    else:
+        x = g("Conv", "x", weight, strides=[2, 2], auto_pad=pads)
+    network = g.network(tmp_path, x)
+    expected = (1, 1, 0, 0) if pads == "SAME_LOWER" else (0, 0, 1, 1)
+    assert attributes(network, "conv")[0]["padding"] == expected
+
+
+def test_channels_may_come_last(tmp_path: Path) -> None:
+    """As TensorFlow's images are; products with each pixel are convolutions of one pixel."""
+    g = GraphWriter(("x", [1, 8, 6, 3]))
+    x = g("Conv", g("Transpose", "x", perm=[0, 3, 1, 2]), g.weight("a", 4, 3, 3, 3))
+    x = g("Transpose", x, perm=[0, 2, 3, 1])
+    x = g("LayerNormalization", x, g.weight("scale", 4), g.weight("shift", 4))
+    x = g.linear(x, "pixels", 4, 10, bias=True)
+    network = g.network(tmp_path, g("Transpose", x, perm=[0, 3, 1, 2]))
+    assert network.input.model_dump() == {"channels": 3, "height": 8, "width": 6}
+    assert kinds(network) == ["conv", "norm", "conv"]
+    assert attributes(network, "conv")[1]["kernel"] == (1, 1)
+
+
+@pytest.mark.parametrize("by", ["Flatten", "Reshape", "nothing"])
+def test_a_flattened_image_needs_no_layer(tmp_path: Path, by: str) -> None:
+    g = GraphWriter(("x", [1, 3, 8, 8]))
+    x = g("Conv", "x", g.weight("a", 4, 3, 3, 3))
+    if by == "nothing":
+        x = g("GlobalMaxPool", x)
+    flat = g("Flatten", x) if by != "Reshape" else g("Reshape", x, g.value([1, -1]))
+    width = 4 if by == "nothing" else 4 * 36
+    out = g("Gemm", flat, g.weight("b", 10, width), g.weight("c", 10), transB=1)
+    network = g.network(tmp_path, out)
+    middle = ["global_pool"] if by == "nothing" else []
+    assert kinds(network) == ["conv", *middle, "fc"]
+
+
+def test_a_vision_transformer(tmp_path: Path) -> None:
+    """Patches become tokens; class token and positions are learned tables, read whole."""
+    g = GraphWriter(("x", [BATCH, 3, 8, 8]))
+    patches = g("Conv", "x", g.weight("patch", WIDTH, 3, 2, 2), strides=[2, 2])
+    rows = g("Reshape", patches, g.value([BATCH, WIDTH, 16]))
+    tokens = g("Transpose", rows, perm=[0, 2, 1])
+    first = g("Expand", g.weight("class_token", 1, 1, WIDTH), g.value([BATCH, 1, 1]))
+    tokens = g("Concat", first, tokens, axis=1)
+    tokens = g("Add", tokens, g.weight("positions", 1, 17, WIDTH))
+    tokens = g.linear(tokens, "mlp", WIDTH, WIDTH)
+    one = g("Gather", tokens, g.value(np.int64(0)), axis=1)
+    network = g.network(tmp_path, g.linear(one, "head", WIDTH, 10))
+    assert sorted(kinds(network)) == sorted(
+        ["embedding", "conv", "flatten", "concat", "embedding", "add", "fc", "global_pool", "fc"]
+    )
+    assert parameters(network) == WIDTH * 12 + 18 * WIDTH + WIDTH**2 + WIDTH * 10
+    assert attributes(network, "global_pool") == [{"over": "first"}]
+
+
+def test_a_convolution_over_time_makes_tokens(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [1, 8, 30]))
+    x = g("Conv", "x", g.weight("a", WIDTH, 8, 3), strides=[2], pads=[1, 1])
+    x = g("Transpose", g("Relu", x), perm=[0, 2, 1])
+    network = g.network(tmp_path, g.linear(x, "b", WIDTH, 10))
+    assert network.input.model_dump() == {"channels": 8, "height": 1, "width": 30}
+    assert kinds(network) == ["conv", "flatten", "fc"]
+
+
+# Weights that are cut or shared.
+
+
+def test_a_layer_that_is_read_in_halves_is_two_layers(tmp_path: Path) -> None:
+    """A gated linear unit in one product: the same weights, as gate and value."""
+    g = GraphWriter(SEQUENCE)
+    gate, value = g("Split", g.linear("x", "up", WIDTH, 40), outputs=2, axis=-1, num_outputs=2)
+    y = g("Mul", g("Sigmoid", gate), value)
+    network = g.network(tmp_path, g.linear(y, "down", 20, WIDTH))
+    assert kinds(network) == ["fc", "fc", "mul", "fc"]
+    assert attributes(network, "fc")[:2] == [{"units": 20, "activation": "sigmoid"}, {"units": 20}]
+
+
+def test_a_head_with_the_embeddings_weights_is_tied(tmp_path: Path) -> None:
+    g = GraphWriter(("ids", [BATCH, TOKENS]), ids=True)
+    table = g.weight("wte", 100, WIDTH)
+    x = g.linear(g("Gather", table, "ids"), "mlp", WIDTH, WIDTH)
+    network = g.network(tmp_path, g("MatMul", x, g("Transpose", table, perm=[1, 0])))
+    assert network.input.model_dump(exclude_none=True) == {"tokens": TOKENS, "vocabulary": 100}
+    assert parameters(network) == 100 * WIDTH + WIDTH**2
+
+
+def test_a_layer_may_share_the_weights_of_another(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    weight = g.weight("shared", WIDTH, WIDTH)
+    x = g("MatMul", g.linear("x", "first", WIDTH, WIDTH), weight)
+    network = g.network(tmp_path, g("MatMul", g("Relu", x), weight))
+    assert parameters(network) == 2 * WIDTH**2
+    assert network.layers[2].shares_weights_with == network.layers[1].name
+
+
+# Constants, inputs and outputs.
+
+
+def test_shapes_are_folded_through_chains_of_constants(tmp_path: Path) -> None:
+    """As exporters of dynamic models write a reshape: Shape, Gather, Unsqueeze, Concat."""
+    g = GraphWriter(("x", ["batch", "sequence", WIDTH]))
+    sizes = [
+        g("Unsqueeze", g("Gather", g("Shape", "x"), g.value(np.int64(n))), g.value([0]))
+        for n in (0, 1)
+    ]
+    q, k, v = (g.linear("x", name, WIDTH, WIDTH) for name in "qkv")
+    apart = g("Concat", *sizes, g.value([4]), g("Div", g.value([WIDTH]), g.value([4])), axis=0)
+    heads = [g("Transpose", g("Reshape", one, apart), perm=[0, 2, 1, 3]) for one in (q, k, v)]
+    length = g("Squeeze", sizes[1], g.value([0]))
+    steps = g("Range", g.value(np.int64(0)), length, g.value(np.int64(1)))
+    seen = g(
+        "GreaterOrEqual", g("Unsqueeze", steps, g.value([1])), g("Unsqueeze", steps, g.value([0]))
+    )
+    scores = g("MatMul", heads[0], g("Transpose", heads[1], perm=[0, 1, 3, 2]))
+    masked = g("Where", seen, scores, g.value(np.float32(-1e9)))
+    out = g("Transpose", g("MatMul", g("Softmax", masked), heads[2]), perm=[0, 2, 1, 3])
+    flat = g("Reshape", out, g("Concat", *sizes, g.value([WIDTH]), axis=0))
+    network = g.network(tmp_path, g.linear(flat, "o", WIDTH, WIDTH), sequence=31)
+    assert attributes(network, "attention") == [{"heads": 4, "causal": True}]
+    assert network.input.model_dump(exclude_none=True) == {"tokens": 31, "features": WIDTH}
+
+
+def test_masks_of_padding_and_types_of_tokens_are_no_further_inputs(tmp_path: Path) -> None:
+    g = GraphWriter(
+        ("ids", ["n", TOKENS]), ("mask", ["n", TOKENS]), ("types", ["n", TOKENS]), ids=True
+    )
+    x = g(
+        "Add",
+        g("Gather", g.weight("words", 100, WIDTH), "ids"),
+        g("Gather", g.weight("kinds", 2, WIDTH), "types"),
+    )
+    hidden = g("Cast", g("Unsqueeze", "mask", g.value([1, 2])), to=1)
+    hidden = g("Mul", g("Sub", g.value(np.float32(1)), hidden), g.value(np.float32(-1e4)))
+    heads = [
+        g(
+            "Transpose",
+            g("Reshape", g.linear(x, name, WIDTH, WIDTH), g.value([0, 0, 4, 6])),
+            perm=[0, 2, 1, 3],
+        )
+        for name in "qkv"
+    ]
+    out = g("Transpose", g.core(*heads, hidden), perm=[0, 2, 1, 3])
+    network = g.network(tmp_path, g("Reshape", out, g.value([0, 0, WIDTH])))
+    assert kinds(network) == ["embedding", "embedding", "add", "fc", "fc", "fc", "attention"]
+    assert attributes(network, "attention") == [{"heads": 4}]
+
+
+def test_every_end_that_nothing_reads_is_an_output(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    x = g("Relu", g.linear("x", "body", WIDTH, WIDTH))
+    first = g("Softmax", g.linear(x, "classes", WIDTH, 10))
+    second = g.linear(x, "boxes", WIDTH, 4)
+    g.linear(x, "unused", WIDTH, 5)
+    network = g.network(tmp_path, first, second, x)
+    assert kinds(network) == ["fc", "fc", "output", "fc", "output"]
+    assert [a["loss"] for a in attributes(network, "output")] == ["softmax", "none"]
+
+
+def test_nodes_need_not_be_in_order(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    out = g.linear(g.linear("x", "first", WIDTH, 30), "second", 30, 10)
+    g.nodes.reverse()
+    model = g.model(out)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    content, _ = read_model(tmp_path / "model.onnx")
+    assert [layer["name"] for layer in content["layer"]] == ["first", "second"]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_equal_runs_are_one_block(tmp_path: Path, count: int) -> None:
+    g = GraphWriter(SEQUENCE)
+    x = g.linear("x", "embed", WIDTH, WIDTH)
+    for n in range(count):
+        up = g("Relu", g.linear(centred_norm(g, x), f"model.layers.{n}.up", WIDTH, 50))
+        x = g("Add", x, g.linear(up, f"model.layers.{n}.down", 50, WIDTH))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(g.linear(x, "head", WIDTH, 10)).SerializeToString())
+    content, _ = read_model(path)
+    (block,) = content["block"]
+    assert (block["name"], block["repeat"]) == ("model.layers", count)
+    assert [layer["name"] for layer in block["layer"]] == ["scale_t", "up", "down", "add"]
+
+
+def test_runs_that_differ_in_one_layer_are_no_block(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    x = g.linear("x", "embed", WIDTH, WIDTH)
+    for n, units in enumerate((50, 51)):
+        up = g("Relu", g.linear(x, f"layers.{n}.up", WIDTH, units))
+        x = g("Add", x, g.linear(up, f"layers.{n}.down", units, WIDTH))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(x).SerializeToString())
+    content, _ = read_model(path)
+    assert "block" not in content
