@@ -4,10 +4,7 @@ In 0-1 variables a table is ``constant + sum(linear * x) + sum(quadratic * x * y
 x of neighbours y and z is eliminated by replacing its terms with ``min(0, d + p y + q z)``,
 which is a constant, a term in y, one in z, and one in y z: again such a function, of one
 variable fewer. A round takes variables of which no two are neighbours, so that all of them are
-a few operations on arrays; about half of a path goes in a round. So equal blocks are worked off
-side by side, and a network of eight times as many takes three rounds more.
-
-Variables of more than two neighbours are left over, as the core.
+a few operations on arrays (`hypar_opt.solvers.elimination.schedule`).
 
 Source: Hammer, Rosenberg and Rudeanu, 1963; Crama, Hansen and Jaumard, "The basic algorithm for
 pseudo-Boolean programming revisited", Discrete Applied Mathematics 29, 1990.
@@ -26,242 +23,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
-
-Indices = NDArray[np.intp]
-
-_HASH, _NEXT_HASH, _BITS = 0x9E3779B1, 0x85EBCA6B, 0xFFFFFFFF
-"""Multipliers that scatter the order of a round's variables: the golden ratio's, and another."""
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """Variables that are eliminated together.
-
-    Parameters
-    ----------
-    parts, starts
-        The rows that are added up to the variables' terms, and where each term's begin:
-        all linear terms, those with the first neighbour, and those with the second.
-    neighbours : (2, count)
-        Positions in the order of elimination.
-    """
-
-    parts: Indices
-    starts: Indices
-    neighbours: Indices
-
-    @property
-    def count(self) -> int:
-        return len(self.neighbours[0])
-
-
-@dataclass(frozen=True, eq=False)
-class Schedule:
-    """The rounds of a graph, and what they leave.
-
-    Coefficients are rows of one array: the variables' linear terms, a row of zeros, the pairs'
-    terms, the constant, and then four rows for each variable that is eliminated: what its
-    minimum adds to the constant, to each neighbour and to their product. A coefficient is read
-    once, when its variable is eliminated, as the sum of all rows that belong to it.
-
-    Parameters
-    ----------
-    variables, pairs
-        Their numbers.
-    rounds
-        One after the other.
-    position : (variables,)
-        Every variable's position in the order of elimination; the core comes last.
-    core : (core variables,)
-        Those left, all of more than two neighbours.
-    core_pairs : (core pairs, 2)
-        As indices of ``core``.
-    rest
-        The sums of rows that are left: the core's linear terms, its pairs' and the constant.
-    forest
-        Whether the graph has no cycle.
-    """
-
-    variables: int
-    pairs: int
-    rounds: tuple[Round, ...]
-    position: Indices
-    core: Indices
-    core_pairs: Indices
-    rest: Round
-    forest: bool
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of all coefficients."""
-        return self.given + 4 * (self.variables - len(self.core))
-
-    @property
-    def given(self) -> int:
-        """The number of rows of a function's own coefficients."""
-        return self.variables + 1 + self.pairs + 1
-
-
-@dataclass(frozen=True, eq=False)
-class _Draft:
-    """A round in terms of coefficients: variables, then a row of zeros, then pairs.
-
-    Parameters
-    ----------
-    variables : (count,)
-    neighbours, pairs : (2, count)
-    product : (count,)
-        The pair of both neighbours.
-    """
-
-    variables: Indices
-    neighbours: Indices
-    pairs: Indices
-    product: Indices
-
-
-def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
-    """Return the rounds that eliminate all variables of at most two neighbours.
-
-    Parameters
-    ----------
-    low, high : (pairs,)
-        Distinct pairs, the lower variable first.
-    """
-    pairs = len(low)
-    none = variables
-    slots = variables + 1 + np.arange(pairs)
-    next_slot = variables + 1 + pairs
-    alive = np.ones(variables, bool)
-    drafts, components, multiplier = [], 0, _HASH
-    while True:
-        degree = np.bincount(np.concatenate([low, high]), minlength=variables)
-        light = alive & (degree <= 2)
-        if not light.any():
-            break
-        priority = np.arange(variables) * multiplier & _BITS
-        multiplier = multiplier * _NEXT_HASH & _BITS | 1
-        chosen = _independent(light, low, high, priority)
-        v = np.flatnonzero(chosen)
-        alive[v] = False
-        components += int((degree[v] == 0).sum())
-        neighbours, own = _incident(v, variables, low, high, slots)
-        keep = ~(chosen[low] | chosen[high])
-        both = neighbours[1] != none
-        joined = np.sort(neighbours[:, both], axis=0)
-        added = np.arange(next_slot, next_slot + joined.shape[1])
-        next_slot += len(added)
-        low, high, slots, target = _merged(
-            np.concatenate([low[keep], joined[0]]),
-            np.concatenate([high[keep], joined[1]]),
-            np.concatenate([slots[keep], added]),
-            variables,
-        )
-        product = np.full(len(v), none)
-        product[both] = target[len(target) - len(added) :]
-        drafts.append(_Draft(v, neighbours, own, product))
-    core = np.flatnonzero(alive)
-    # Every tree ends with a variable without neighbours, and has one pair fewer than variables.
-    forest = not len(core) and pairs == variables - components
-    return _laid_out(
-        variables, pairs, drafts, core, np.stack([low, high]), slots, next_slot, forest
-    )
-
-
-def _independent(
-    light: NDArray[np.bool_], low: Indices, high: Indices, priority: Indices
-) -> NDArray[np.bool_]:
-    """Return a set of light variables of which no two are neighbours.
-
-    Two passes of Luby's algorithm: those before all their neighbours in the order of priority.
-    """
-    between = light[low] & light[high]
-    low, high = low[between], high[between]
-    later = np.where(priority[low] < priority[high], high, low)
-    chosen = light.copy()
-    chosen[later] = False
-    free = light & ~chosen
-    free[low[chosen[high]]] = False
-    free[high[chosen[low]]] = False
-    free[later[free[low] & free[high]]] = False
-    return chosen | free
-
-
-def _incident(
-    v: Indices, variables: int, low: Indices, high: Indices, slots: Indices
-) -> tuple[Indices, Indices]:
-    """Return the neighbours and the pairs of variables that have at most two, ``(2, count)``.
-
-    A variable's half-edges are found without sorting: the last one that writes its index at
-    the variable, and, written in reverse order, the first one.
-    """
-    ends = np.concatenate([low, high])
-    half = np.arange(len(ends))
-    first, last = np.full((2, variables), len(ends))
-    last[ends] = half
-    first[ends[::-1]] = half[::-1]
-    incident = np.stack([first[v], last[v]])
-    incident[1, incident[0] == incident[1]] = len(ends)
-    other = np.concatenate([high, low, [variables]])
-    return other[incident], np.concatenate([slots, slots, [variables]])[incident]
-
-
-def _merged(
-    low: Indices, high: Indices, slots: Indices, variables: int
-) -> tuple[Indices, Indices, Indices, Indices]:
-    """Return the distinct pairs with the first slot of each, and the slot of every given pair."""
-    code = low * variables + high
-    order = code.argsort(kind="stable")
-    code = code[order]
-    new = np.ones(len(code), bool)
-    np.not_equal(code[1:], code[:-1], out=new[1:])
-    distinct = slots[order[new]]
-    target = np.empty_like(slots)
-    target[order] = distinct[new.cumsum() - 1]
-    code = code[new]
-    return code // variables, code % variables, distinct, target
-
-
-def _laid_out(
-    variables: int,
-    pairs: int,
-    drafts: Sequence[_Draft],
-    core: Indices,
-    core_pairs: Indices,
-    core_slots: Indices,
-    constant: int,
-    forest: bool,
-) -> Schedule:
-    """Return a schedule: for every coefficient, the rows that add up to it."""
-    none = variables
-    own = np.append(np.arange(variables + 1 + pairs), constant)
-    added = [
-        np.concatenate([np.full(len(draft.variables), constant), *draft.neighbours, draft.product])
-        for draft in drafts
-    ]
-    belongs = np.concatenate([own, *added])
-    # What a variable adds for a neighbour that it does not have is zero, and left out.
-    rows = np.flatnonzero((belongs != none) | (np.arange(len(belongs)) == none))
-    rows = rows[belongs[rows].argsort(kind="stable")]
-    count = np.bincount(belongs[rows], minlength=constant + 1)
-    begin = count.cumsum() - count
-
-    def read(coefficients: Indices, neighbours: Indices) -> Round:
-        length = count[coefficients]
-        starts = length.cumsum() - length
-        within = np.arange(length.sum()) - np.repeat(starts, length)
-        return Round(rows[np.repeat(begin[coefficients], length) + within], starts, neighbours)
-
-    position = np.empty(variables + 1, np.intp)
-    position[none] = variables
-    order = np.concatenate([*(draft.variables for draft in drafts), core])
-    position[order] = np.arange(variables)
-    rounds = tuple(
-        read(np.concatenate([d.variables, *d.pairs]), position[d.neighbours]) for d in drafts
-    )
-    rest = read(np.concatenate([core, core_slots, [constant]]), np.zeros((2, 0), np.intp))
-    index = np.searchsorted(core, core_pairs).T
-    return Schedule(variables, pairs, rounds, position[:-1], core, index, rest, forest)
+    from hypar_opt.solvers.elimination.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,6 +101,21 @@ def eliminate(
     rest = np.add.reduceat(rows.take(schedule.rest.parts, axis=0), schedule.rest.starts, axis=0)
     core = len(schedule.core)
     return Eliminated(rest[:core], rest[core:-1], rest[-1], prefers, tied)
+
+
+def cheapest_few(schedule: Schedule, eliminated: Eliminated) -> tuple[NDArray[np.bool_], bool]:
+    """Return an optimum of the core's `FEW` variables of every function, and whether it tied.
+
+    Of equals it is the one that comes first when ones count as digits, so none has fewer ones
+    where the optima are a lattice. Its cost is added to the constant.
+    """
+    values, counts = schedule.few
+    costs = counts @ np.concatenate([eliminated.linear, eliminated.quadratic])
+    best = costs.argmin(axis=0)
+    least = costs.min(axis=0)
+    eliminated.constant[...] += least
+    tied = bool(eliminated.tied) and bool(((costs == least).sum(axis=0) > 1).any())
+    return values[best].T.astype(bool), tied
 
 
 def traced_back(
