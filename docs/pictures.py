@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
-from hypar_opt.report.pictures import draw_paper, plan_dots, save, timeline
+from hypar_opt.report.pictures import draw_paper, network_graph, plan_dots, save, timeline
 
 IMAGES = Path(__file__).parent / "images"
 FIGURES = ("fig6", "fig8", "fig10", "fig11")
@@ -17,11 +17,13 @@ def draw(folder: Path) -> list[Path]:
     plan = ho.solve("vgg-a", array="hmc-htree-16")
     step = ho.simulate(plan, trace=True)
     assert step.trace is not None
+    graph = folder / "gpt2.svg"
+    save(network_graph(ho.load("gpt2")), graph)
     dots, time = folder / "plan-vgg-a.svg", folder / "step-vgg-a.svg"
     save(plan_dots(plan), dots)
     title = f"A step of VGG-A on hmc-htree-16: {step.seconds:.2f} s"
     save(timeline(step.trace, accelerators=[0], title=title), time)
-    return [dots, time, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+    return [graph, dots, time, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hypar_opt.studies.alternatives import Alternative, Regret
     from hypar_opt.workload.parallelism import Parallelism
 
+_MAX_RUNS = 8
+"""Runs of layers of a kind, each of which is a column, that a chain may have on a terminal."""
+
 _COST_NAMES = {"time": "time", "energy": "energy"}
 
 
@@ -50,7 +53,8 @@ def plan_view(
         for symbol, words in legend(plan.vocabulary)
     )
     parts: list[RenderableType] = [Text(_title(plan))]
-    parts += [_grid(plan)] if is_short_chain(plan) else [_layers(plan), Text(), _levels(plan)]
+    in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
+    parts += [_grid(plan)] if in_line else [_layers(plan), Text(), _levels(plan)]
     parts += [Text(words, style="dim"), Text(), _baselines(plan)]
     # By any reading but `executed` the total is not what a run moves.
     executed = as_executed(plan.cost)

@@ -14,7 +14,16 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.report.glyphs import glyph
 from hypar_opt.report.operator_graph import operator_graph
 from hypar_opt.report.structure import drawn_choices
-from tests.browser.test_page import asked_for, browser, colours, log, show, wait_for
+from tests.browser.test_page import (
+    asked_for,
+    browser,
+    colours,
+    log,
+    open_page,
+    show,
+    wait_for,
+    write,
+)
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -44,9 +53,14 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return ho.solve(request.param, array="hmc-htree-16", batch=64)
 
 
+@pytest.fixture(scope="module")
+def file(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(plan, tmp_path_factory.mktemp("page"))
+
+
 @pytest.fixture
-def opened(browser: Chrome, plan: Plan, tmp_path: Path) -> Chrome:
-    opened = show(browser, plan, tmp_path)
+def opened(browser: Chrome, file: Path) -> Chrome:
+    opened = open_page(browser, file)
     wait_for(opened, "return document.querySelector('#graph-view[data-drawn]') !== null")
     return opened
 
@@ -166,10 +180,8 @@ def test_the_graph_is_zoomed_and_moved(opened: Chrome) -> None:
     assert opened.execute_script("return window.scrollY") == page
 
 
-def test_on_a_phone_the_graph_stays_in_its_frame(
-    browser: Chrome, plan: Plan, tmp_path: Path
-) -> None:
-    opened = show(browser, plan, tmp_path, width=400)
+def test_on_a_phone_the_graph_stays_in_its_frame(browser: Chrome, file: Path) -> None:
+    opened = open_page(browser, file, width=400)
     assert opened.execute_script("return document.documentElement.scrollWidth") == 400
     assert log(opened, "browser") == []
 

@@ -60,9 +60,17 @@ def opened(browser: Chrome, plan: Plan, tmp_path: Path) -> Chrome:
 
 
 def show(browser: Chrome, plan: Plan, folder: Path, width: int = 1200) -> Chrome:
+    return open_page(browser, write(plan, folder), width)
+
+
+def write(plan: Plan, folder: Path) -> Path:
     assert plan.array is not None
     file = folder / "page.html"
     file.write_text(page(gather(plan, plan.array.description)), encoding="utf-8")
+    return file
+
+
+def open_page(browser: Chrome, file: Path, width: int = 1200) -> Chrome:
     for kind in ("browser", "performance"):
         log(browser, kind)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}

@@ -120,7 +120,8 @@ def test_one_accelerator_has_no_ratios() -> None:
 def test_show_a_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "Lenet-C", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["total"] == {"weights": 430_500, "feature_map": 4_190, "macs": 2_293_000}
+    counts = {"weights": 430_500, "feature_map": 4_190, "macs": 2_293_000}
+    assert shown["total"] == {**counts, "parameters": 430_500}
     assert shown["layers"][0]["pooled"] == [1, 20, 12, 12]
     assert run(["show", "lenet-c"]) == 0
     table = capsys.readouterr().out

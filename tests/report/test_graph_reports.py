@@ -106,6 +106,20 @@ def test_a_chain_too_long_for_a_line_is_folded() -> None:
     assert len(lines) < MAX_CHAIN
 
 
+def test_a_chain_of_many_kinds_has_rows_too() -> None:
+    layers = [
+        {"name": f"{kind}{n}", "kind": kind, **more}
+        for n in range(10)
+        for kind, more in (("fc", {"units": 8}), ("norm", {"norm": "layer"}))
+    ]
+    network = Network.model_validate(
+        {"schema": "hypar-opt/network/2", "name": "n", "input": {"features": 8}, "layer": layers}
+    )
+    plan = ho.solve(network, levels=2, batch=64)
+    assert is_short_chain(plan)
+    assert max(map(len, printed(plan_view(plan)))) < 100
+
+
 def test_a_symbol_is_a_column_whatever_a_kind_calls_it() -> None:
     words = [Parallelism(word) for word in ("data", "output", "channel", "heads", "model")]
     assert [glyph(word) for word in words] == ["○", "◆", "●", "●", "●"]

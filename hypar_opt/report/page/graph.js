@@ -77,21 +77,19 @@
   }
 
   function curve(points) {
-    const last = points.length - 1;
-    const at = points.map(([column, at], n) => [
-      x(column), y(at) + (n === 0 ? BOX.height / 2 : n === last ? -BOX.height / 2 - 5 : 0)]);
+    // Past boxes an edge is straight: it goes sideways between two ranks alone.
+    const half = BOX.height / 2;
+    const at = points.flatMap(([column, at], n) => {
+      const [above, below] = [-half, half].map((side) => [x(column), y(at) + side]);
+      return n === 0 ? [below] : n === points.length - 1 ? [[above[0], above[1] - 5]] : [above, below];
+    });
     let d = `M${at[0]}`;
-    for (let n = 1; n <= last; n++) {
-      let [fromX, fromY] = at[n - 1];
-      const [toX, toY] = at[n];
+    for (let n = 1; n < at.length; n++) {
+      const [fromX, fromY] = at[n - 1], [toX, toY] = at[n];
       // Straight down beside an open block, and only then to its place.
-      const straight = toY - 1.4 * RANK;
-      if (straight > fromY && fromX !== toX) {
-        d += `V${straight}`;
-        fromY = straight;
-      }
-      const middle = (fromY + toY) / 2;
-      d += fromX === toX ? `V${toY}` : `C${fromX} ${middle} ${toX} ${middle} ${toX} ${toY}`;
+      const turn = Math.max(fromY, toY - RANK + BOX.height);
+      const middle = (turn + toY) / 2;
+      d += fromX === toX ? `V${toY}` : `V${turn}C${fromX} ${middle} ${toX} ${middle} ${toX} ${toY}`;
     }
     return `${d}m-3 0h6l-3 5z`;
   }

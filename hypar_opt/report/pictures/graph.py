@@ -11,6 +11,7 @@ from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
 from hypar_opt.report.structure import layer_shapes
 from hypar_opt.units import format_dimensions
+from hypar_opt.workload.tensors import describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,8 @@ _CHARACTERS = 27
 def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     """Draw what each layer of a network reads, with the shape that it writes and its weights.
 
-    A box is filled where the layer has weights. Repetitions of a block whose layers have the same
+    A box is filled where the layer has weights; of a layer that shares another's it names that
+    one. Repetitions of a block whose layers have the same
     shapes are drawn once, in a frame.
 
     Parameters
@@ -62,7 +64,8 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     scale = min(1.0, _MAX_HEIGHT / (_RANK * layout.ranks))
     # A frame's label stands to its right.
     beside = max((0.075 * len(frame.label) for frame in graph.frames), default=0.0)
-    title = f"{network.name}: {sum(shape.weights for shape in shapes):,} weights"
+    total = describe(network, 1)["total"]
+    title = f"{network.name}: {total['parameters']:,} parameters"
     width = max(_COLUMN * layout.columns + _BOX[0] + 2 * _MARGIN + beside, 0.3 + 0.085 * len(title))
     height = _RANK * scale * layout.ranks + _TITLE + _MARGIN
     figure = new_figure(width, height)
@@ -142,11 +145,12 @@ def _draw_box(
             fontsize=size * scale,
             color=color,
         )
+    owner = network.layers[node.position].shares_weights_with
     if weights:
         axes.text(
             x + width / 2 - 0.06,
             y + 0.5 * height / 2,
-            f"{weights:,}",
+            f"{weights:,}" if owner is None else f"as {owner}",
             ha="right",
             va="center",
             fontsize=5.5 * scale,
@@ -167,7 +171,9 @@ def _draw_edge(
 
     half = _BOX[1] * scale / 2
     (x, y), *between, (end_x, end_y) = points
-    stops = [(x, y + half), *between, (end_x, end_y - half)]
+    # Past boxes an edge is straight: it goes sideways between two ranks alone.
+    passed = [(bend_x, bend_y + side * half) for bend_x, bend_y in between for side in (-1, 1)]
+    stops = [(x, y + half), *passed, (end_x, end_y - half)]
     vertices, codes = [stops[0]], [Path.MOVETO]
     for (x, y), (next_x, next_y) in pairwise(stops):
         middle = (y + next_y) / 2
