@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.solvers.feasibility import allowed_choices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
     from hypar_opt.solvers.base import SolveResult
 
-Minimise = Callable[["CostTable"], "SolveResult"]
-"""Solve a table; the answer may be any optimum."""
+Choices = Sequence[tuple[int, int]]
+"""Layers and a choice of each."""
+
+Minimise = Callable[["CostTable", Choices], "SolveResult"]
+"""Solve a table, with at least one of some choices if there are any; the answer may be any
+optimum."""
 
 
 def canonical(
@@ -30,10 +35,9 @@ def canonical(
 
     From the last layer back, the solver itself decides: with the later layers fixed, can this
     layer have an earlier choice at the same cost? So ties are broken by the model that proved
-    the optimum, and the plan depends on no other solver. Several layers at once are tried at
-    their first choices, more of them after each success: an optimum that has them so is the
-    canonical one there. It needs about one more solve for every layer that is not at its first
-    choice in the end.
+    the optimum, and the plan depends on no other solver. Layers are asked several at once, more
+    of them after each success: can any of them have an earlier choice, or, after one that could,
+    can all of them have their first?
 
     A limit that comes while ties are broken leaves an optimum that may not be the canonical
     one: ``stopped_by`` then is ``time limit``.
@@ -47,39 +51,45 @@ def canonical(
     assignment = list(optimum.assignment)
     allowed = allowed_choices(table).copy()
     first = allowed.argmax(axis=1)
-    layer, together = table.layers - 1, 1
+    # Those above `layer` are fixed: the canonical order compares later layers first.
+    layer, together, moving = table.layers - 1, 1, False
     while layer >= 0:
-        # From this layer down, `together` layers that are not at their first choice, if it is not.
-        start, others = layer, int(assignment[layer] != first[layer])
-        while others and start and others < together:
-            start -= 1
-            others += int(assignment[start] != first[start])
-        if others == 1:
-            start = layer
-        if others:
-            tried = allowed.copy()
-            _fix(tried, range(start, layer + 1), first)
-            if others == 1:
-                # A single layer may have any earlier choice, the first or another.
-                tried[layer] = allowed[layer]
-                tried[layer, assignment[layer] :] = False
-            tied = None if deadline.passed() else minimise(replace(table, allowed=tried))
-            if tied is None or tied.stopped_by == TIME_LIMIT:
-                return replace(optimum, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
-            # Infeasible, or at a higher cost: not all of them can have an earlier choice.
-            if tied.assignment is None or tied.objective != optimum.objective:
-                together = max(1, others // 2)
-                if others > 1:
-                    continue
-            else:
-                # It may differ in all layers not fixed yet.
-                assignment, together = list(tied.assignment), 2 * others
-                if assignment[layer] != first[layer]:
-                    continue  # an even earlier choice of this layer may tie too
-        # Fixed from here on, since the canonical order compares later layers first.
-        _fix(allowed, range(start, layer + 1), assignment)
-        layer = start - 1
+        group = list(islice(_not_first(assignment, first, layer), together))
+        if not group:
+            break
+        lowest = group[-1]
+        tried, one_of = allowed.copy(), []
+        _fix(tried, range(group[0] + 1, layer + 1), first)  # they are at their first choice
+        if moving or len(group) == 1:
+            _fix(tried, range(lowest, group[0] + 1), first)
+        if len(group) == 1:
+            tried[lowest] = allowed[lowest]
+            tried[lowest, assignment[lowest] :] = False
+        elif not moving:
+            one_of = [(n, c) for n in group for c in range(assignment[n]) if allowed[n, c]]
+        tied = None if deadline.passed() else minimise(replace(table, allowed=tried), one_of)
+        if tied is None or tied.stopped_by == TIME_LIMIT:
+            return replace(optimum, assignment=tuple(assignment), stopped_by=TIME_LIMIT)
+        ties = tied.assignment is not None and tied.objective == optimum.objective
+        if ties and (moving or len(group) == 1):
+            # It may differ in all layers not fixed yet.
+            assignment = list(tied.assignment or ())
+            if assignment[lowest] != first[lowest]:
+                continue  # an even earlier choice of this layer may tie too
+            together, moving = 2 * len(group), True
+        elif ties or (moving and len(group) > 1):
+            together = len(group) // 2
+            continue
+        else:
+            together, moving = 1 if moving else 2 * len(group), False
+        _fix(allowed, range(lowest, layer + 1), assignment)
+        layer = lowest - 1
     return replace(optimum, assignment=tuple(assignment))
+
+
+def _not_first(assignment: Sequence[int], first: NDArray[np.intp], layer: int) -> Iterator[int]:
+    """Yield the layers from this one down that are not at their first choice."""
+    return (n for n in range(layer, -1, -1) if assignment[n] != first[n])
 
 
 def _fix(

@@ -9,7 +9,7 @@ from hypar_opt.documents import write_whole
 from hypar_opt.solvers.backends.catalogue import CBC_OPTIONS, find_backend
 from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
-from hypar_opt.solvers.canonical import canonical
+from hypar_opt.solvers.canonical import Choices, canonical
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
 from hypar_opt.solvers.ilp.minimise import Session, minimise
@@ -90,4 +90,8 @@ def _break_ties(session: Session, table: CostTable, result: SolveResult) -> Solv
     other = minimise(session, table, one_of=earlier_choices)
     if other.status is Status.INFEASIBLE or (other.bound or 0) > (result.objective or 0):
         return result
-    return canonical(table, result, lambda limited: minimise(session, limited), session.deadline)
+
+    def tied(limited: CostTable, one_of: Choices) -> SolveResult:
+        return minimise(session, limited, one_of=one_of)
+
+    return canonical(table, result, tied, session.deadline)
