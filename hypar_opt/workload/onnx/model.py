@@ -87,7 +87,6 @@ class Graph:
     initialisers: Mapping[str, TensorProto]
     producer: str
     proto: ModelProto = field(repr=False)
-    batch: int
     notes: tuple[str, ...] = ()
 
 
@@ -168,11 +167,10 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
             "sparse weights are not supported", where=f"initializer {sparse.values.name!r}"
         )
     given = [value for value in graph.input if value.name not in initialisers]
-    inputs, batch = _inputs(given, dims)
     known = {"", *initialisers, *(value.name for value in given)}
     return Graph(
         nodes=_sorted(nodes, known),
-        inputs=inputs,
+        inputs=_inputs(given, dims),
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
         producer=" ".join(
@@ -181,7 +179,6 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
             if text and isinstance(text, str)
         ),
         proto=model,
-        batch=batch,
         notes=_batch_notes(given, dims),
     )
 
@@ -264,8 +261,8 @@ def _reordered(nodes: list[Node], known: set[str], written: set[str]) -> tuple[N
     return tuple(order)
 
 
-def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tuple[Input, ...], int]:
-    """Return the inputs with concrete sizes, and the batch they have while axes are followed."""
+def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Input, ...]:
+    """Return the inputs with concrete sizes."""
     unread = set(dims)
     missing: dict[str, None] = {}
     batch = _batch_of(values)
@@ -285,9 +282,8 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tupl
                 )
             if axis == 0:
                 # The batch is the tool's own, whatever is given for it.
-                unread.discard(name)
-                unread.discard("batch")
-                size = batch
+                unread -= {name, "batch"}
+                size = size or batch
             elif size == 0:
                 unread.discard(name)
                 size = dims.get(name, 0)
@@ -304,7 +300,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tupl
         )
     if unread:
         raise InputError(f"has no dynamic dimension {min(unread)!r}: --dim {min(unread)}=N")
-    return tuple(inputs), batch
+    return tuple(inputs)
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:
