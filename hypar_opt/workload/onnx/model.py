@@ -105,13 +105,12 @@ def load(path: str | Path) -> ModelProto:
         import onnx
     except ImportError:
         raise HyparError(f"{file}: ONNX files need: pip install 'hypar-opt[onnx]'") from None
-    from google.protobuf.message import DecodeError
-
     data = _bytes_of(path)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except (DecodeError, ValueError) as error:
+    except Exception as error:
+        # Protobuf's own, whose package is onnx's to import and not ours.
         raise InputError(f"should be an ONNX model: {_line(error)}", file=file) from None
     if not model.HasField("graph") or not model.graph.node:
         raise InputError("should be an ONNX model with a graph of nodes", file=file)
