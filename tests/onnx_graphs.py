@@ -115,3 +115,22 @@ def parameters(network: ho.Network) -> int:
 
     total: int = describe(network, 1)["total"]["parameters"]
     return total
+
+
+def attributes(network: Any, kind: str) -> list[dict[str, Any]]:
+    """The keys of all layers of a kind, without names and inputs."""
+    return [
+        layer.model_dump(exclude_none=True, exclude={"name", "kind", "inputs"})
+        for layer in network.layers
+        if layer.kind == kind
+    ]
+
+
+def sources(network: Any, kind: str) -> list[list[str]]:
+    """The kinds that the layers of a kind read."""
+    names = [layer.kind for layer in network.layers]
+    return [
+        [names[source] if source >= 0 else "input" for source in reads]
+        for layer, reads in zip(network.layers, network.sources, strict=True)
+        if layer.kind == kind
+    ]

@@ -13,6 +13,9 @@ import numpy as np
 
 from hypar_opt.workload.onnx.features import INPUT, Layer
 
+LONGEST = 1000
+"""The most layers of a block that is looked for."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -38,13 +41,20 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
         return []
     marks = _marks(layers)
     cuts = _cuts(layers)
-    found = []
-    for length in range(2, len(layers) // 2 + 1):
-        same = np.flatnonzero(marks[length:] != marks[:-length])
-        edges = [-1, *same.tolist(), len(layers) - length]
-        for before, after in pairwise(edges):
-            if after - before - 1 >= length:
-                found += _aligned(cuts, before + 1, after + length, length)
+    found: list[Run] = []
+    periodic: list[tuple[int, int, int]] = []
+    for length in range(1, min(len(layers) // 2, LONGEST) + 1):
+        edges = [-1, *np.flatnonzero(marks[length:] != marks[:-length]), len(layers) - length]
+        for before, after in pairwise(map(int, edges)):
+            first, end = before + 1, after + length
+            # What repeats after a part of this length has been found with that.
+            if end - first >= 2 * length and not any(
+                length % part == 0 and start <= first and end <= stop
+                for part, start, stop in periodic
+            ):
+                periodic.append((length, first, end))
+                if length > 1:
+                    found += _aligned(cuts, first, end, length)
     found.sort(key=lambda run: (-_saved(run), run.length, run.first))
     taken: list[Run] = []
     for (_, _), group in groupby(found, key=lambda run: (_saved(run), run.length)):
@@ -82,14 +92,14 @@ def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]
 
 def _cuts(layers: Sequence[Layer]) -> list[bool]:
     """Whether all that layers from a position on read of those before it is the one before it."""
-    cut = [True] * (len(layers) + 1)
+    passing = np.zeros(len(layers) + 2, np.int64)
     for position, layer in enumerate(layers):
         for source in layer.inputs:
-            if source != INPUT:
-                # From two after the source on, this edge reaches over more than the last layer.
-                for between in range(source + 2, position + 1):
-                    cut[between] = False
-    return cut
+            # From two after its source on, to its reader, an edge passes more than one layer.
+            if source != INPUT and source + 2 <= position:
+                passing[source + 2] += 1
+                passing[position + 1] -= 1
+    return [not count for count in np.cumsum(passing[:-1]).tolist()]
 
 
 def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[Run]:

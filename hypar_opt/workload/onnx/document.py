@@ -25,6 +25,7 @@ def document(
     shown_input = _input(input_sizes, layers)
     _drop_vocabularies(layers, shown_input)
     out: Table = {"schema": SCHEMA, "name": name, "source": source, "input": shown_input}
+    outside = _names_outside(full)
     lone: list[Table] = []
     blocks: list[Table] = []
     position = 0
@@ -32,7 +33,7 @@ def document(
     for run, block in zip((*runs, None), (*tables, None), strict=True):
         end = len(layers) if run is None else run.first
         for place in range(position, end):
-            table = _table(layers, place, full, full[place], _names_outside(full))
+            table = _table(layers, place, full, full[place], outside)
             if table["inputs"] == [previous]:
                 del table["inputs"]
             previous = full[place]

@@ -124,7 +124,7 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
     """Return a map after a constant has been added to it, or it has been multiplied by it."""
     constant = state.constant(name)
     layer = state.layer(features.source)
-    dims = broadcast(features, constant.shape, state.graph.batch)
+    dims = broadcast(features, constant.shape, state.input.batch)
     if layer.kind == "scores":
         if masks_the_future(constant):
             layer.keys["causal"] = True

@@ -176,7 +176,7 @@ def _divide(a: Array, b: Array) -> Array:
     if np.issubdtype(a.dtype, np.integer) and np.issubdtype(b.dtype, np.integer):
         # ONNX rounds towards zero; a division by nothing is of what is never used.
         quotient = np.abs(a) // np.maximum(np.abs(b), 1)
-        return (np.sign(a) * np.sign(b) * quotient).astype(a.dtype)
+        return np.asarray(np.sign(a) * np.sign(b) * quotient, a.dtype)
     return np.asarray(np.divide(a, b))
 
 
@@ -283,8 +283,8 @@ def _fold(node: Node, op: str, inputs: list[Constant | None]) -> list[Array] | N
     if total > MOST_ELEMENTS:
         return None
     if op in _COMPUTED:
-        arrays = [None if c is None else c.value for c in inputs]
-        return [np.asarray(_COMPUTED[op](arrays, node.attributes()))]
+        values = [None if c is None else c.value for c in inputs]
+        return [np.asarray(_COMPUTED[op](values, node.attributes()))]
     return _by_reference(node, inputs)
 
 

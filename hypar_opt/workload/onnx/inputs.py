@@ -35,7 +35,6 @@ class InputAxes:
         self.is_tokens = bool(ids)
         self._main = ids or _first(graph)
         self.others = {value.name: value.shape for value in graph.inputs if value not in self._main}
-        self._batch = graph.batch
         shapes = {value.shape for value in self._main}
         if len(shapes) > 1:
             names = " and ".join(repr(value.name) for value in self._main)
@@ -44,6 +43,7 @@ class InputAxes:
         if len(self._shape) not in _BY_RANK or (self.is_tokens and len(self._shape) > 2):
             problem = f"should have a batch and at most 3 dimensions, got {list(self._shape)}"
             raise InputError(problem, where=f"input {self._main[0].name!r}")
+        self.batch = self._shape[0]
         self._names: dict[str, str] | None = None
         self.layer = Layer("input", {}, [], {f"i{n}": s for n, s in self._axes()})
         if self.is_tokens:
@@ -54,7 +54,7 @@ class InputAxes:
 
     def tensors(self) -> dict[str, Features]:
         """Return what the model's inputs hold."""
-        batch = (Digit("b", self._batch),) if self._shape else ()
+        batch = (Digit("b", self.batch),)
         dims = tuple((Digit(f"i{n}", size),) if size > 1 else () for n, size in self._axes())
         features = Features(INPUT, (batch, *dims))
         return {value.name: features for value in self._main}

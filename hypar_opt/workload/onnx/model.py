@@ -87,7 +87,6 @@ class Graph:
     initialisers: Mapping[str, TensorProto]
     producer: str
     proto: ModelProto = field(repr=False)
-    batch: int
     notes: tuple[str, ...] = ()
 
 
@@ -106,13 +105,12 @@ def load(path: str | Path) -> ModelProto:
         import onnx
     except ImportError:
         raise HyparError(f"{file}: ONNX files need: pip install 'hypar-opt[onnx]'") from None
-    from google.protobuf.message import DecodeError
-
     data = _bytes_of(path)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except (DecodeError, ValueError) as error:
+    except Exception as error:
+        # Protobuf's own, whose package is onnx's to import and not ours.
         raise InputError(f"should be an ONNX model: {_line(error)}", file=file) from None
     if not model.HasField("graph") or not model.graph.node:
         raise InputError("should be an ONNX model with a graph of nodes", file=file)
@@ -168,11 +166,10 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
             "sparse weights are not supported", where=f"initializer {sparse.values.name!r}"
         )
     given = [value for value in graph.input if value.name not in initialisers]
-    inputs, batch = _inputs(given, dims)
     known = {"", *initialisers, *(value.name for value in given)}
     return Graph(
         nodes=_sorted(nodes, known),
-        inputs=inputs,
+        inputs=_inputs(given, dims),
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
         producer=" ".join(
@@ -181,7 +178,6 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
             if text and isinstance(text, str)
         ),
         proto=model,
-        batch=batch,
         notes=_batch_notes(given, dims),
     )
 
@@ -264,8 +260,8 @@ def _reordered(nodes: list[Node], known: set[str], written: set[str]) -> tuple[N
     return tuple(order)
 
 
-def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tuple[Input, ...], int]:
-    """Return the inputs with concrete sizes, and the batch they have while axes are followed."""
+def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Input, ...]:
+    """Return the inputs with concrete sizes."""
     unread = set(dims)
     missing: dict[str, None] = {}
     batch = _batch_of(values)
@@ -285,9 +281,8 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tupl
                 )
             if axis == 0:
                 # The batch is the tool's own, whatever is given for it.
-                unread.discard(name)
-                unread.discard("batch")
-                size = batch
+                unread -= {name, "batch"}
+                size = size or batch
             elif size == 0:
                 unread.discard(name)
                 size = dims.get(name, 0)
@@ -304,7 +299,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[tupl
         )
     if unread:
         raise InputError(f"has no dynamic dimension {min(unread)!r}: --dim {min(unread)}=N")
-    return tuple(inputs), batch
+    return tuple(inputs)
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:

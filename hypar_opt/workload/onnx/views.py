@@ -156,7 +156,7 @@ def expand(state: Trace, node: Node) -> None:
         )
         state.put(node, features._replace(dims=dims))
         return
-    state.put(node, features._replace(dims=broadcast(features, sizes, state.graph.batch)))
+    state.put(node, features._replace(dims=broadcast(features, sizes, state.input.batch)))
 
 
 def _copies(times: int) -> Dim:
