@@ -7,7 +7,7 @@ variable fewer. A round takes variables of which no two are neighbours, so that 
 a few operations on arrays; about half of a path goes in a round. So equal blocks are worked off
 side by side, and a network of eight times as many takes three rounds more.
 
-Variables of more than two neighbours are left over, as the core.
+The last few variables are left, as are those of more than two neighbours: the core.
 
 Source: Hammer, Rosenberg and Rudeanu, 1963; Crama, Hansen and Jaumard, "The basic algorithm for
 pseudo-Boolean programming revisited", Discrete Applied Mathematics 29, 1990.
@@ -16,6 +16,7 @@ pseudo-Boolean programming revisited", Discrete Applied Mathematics 29, 1990.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,9 @@ Indices = NDArray[np.intp]
 
 _HASH, _NEXT_HASH, _BITS = 0x9E3779B1, 0x85EBCA6B, 0xFFFFFFFF
 """Multipliers that scatter the order of a round's variables: the golden ratio's, and another."""
+
+FEW = 8
+"""Variables whose assignments are all priced at once, in the time of a round or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +77,13 @@ class Schedule:
     position : (variables,)
         Every variable's position in the order of elimination; the core comes last.
     core : (core variables,)
-        Those left, all of more than two neighbours.
+        Those left: a `FEW`, or more that have more than two neighbours each.
     core_pairs : (core pairs, 2)
         As indices of ``core``.
     rest
         The sums of rows that are left: the core's linear terms, its pairs' and the constant.
-    forest
-        Whether the graph has no cycle.
+    width
+        1 if the graph has no cycle, 2 if rounds could eliminate all, else None.
     """
 
     variables: int
@@ -89,7 +93,7 @@ class Schedule:
     core: Indices
     core_pairs: Indices
     rest: Round
-    forest: bool
+    width: int | None
 
     @property
     def rows(self) -> int:
@@ -100,6 +104,14 @@ class Schedule:
     def given(self) -> int:
         """The number of rows of a function's own coefficients."""
         return self.variables + 1 + self.pairs + 1
+
+    @cached_property
+    def few(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All values of a `FEW` variables, and what of linear and pairs' terms each counts."""
+        core = len(self.core)
+        values = np.arange(2**core)[:, None] >> np.arange(core) & 1
+        first, second = self.core_pairs.T
+        return values, np.concatenate([values, values[:, first] * values[:, second]], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +132,17 @@ class _Draft:
     product: Indices
 
 
+@dataclass(frozen=True, eq=False)
+class _Left:
+    """What a number of rounds leaves: variables, and pairs with their coefficients."""
+
+    rounds: int
+    alive: NDArray[np.bool_]
+    low: Indices
+    high: Indices
+    slots: Indices
+
+
 def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
     """Return the rounds that eliminate all variables of at most two neighbours.
 
@@ -133,8 +156,12 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
     slots = variables + 1 + np.arange(pairs)
     next_slot = variables + 1 + pairs
     alive = np.ones(variables, bool)
-    drafts, components, multiplier = [], 0, _HASH
+    drafts: list[_Draft] = []
+    components, multiplier = 0, _HASH
+    left = _Left(0, alive.copy(), low, high, slots)
     while True:
+        if np.count_nonzero(left.alive) > FEW:
+            left = _Left(len(drafts), alive.copy(), low, high, slots)
         degree = np.bincount(np.concatenate([low, high]), minlength=variables)
         light = alive & (degree <= 2)
         if not light.any():
@@ -160,12 +187,11 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
         product = np.full(len(v), none)
         product[both] = target[len(target) - len(added) :]
         drafts.append(_Draft(v, neighbours, own, product))
-    core = np.flatnonzero(alive)
-    # Every tree ends with a variable without neighbours, and has one pair fewer than variables.
-    forest = not len(core) and pairs == variables - components
-    return _laid_out(
-        variables, pairs, drafts, core, np.stack([low, high]), slots, next_slot, forest
-    )
+    width = None
+    if not alive.any():
+        # A tree ends with a variable without neighbours, and has one pair fewer than variables.
+        width = 1 if pairs == variables - components else 2
+    return _laid_out(variables, pairs, drafts[: left.rounds], left, next_slot, width)
 
 
 def _independent(
@@ -226,14 +252,12 @@ def _laid_out(
     variables: int,
     pairs: int,
     drafts: Sequence[_Draft],
-    core: Indices,
-    core_pairs: Indices,
-    core_slots: Indices,
+    left: _Left,
     constant: int,
-    forest: bool,
+    width: int | None,
 ) -> Schedule:
     """Return a schedule: for every coefficient, the rows that add up to it."""
-    none = variables
+    none, core = variables, np.flatnonzero(left.alive)
     own = np.append(np.arange(variables + 1 + pairs), constant)
     added = [
         np.concatenate([np.full(len(draft.variables), constant), *draft.neighbours, draft.product])
@@ -259,9 +283,9 @@ def _laid_out(
     rounds = tuple(
         read(np.concatenate([d.variables, *d.pairs]), position[d.neighbours]) for d in drafts
     )
-    rest = read(np.concatenate([core, core_slots, [constant]]), np.zeros((2, 0), np.intp))
-    index = np.searchsorted(core, core_pairs).T
-    return Schedule(variables, pairs, rounds, position[:-1], core, index, rest, forest)
+    rest = read(np.concatenate([core, left.slots, [constant]]), np.zeros((2, 0), np.intp))
+    core_pairs = np.searchsorted(core, np.stack([left.low, left.high], axis=1))
+    return Schedule(variables, pairs, rounds, position[:-1], core, core_pairs, rest, width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,6 +363,21 @@ def eliminate(
     rest = np.add.reduceat(rows.take(schedule.rest.parts, axis=0), schedule.rest.starts, axis=0)
     core = len(schedule.core)
     return Eliminated(rest[:core], rest[core:-1], rest[-1], prefers, tied)
+
+
+def cheapest_few(schedule: Schedule, eliminated: Eliminated) -> tuple[NDArray[np.bool_], bool]:
+    """Return an optimum of the core's `FEW` variables of every function, and whether it tied.
+
+    Of equals it is the one that comes first when ones count as digits, so none has fewer ones
+    where the optima are a lattice. Its cost is added to the constant.
+    """
+    values, counts = schedule.few
+    costs = counts @ np.concatenate([eliminated.linear, eliminated.quadratic])
+    best = costs.argmin(axis=0)
+    least = costs.min(axis=0)
+    eliminated.constant[...] += least
+    tied = bool(eliminated.tied) and bool(((costs == least).sum(axis=0) > 1).any())
+    return values[best].T.astype(bool), tied
 
 
 def traced_back(

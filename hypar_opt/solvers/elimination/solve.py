@@ -95,14 +95,17 @@ def _order_of(table: Table) -> Order:
 
 
 def _core_order(graph: PairGraph) -> Order:
-    core = graph.schedule.core
+    """Return the order of what rounds leave; of no variables, where they could eliminate all."""
+    schedule = graph.schedule
+    core = schedule.core if schedule.width is None else ()
+    if not len(core):
+        return elimination_order((), ())
     return elimination_order((2,) * len(core), _tuples(graph.schedule.core_pairs))
 
 
 def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
     """Solve functions of 0-1 variables: in rounds, then layer by layer what these leave."""
-    graph, submodular = function.graph, function.submodular
-    schedule, order = graph.schedule, _core_order(graph)
+    submodular, schedule = function.submodular, function.graph.schedule
     left = rounds.eliminate(
         schedule,
         function.constant,
@@ -111,23 +114,29 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
         deadline,
         ties=not submodular,
     )
+    core, tied = _core_optimum(schedule, left, deadline)
     objective = sum(left.constant.tolist())
-    functions = range(len(function.constant))
-    core = np.zeros((len(schedule.core), len(functions)), bool)
-    tied = False
-    if len(core):
-        charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
-        found = buckets.eliminate(charges, order, deadline)
-        for n in functions:
-            objective += found.least(n)
-            core[:, n], tied_here = buckets.traced_back(found, n)
-            tied |= tied_here
     values, tied_in_rounds = rounds.traced_back(schedule, left, core)
     # The optima of a submodular function are a lattice: decided for 0, ties give its minimum.
     if not submodular and (tied or tied_in_rounds):
         values = _canonical_values(function, deadline)
-    width = 1 if schedule.forest else max(2, order.width)
+    width = schedule.width or _core_order(function.graph).width
     return _optimal(function.assignment(values), objective, width, 2 ** (width + 1))
+
+
+def _core_optimum(
+    schedule: rounds.Schedule, left: rounds.Eliminated, deadline: Deadline
+) -> tuple[NDArray[np.bool_], bool]:
+    """Return an optimum of what rounds leave, and whether it tied; add its cost to the constant."""
+    if len(schedule.core) <= rounds.FEW:
+        return rounds.cheapest_few(schedule, left)
+    charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
+    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    found = buckets.eliminate(charges, order, deadline)
+    functions = range(left.linear.shape[1])
+    left.constant[...] += [found.least(n) for n in functions]
+    optima = [buckets.traced_back(found, n) for n in functions]
+    return np.array([values for values, _ in optima], bool).T, any(tied for _, tied in optima)
 
 
 def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np.bool_]:
