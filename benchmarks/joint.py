@@ -77,21 +77,21 @@ def through_tables(workload: ho.Workload, levels: int) -> list[int]:
 
 def against_ilp() -> None:
     workload = vgg_e()
-    assert through_tables(workload, 4) == one_ilp(workload) == kernel(workload, 4)
+    assert through_tables(workload, 4) == one_ilp(separable(workload, 4)) == kernel(workload, 4)
     ours = seconds(lambda: kernel(workload, 4))
     tables = seconds(lambda: through_tables(workload, 4))
-    ilp = seconds(lambda: one_ilp(workload), 1.0)
+    ilp = seconds(lambda: one_ilp(separable(workload, 4)), 1.0)
     print(
         f"kernel {ours * 1e6:.0f} us, through tables {tables * 1e6:.0f} us, CBC {ilp * 1e3:.0f} ms"
     )
     print(f"ratio {ilp / ours:.0f} (at least 300), through tables {ilp / tables:.0f} (at least 75)")
 
 
-def one_ilp(workload: ho.Workload) -> list[int]:
+def one_ilp(table: SeparableTable) -> list[int]:
     """Build the tight ILP with PuLP and solve it with CBC once, ties as they come."""
     import pulp
 
-    costs, ends = tight_program(separable(workload, 4))
+    costs, ends = tight_program(table)
     layers = len(costs) - len(ends)
     problem = pulp.LpProblem("vgg_e", pulp.LpMinimize)
     x = [problem.add_variable(f"x{n}", 0, 1, pulp.LpInteger) for n in range(layers)]
@@ -106,7 +106,8 @@ def one_ilp(workload: ho.Workload) -> list[int]:
             )
     problem.solve(pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False))
     answers = [round(variable.value()) for variable in x]
-    return [sum(answers[n :: layers // 4]) for n in range(layers // 4)]
+    layers //= table.levels
+    return [sum(answers[n::layers]) for n in range(layers)]
 
 
 def tight_program(separable: SeparableTable) -> tuple[list[int], list[list[int]]]:

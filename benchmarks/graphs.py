@@ -1,0 +1,198 @@
+"""Exact solvers on graphs of operators: two choices at four levels together, tables built.
+
+Ratios of one run, on ResNet-50 at batch 256 unless said otherwise:
+
+* minimum cuts and elimination against OR-Tools' minimum cuts alone, on arrays made before
+  (both at most 3);
+* against the LP of all four levels given as arrays to HiGHS in this process (at least 10), and
+  the ILP built and solved with PuLP and CBC (at least 30);
+* a GPT of 96 layers against one of 12, by elimination (at most 3);
+* three choices at two levels, 9 states a layer: elimination of 96 layers against 12.
+
+The order of elimination is found once for a graph, and its time is printed apart.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from importlib.resources import files
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import hypar_opt as ho
+from benchmarks.joint import lp_arrays, one_ilp, seconds
+from hypar_opt.costs.product import expanded
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.table import CostTable
+from hypar_opt.models import find_network
+from hypar_opt.plan.problem import Problem
+from hypar_opt.search.instance import Instance
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.solvers.elimination.rounds import schedule_of
+from hypar_opt.solvers.minimum_cut import MinimumCut, networks_of
+from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
+
+CUT, DP, OPTIONS = MinimumCut(), DynamicProgramming(), SolverOptions()
+LEVELS = 4
+
+
+def instance(network: ho.Network, levels: int = LEVELS, choices: int = 2) -> Instance:
+    problem = Problem(
+        batch=256, levels=levels, reading="executed", choices=tuple(ho.Parallelism)[:choices]
+    )
+    return Instance(network, problem)
+
+
+def table_of(network: ho.Network) -> SeparableTable:
+    found = instance(network)
+    table = found.cost.separable(found.workload, LEVELS)
+    assert table is not None
+    return table
+
+
+def gpt(layers: int) -> ho.Network:
+    """Return GPT-2 with another number of layers."""
+    description = tomllib.loads(files("hypar_opt.models").joinpath("gpt2.toml").read_text())
+    description["block"][0]["repeat"] = layers
+    return ho.Network.model_validate(description)
+
+
+def bare_cuts(table: SeparableTable) -> Callable[[], Any]:
+    """Return OR-Tools' calls for the minimum cuts of a table, on arrays that are there."""
+    from ortools.graph.python.max_flow import SimpleMaxFlow  # type: ignore[import-untyped]
+
+    networks = networks_of(PseudoBoolean.of(table))
+    capacities = [np.concatenate([to, networks.between]) for to in networks.to_and_from]
+
+    def cut() -> None:
+        for capacity in capacities:
+            flow = SimpleMaxFlow()
+            flow.add_arcs_with_capacity(networks.tail, networks.head, capacity)
+            flow.solve(networks.source, networks.source + 1)
+            flow.get_source_side_min_cut()
+
+    return cut
+
+
+def ratio(work: Callable[[], Any], other: Callable[[], Any], rounds: int = 300) -> float:
+    """Return the median ratio of two calls' seconds, in turn: a machine that drifts slows both."""
+    ratios = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        between = time.perf_counter()
+        other()
+        ratios.append((between - started) / (time.perf_counter() - between))
+    return median(ratios)
+
+
+def judged(name: str, value: float, goal: float, *, at_least: bool = False) -> bool:
+    """Print a ratio with its goal, and return whether it is missed."""
+    print(f"{name}: ratio {value:.1f} (at {'least' if at_least else 'most'} {goal:g})")
+    return value < goal if at_least else value > goal
+
+
+def answers_by_layer(table: SeparableTable) -> list[int]:
+    answers = DP.solve(table, OPTIONS).assignment
+    assert answers is not None
+    assert answers == CUT.solve(table, OPTIONS).assignment
+    return np.reshape(answers, (table.levels, -1)).sum(axis=0).tolist()
+
+
+def against_cuts() -> bool:
+    table = table_of(find_network("resnet-50"))
+    bare = bare_cuts(table)
+    answers_by_layer(table)  # warm up
+    print(f"ResNet-50, {len(table.data)} nodes: bare cuts {seconds(bare) * 1e6:.0f} us")
+    missed = judged("cut against bare cuts", ratio(lambda: CUT.solve(table, OPTIONS), bare), 3)
+    missed |= judged("dp against bare cuts", ratio(lambda: DP.solve(table, OPTIONS), bare), 3)
+    return missed | against_ilp(table)
+
+
+def against_ilp(table: SeparableTable) -> bool:
+    assert one_ilp(table) == answers_by_layer(table)
+    ours, ilp = seconds(lambda: DP.solve(table, OPTIONS)), seconds(lambda: one_ilp(table), 1.0)
+    print(f"dp {ours * 1e6:.0f} us, CBC {ilp * 1e3:.0f} ms")
+    return judged("CBC against dp", ilp / ours, 30, at_least=True)
+
+
+def against_lp() -> bool:
+    """In a process of its own: highspy and ortools do not share one."""
+    if importlib.util.find_spec("highspy") is None:
+        print("HiGHS: highspy is not installed")
+        return False
+    return subprocess.run([sys.executable, "-m", "benchmarks.graphs", "lp"]).returncode != 0
+
+
+def lp() -> bool:
+    import highspy
+
+    table = table_of(find_network("resnet-50"))
+    model = lp_arrays(table)
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+
+    def solve() -> None:
+        highs.passModel(model)
+        highs.run()
+
+    solve()
+    nodes = len(table.data)
+    found = np.rint(np.array(highs.getSolution().col_value[: LEVELS * nodes]))
+    result = DP.solve(table, OPTIONS)
+    assert table.as_one_table().price(found.astype(int).tolist()) == result.objective
+    theirs, ours = seconds(solve), seconds(lambda: DP.solve(table, OPTIONS))
+    print(f"dp {ours * 1e6:.0f} us, HiGHS on the LP {theirs * 1e3:.2f} ms")
+    return judged("HiGHS against dp", theirs / ours, 10, at_least=True)
+
+
+def deep() -> bool:
+    few, many = table_of(gpt(12)), table_of(gpt(96))
+    answers_by_layer(many)  # warm up
+    orders = []
+    for table in (few, many):
+        graph = PseudoBoolean.of(table).graph
+        orders.append(seconds(lambda g=graph: schedule_of(g.layers, g.low, g.high)))
+    print(f"orders: 12 layers {orders[0] * 1e3:.1f} ms, 96 layers {orders[1] * 1e3:.1f} ms")
+    missed = False
+    for name, solver, goal in (("dp", DP, 3), ("cut", CUT, None)):
+        value = ratio(
+            lambda s=solver: s.solve(many, OPTIONS), lambda s=solver: s.solve(few, OPTIONS)
+        )
+        if goal is None:
+            print(f"GPT of 96 layers against 12, {name}: ratio {value:.1f}")
+        else:
+            missed |= judged(f"GPT of 96 layers against 12, {name}", value, goal)
+    return missed
+
+
+def states() -> None:
+    def plain(layers: int) -> CostTable:
+        found = instance(gpt(layers), levels=2, choices=3)
+        return expanded(found.cost, found.workload, 2)
+
+    few, many = plain(12), plain(96)
+    ours = [seconds(lambda t=table: DP.solve(t, OPTIONS), 1.0) for table in (few, many)]
+    print(
+        f"nine states a layer: 12 layers {ours[0] * 1e3:.0f} ms, 96 layers {ours[1] * 1e3:.0f} ms"
+    )
+
+
+def main() -> None:
+    if sys.argv[1:] == ["lp"]:
+        sys.exit(lp())
+    missed = [against_cuts(), against_lp(), deep()]
+    states()
+    sys.exit(any(missed))
+
+
+if __name__ == "__main__":
+    main()
