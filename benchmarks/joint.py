@@ -28,6 +28,7 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import factored
 from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.table import chain_ends
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.product_states import transition
@@ -182,9 +183,8 @@ def linear() -> None:
     def chain(layers: int) -> SeparableTable:
         numbers = random.integers(1, 10**9, (3, layers)).tolist()
         sizes = numbers[2][1:]
-        ends = [(place, place + 1) for place in range(layers - 1)]
         pairs = ([0] * len(sizes), sizes, sizes, sizes)
-        return SeparableTable(numbers[0], numbers[1], ends, pairs, levels=4)
+        return SeparableTable(numbers[0], numbers[1], chain_ends(layers), pairs, levels=4)
 
     short, long = chain(10**3), chain(10**6)
     rounds = []

@@ -241,17 +241,19 @@ class CommunicationCost(CostModel):
         if weights.any():
             conversions[weights] = _split_weights(self.phases, 2).astype(object) << levels
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
-        data, model = charges.tolist()
-        dd, dm, md, mm = pairs.tolist()
-        return SeparableTable(
-            data=data,
-            model=model,
-            ends=[(boundary.source, boundary.target) for boundary in workload.boundaries],
-            pairs=(dd, dm, md, mm),
+        table = SeparableTable(
+            data=charges[0],
+            model=charges[1],
+            ends=workload.ends,
+            pairs=pairs,
             levels=levels,
             unit=self.unit,
             resolution=self.resolution,
         )
+        if exact_dtype(table.largest) is np.object_:
+            return table
+        charges, pairs = charges.astype(np.int64), pairs.astype(np.int64)
+        return replace(table, data=charges[0], model=charges[1], pairs=pairs)
 
     @cached_property
     def _of_pass(self) -> dict[Phase, CommunicationCost]:

@@ -1,11 +1,13 @@
-"""All levels together where they are separable: an independent chain for each threshold t."""
+"""All levels together where they are separable: an independent table for each threshold t."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype, side_by_side
 
@@ -17,7 +19,7 @@ class SeparableTable:
     A layer with model parallelism at m of H levels is charged ``model * 2^(t-1)`` for each t
     up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels; a
     boundary is charged for each t by the two answers of its layers. So the questions are
-    independent, and the optimum over all levels is that of H chains of two choices. An
+    independent, and the optimum over all levels is that of H tables of two choices. An
     assignment answers the question of t = 1 for every layer, then that of t = 2, and so on.
 
     Source: docs/decisions/0005-joint-optimum.md.
@@ -36,19 +38,24 @@ class SeparableTable:
         As in `CostTable`.
     """
 
-    data: Sequence[int]
-    model: Sequence[int]
-    ends: Sequence[tuple[int, int]]
-    pairs: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
+    data: Sequence[int] | Integers
+    model: Sequence[int] | Integers
+    ends: Sequence[tuple[int, int]] | NDArray[np.intp]
+    pairs: Sequence[Sequence[int] | Integers]
     levels: int
     unit: str = "bytes"
     resolution: int = 1
 
+    @cached_property
+    def largest(self) -> int:
+        """An upper bound on the cost of an assignment, and on that of any question."""
+        # No answer costs more than its full charge at every threshold, times 2^(H-1) at the most.
+        columns = (self.data, self.model, *self.pairs)
+        return sum(sum(map(int, column)) for column in columns) << self.levels
+
     def tables(self) -> list[CostTable]:
         """Return the table of each question, t = 1 to H."""
-        # No answer costs more than its full charge at every threshold, times 2^(H-1) at the most.
-        largest = sum(self.data) + sum(self.model) + sum(map(sum, self.pairs))
-        dtype = exact_dtype(largest << self.levels)
+        dtype = exact_dtype(self.largest)
         node = np.array([self.data, self.model], dtype).T
         ends = np.array(self.ends, np.intp).reshape(-1, 2)
         edge: Integers = np.array(self.pairs, dtype).T.reshape(-1, 2, 2)

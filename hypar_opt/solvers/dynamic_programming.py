@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, repeat
+from itertools import repeat
 from operator import lshift
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,6 +20,8 @@ from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from hypar_opt.costs.table import Integers
 
 _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
@@ -66,8 +68,8 @@ class DynamicProgramming(Solver):
 def _is_chain(table: Table) -> bool:
     match table:
         case SeparableTable():
-            consecutive = all(target == source + 1 for source, target in table.ends)
-            return consecutive and all(a < b for (a, _), (b, _) in pairwise(table.ends))
+            sources, targets = np.reshape(table.ends, (-1, 2)).T
+            return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
         case FactoredTable():
             return np.array_equal(table.ends, chain_ends(len(table.node)))
         case CostTable():
@@ -101,9 +103,11 @@ def _separable(table: SeparableTable, deadline: Deadline) -> SolveResult:
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
-    several_chains = len(table.ends) < len(table.data) - 1
-    pairs: Sequence[Sequence[int]] = _with_gaps(table) if several_chains else table.pairs
-    columns = [table.data, table.model, *([0, *column] for column in pairs)]
+    # Python's integers: exact at any size, and quicker than an array's one by one.
+    pairs = list(map(_as_list, table.pairs))
+    if len(table.ends) < len(table.data) - 1:
+        pairs = _with_gaps(table, pairs)
+    columns = [_as_list(table.data), _as_list(table.model), *([0, *column] for column in pairs)]
     chains = [ChainDP() for _ in range(table.levels)]
     for start in range(0, len(table.data), _BLOCK):
         deadline.check()
@@ -132,12 +136,17 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 
 
-def _with_gaps(table: SeparableTable) -> list[list[int]]:
+def _as_list(column: Sequence[int] | Integers) -> list[int]:
+    entries: list[int] = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    return entries
+
+
+def _with_gaps(table: SeparableTable, pairs: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the pairs' charges, with zeros where a layer begins another chain."""
     # A pair's column starts with the second layer, hence the shift by one.
     targets = [target - 1 for _, target in table.ends]
-    columns = [[0] * (len(table.data) - 1) for _ in table.pairs]
-    for column, charges in zip(columns, table.pairs, strict=True):
+    columns = [[0] * (len(table.data) - 1) for _ in pairs]
+    for column, charges in zip(columns, pairs, strict=True):
         for layer, charge in zip(targets, charges, strict=True):
             column[layer] = charge
     return columns

@@ -65,15 +65,14 @@ class PseudoBoolean:
 
     @classmethod
     def _of_thresholds(cls, table: SeparableTable) -> PseudoBoolean:
-        largest = sum(table.data) + sum(table.model) + sum(map(sum, table.pairs))
-        dtype = np.int64 if largest << table.levels < _LARGEST else np.object_
-        data, model = (np.array(column, dtype)[:, None] for column in (table.data, table.model))
+        dtype = np.int64 if table.largest < _LARGEST else np.object_
+        data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))
         graph = graph_of(len(table.data), table.ends)
-        constant, linear, quadratic = _expanded(graph, np.array(table.pairs, dtype))
+        constant, linear, quadratic = _expanded(graph, np.asarray(table.pairs, dtype))
         below = np.arange(table.levels).astype(dtype)
         # Threshold t charges data 2^(levels - t) times and model 2^(t - 1) times.
         charges = np.left_shift(model, below) - np.left_shift(data, below[::-1])
-        all_data = sum(table.data)
+        all_data = sum(data[:, 0].tolist())
         return cls(
             graph,
             tuple(constant + (all_data << level) for level in range(table.levels - 1, -1, -1)),
