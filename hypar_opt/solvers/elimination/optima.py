@@ -9,6 +9,7 @@ buckets are a tree, every row that is left then occurs in an optimum.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,8 +59,11 @@ def _optimal_rows(
             parent = scope[0]
             among = [parent, *order.scopes[parent]]
             given = rows[parent][[among.index(n) for n in scope]]
+            # Each once: of equal ones, the last that is written.
             code = _code(given, [sizes[n] for n in scope])
-            given = given[:, np.unique(code, return_index=True)[1]]
+            at = np.full(prod(sizes[n] for n in scope), -1)
+            at[code] = np.arange(len(code))
+            given = given[:, at[at >= 0]]
         total: Integers = np.zeros((sizes[layer], given.shape[1]), charge_dtype)
         for part in buckets.parts[layer]:
             column = part.of(function)[(slice(None), *(given[scope.index(n)] for n in part.scope))]
@@ -101,7 +105,9 @@ class _Optima:
             if scope and scope[0] != origin:
                 links.append((scope[0], here))
             for there, child in links:
-                left = np.isin(self._shared(there, child), self._shared(here, child))
+                occurs = np.zeros(prod(self._sizes[n] for n in self._scopes[child]), bool)
+                occurs[self._shared(here, child)] = True
+                left = occurs[self._shared(there, child)]
                 if not left.all():
                     self._rows[there] = self._rows[there][:, left]
                     waiting.append((there, here))
