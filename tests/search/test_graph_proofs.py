@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hypar_opt as ho
 from hypar_opt.costs.table import CostTable
 from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, InputError
@@ -200,3 +202,36 @@ def test_a_certificate_holds_each_form_of_proof_and_names_what_is_none() -> None
     ]:
         with pytest.raises(InputError, match=complaint):
             validate(Certificate, document | {"tables": [table]})
+
+
+@pytest.mark.parametrize("search", ["levelwise", "joint"])
+@pytest.mark.parametrize(
+    ("choices", "reading", "form"),
+    [(2, "executed", FlowProof), (3, "tables", EliminationProof)],
+)
+def test_the_plan_of_a_network_that_is_no_chain_is_certified(
+    search: str, choices: int, reading: str, form: type[Proof]
+) -> None:
+    plan = ho.solve(
+        "resnet-18",
+        search=search,
+        levels=2,
+        reading=reading,
+        choices=tuple(ho.Parallelism)[:choices],
+    )
+    certificate = ho.certify(plan)
+    assert {type(proof) for proof in certificate.tables} == {form}
+    ho.check_certificate(plan, certificate)
+    forged = json.loads(certificate.to_json())
+    table = forged["tables"][-1]
+    (table["layer_flows"] if choices == 2 else table["messages"][-1])[-1] += 1
+    with pytest.raises(CheckFailedError, match=r"tables\[\d\]"):
+        ho.check_certificate(plan, validate(Certificate, forged))
+
+
+def test_a_plan_of_a_graph_that_is_not_optimal_has_no_certificate() -> None:
+    plan = ho.solve("resnet-18", levels=2, solver="data")
+    with pytest.raises(
+        ho.HyparError, match=r"no certificate: flows prove \d+ bytes, the plan costs"
+    ):
+        ho.certify(plan)
