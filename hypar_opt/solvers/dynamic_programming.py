@@ -68,6 +68,8 @@ class DynamicProgramming(Solver):
 def _is_chain(table: Table) -> bool:
     match table:
         case SeparableTable():
+            if len(table.ends) >= len(table.data):
+                return False
             sources, targets = np.reshape(table.ends, (-1, 2)).T
             return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
         case FactoredTable():

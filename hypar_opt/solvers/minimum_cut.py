@@ -62,19 +62,19 @@ class MinimumCut(Solver):
             return SolveResult(None, None, Status.INFEASIBLE)
         function = PseudoBoolean.of(table)
         networks = networks_of(function)
-        values = np.zeros(function.linear.shape, bool)
+        layers, functions = function.linear.shape
+        values = np.zeros((functions, layers + 2), bool)  # and of the source and the sink
         objective = sum(networks.constant)
         try:
             for n, flow in enumerate(networks.maximum_flows(deadline)):
                 objective += networks.unit * int(flow.optimal_flow())
                 # What residual arcs reach from the source is the smallest of all minimum cuts.
-                side = np.array(flow.get_source_side_min_cut())
-                values[side[side < len(values)], n] = True
+                values[n, flow.get_source_side_min_cut()] = True
         except NoAnswerError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
         statistics = {"nodes": networks.source + 2, "arcs": len(networks.tail)}
         return SolveResult(
-            function.assignment(values),
+            function.assignment(values[:, :layers].T),
             objective,
             Status.OPTIMAL,
             bound=objective,
