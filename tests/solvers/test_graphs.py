@@ -198,6 +198,9 @@ def test_elimination_refuses_a_capacity_and_tables_beyond_memory() -> None:
     refusal = DP.accepts(grid(40)) or ""
     assert "needs a table of 2^" in refusal
     assert "ilp or cpsat" in refusal
+    pairs = np.stack(np.triu_indices(60, 1), axis=1)
+    dense = CostTable(np.zeros((60, 2), np.int64), np.zeros((len(pairs), 2, 2), np.int64), pairs)
+    assert "needs a table of 2^60 entries or more" in (DP.accepts(dense) or "")
     states = FactoredTable(
         np.zeros((36, 64), np.int64),
         (np.zeros((60, 1, 8, 8), np.int64),) * 2,
@@ -299,3 +302,12 @@ def test_every_cut_of_a_network_costs_what_its_assignment_does(seed: int) -> Non
         at_source = np.array([*plan, 1, 0], bool)
         cut = capacity[at_source[network.tail] & ~at_source[network.head]].sum()
         assert network.constant[0] + network.unit * cut == table.price(plan)
+
+
+@pytest.mark.parametrize("name", ["dp", "cut"])
+@pytest.mark.parametrize("joint", [False, True])
+def test_no_time_leaves_no_answer(name: str, joint: bool) -> None:
+    table = separable(blocks(3), 2) if joint else blocks(3)
+    result = SOLVERS[name]().solve(table, SolverOptions(time_limit=0.0))
+    assert (result.status, result.stopped_by) == (Status.NO_ANSWER, "time limit")
+    assert result.assignment is None

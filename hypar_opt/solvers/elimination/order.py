@@ -9,10 +9,14 @@ from itertools import combinations
 from math import log2, prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
 MOST_ENTRIES = 2**27
 """The largest number of entries in a table, and in all pairs and messages: 1 GiB of int64."""
@@ -67,7 +71,9 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     for key in (_by_entries, _by_fill):
         try:
             found = _greedy(sizes, pairs, key)
-        except RefusedError as error:
+        except _TooLargeError as error:
+            if error.bits > _FAR:
+                raise  # no other order is so much better
             refusal = refusal or error
             continue
         if order is None or found.largest < order.largest:
@@ -84,7 +90,39 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     return order
 
 
+def check_neighbours(sizes: Sequence[int], low: NDArray[np.intp], high: NDArray[np.intp]) -> None:
+    """Refuse a graph in which every layer has too many neighbours, before it is searched.
+
+    Whatever the order, the first layer's table has the choices of all its neighbours.
+
+    Raises
+    ------
+    RefusedError
+        As `elimination_order`.
+    """
+    if not len(sizes):
+        return
+    degrees = np.bincount(np.concatenate([low, high]), minlength=len(sizes))
+    fewest, smallest = int(degrees.min()) + 1, min(sizes)
+    if fewest * log2(smallest) > log2(MOST_ENTRIES):
+        raise RefusedError(f"needs a table of {smallest}^{fewest} entries or more; {_AT_MOST}")
+
+
 _AT_MOST = f"at most {MOST_ENTRIES:,} are kept in memory, try ilp or cpsat"
+
+
+_FAR = 40
+"""Bits of a table so large that the search for an order is given up."""
+
+
+class _TooLargeError(RefusedError):
+    """The smallest table that can be next, by its layers' choices, exceeds `MOST_ENTRIES`."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.bits = sum(map(log2, sizes))
+        equal = len(set(sizes)) == 1
+        entries = f"{sizes[0]}^{len(sizes)}" if equal else f"2^{self.bits:.1f}"
+        super().__init__(f"needs a table of {entries} entries; {_AT_MOST}")
 
 
 class _Remaining:
@@ -153,7 +191,8 @@ def _greedy(
         if lowest != ranks[layer]:
             continue
         if lowest == _WAITS:
-            raise RefusedError(f"needs a table of {_size(sizes, remaining, layer)}; {_AT_MOST}")
+            factors = [sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])]
+            raise _TooLargeError(factors)
         ranks[layer] = _GONE
         order.append(layer)
         scopes[layer] = remaining.eliminate(layer)
@@ -180,11 +219,3 @@ def _greedy(
 
 _WAITS, _GONE = 2**62, -1
 """Keys of a layer whose table is too large for now, and of one that has been eliminated."""
-
-
-def _size(sizes: Sequence[int], remaining: _Remaining, layer: int) -> str:
-    """Return the number of entries of a layer's table in words."""
-    factors = [sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])]
-    if len(set(factors)) == 1:
-        return f"{factors[0]}^{len(factors)} entries"
-    return f"2^{log2(prod(factors)):.1f} entries"

@@ -17,7 +17,7 @@ from hypar_opt.solvers.elimination import buckets, rounds
 from hypar_opt.solvers.elimination.buckets import Buckets, Charges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
-from hypar_opt.solvers.elimination.order import Order, elimination_order
+from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
@@ -88,14 +88,16 @@ def _order_of(table: Table) -> Order:
             return _core_order(graph_of(table.layers, table.ends))
         case CostTable():
             sizes = tuple(allowed_choices(table).sum(axis=1).tolist())
-            return elimination_order(sizes, graph_of(table.layers, table.ends).pairs)
         case FactoredTable():
             sizes = (len(table.columns),) * len(table.node)
-            return elimination_order(sizes, graph_of(len(sizes), table.ends).pairs)
+    graph = graph_of(len(sizes), table.ends)
+    check_neighbours(sizes, graph.low, graph.high)
+    return elimination_order(sizes, graph.pairs)
 
 
 def _core_order(graph: PairGraph) -> Order:
     """Return the order of what rounds leave; of no variables, where they could eliminate all."""
+    check_neighbours((2,) * graph.layers, graph.low, graph.high)
     schedule = graph.schedule
     core = schedule.core if schedule.width is None else ()
     if not len(core):
