@@ -35,7 +35,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.search.instance import Instance
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from hypar_opt.solvers.elimination.rounds import schedule_of
+from hypar_opt.solvers.elimination.schedule import schedule_of
 from hypar_opt.solvers.minimum_cut import MinimumCut, networks_of
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.solvers.elimination.rounds import Schedule, schedule_of
+from hypar_opt.solvers.elimination.schedule import Schedule, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

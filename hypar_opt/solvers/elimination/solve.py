@@ -18,6 +18,7 @@ from hypar_opt.solvers.elimination.buckets import Buckets, Charges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
+from hypar_opt.solvers.elimination.schedule import FEW, Schedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
@@ -127,10 +128,10 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
 
 
 def _core_optimum(
-    schedule: rounds.Schedule, left: rounds.Eliminated, deadline: Deadline
+    schedule: Schedule, left: rounds.Eliminated, deadline: Deadline
 ) -> tuple[NDArray[np.bool_], bool]:
     """Return an optimum of what rounds leave, and whether it tied; add its cost to the constant."""
-    if len(schedule.core) <= rounds.FEW:
+    if len(schedule.core) <= FEW:
         return rounds.cheapest_few(schedule, left)
     charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
     order = elimination_order(charges.sizes, tuple(charges.pairs))
