@@ -173,12 +173,12 @@ def _of_variables(
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    columns, objective, order = _canonical(_of_allowed(table, allowed), deadline)
+    columns, objective, order = _canonical(of_allowed(table, allowed), deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
     return _optimal(assignment, objective, order.width, order.largest)
 
 
-def _of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges:
+def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges:
     """Return a table's charges, without those of choices that are not allowed."""
 
     def charge(edge: int) -> Integers:
@@ -200,7 +200,7 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
     NoAnswerError
         If the deadline passes.
     """
-    charges = _of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
+    charges = of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
     order = elimination_order(charges.sizes, tuple(charges.pairs))
     return buckets.eliminate(charges, order, deadline)
 
