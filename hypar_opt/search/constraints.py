@@ -270,9 +270,7 @@ class Feasibility:
                     f" {_axes(layer, len(self._choices))}"
                 )
         # Of a shared tensor's layouts, by batch or by channel, some have to be even.
-        even = [
-            self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)
-        ]
+        even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from math import factorial, prod
 from typing import TYPE_CHECKING
 
@@ -16,23 +16,27 @@ import numpy as np
 
 from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
-from hypar_opt.deadline import NEVER
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
-from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Plan, json_number, words_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
-from hypar_opt.search.partition import Progress, silent
+from hypar_opt.search.partition import Progress, Search, silent
 from hypar_opt.search.pins import Pin
+from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.settings import options_of
+from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.buckets import eliminate
-from hypar_opt.solvers.elimination.order import in_given_order
+from hypar_opt.solvers.elimination.marginals import least_by_choice
+from hypar_opt.solvers.elimination.order import elimination_order, in_given_order
 from hypar_opt.solvers.elimination.solve import charges_of
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from hypar_opt.solvers.base import SolverOptions
 
 MAX_STEPS = 2**20
 """Upper bound on layers * states * (states + plans), the work of listing the best plans."""
@@ -60,7 +64,8 @@ class Regret:
 def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> list[Regret]:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
-    Each takes one solve, with that choice pinned, by the plan's solver and search.
+    Those of a joint optimum come out of one elimination, whichever exact solver found it. Else
+    each takes one solve, with that choice pinned, by the plan's solver and search.
 
     Parameters
     ----------
@@ -80,35 +85,77 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         for choice in words
         if choice is not own
     ]
+    instance = Instance.of_plan(plan)
+    _ = instance.workload  # which all that follow share
+    least = _least_with_choices(plan, instance) if plan.solver.scope == "joint" else None
+    if least is not None:
+        progress(len(others), len(others))
+        return [
+            Regret(layer, level, choice, least[level, layer, choice])
+            for level, layer, choice in others
+        ]
     results = []
-    # As fractions: elements of one or two bytes have costs in quarters or halves.
-    total = Fraction(plan.cost.total)
     for done, (level, layer, choice) in enumerate(others):
         progress(done, len(others))
-        # One more --fix, which every solver and search already supports.
-        pin = Pin(_literally(layer), level, choice)
-        constraints = plan.constraints.model_copy(update={"fix": (*plan.constraints.fix, str(pin))})
-        try:
-            other = solve_problem(
-                plan.network.description,
-                plan.problem.model_copy(update={"constraints": constraints}),
-                solver=plan.solver.name,
-                search=plan.solver.search,
-                options=options,
-            )
-            stopped_by = other.solver.stopped_by
-            # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
-            if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
-                raise NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs")
-        except (RefusedError, NoAnswerError):
-            raise
-        except HyparError:  # no plan keeps to the pin and to the problem's constraints
-            results.append(Regret(layer, level, choice, None))
-            continue
-        extra = json_number(Fraction(other.cost.total) - total)
+        extra = _solved_again(plan, instance, Pin(_literally(layer), level, choice), options)
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
     return results
+
+
+def _least_with_choices(
+    plan: Plan, instance: Instance
+) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
+    """Return the regret of every choice of a joint optimum, by level, layer and choice.
+
+    None where memory couples the layers, or the tables of an elimination are too large.
+    """
+    if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
+        return None
+    workload, cost = instance.workload, instance.cost
+    try:
+        states = canonical_states(plan.levels, cost.choices)
+        table = expanded(cost, workload, plan.levels)
+        charges, allowed = charges_of(instance.constraints.states(table, states))
+        order = elimination_order(charges.sizes, tuple(charges.pairs))
+    except RefusedError:
+        return None
+    least = least_by_choice(eliminate(charges, order, NEVER), NEVER)
+    digits = np.array(states, np.intp).reshape(len(states), plan.levels)
+    total = Fraction(plan.cost.total)
+    found: dict[tuple[int, str, Parallelism], int | float | None] = {}
+    for layer, (name, words) in enumerate(zip(plan.layers, plan.words, strict=True)):
+        node = workload.shared + layer
+        for level, (column, choice) in product(range(plan.levels), enumerate(words)):
+            having = least[node][digits[allowed[node], level] == column]
+            extra = table.in_units(int(having.min())) - total if len(having) else None
+            found[level + 1, name, choice] = None if extra is None else json_number(extra)
+    return found
+
+
+def _solved_again(
+    plan: Plan, instance: Instance, pin: Pin, options: SolverOptions
+) -> int | float | None:
+    """Return a choice's regret by solving with one more ``--fix``, which every solver supports."""
+    fix = (*plan.constraints.fix, str(pin))
+    pinned = instance.with_constraints(plan.constraints.model_copy(update={"fix": fix}))
+    search = Search(
+        pinned,
+        SOLVERS[plan.solver.name](),
+        options,
+        deadline=Deadline.after(options.time_limit),
+    )
+    try:
+        other = SEARCHES[plan.solver.search](search)
+        # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
+        if other.stopped_by not in {None, "gap"}:
+            raise NoAnswerError(f"{REGRETS}: the {other.stopped_by} came before what {pin} costs")
+    except (RefusedError, NoAnswerError):
+        raise
+    except HyparError:  # no plan keeps to the pin and to the problem's constraints
+        return None
+    # As fractions: elements of one or two bytes have costs in quarters or halves.
+    return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
 
 
 @dataclass(frozen=True)
@@ -142,9 +189,7 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     states = canonical_states(problem.levels, cost.choices)
     table = instance.constraints.states(expanded(cost, workload, problem.levels), states)
     alternatives = []
-    in_order = _in_order_of_cost(
-        table, states, workload.shared, interchangeable=interchangeable
-    )
+    in_order = _in_order_of_cost(table, states, workload.shared, interchangeable=interchangeable)
     try:
         cheapest = list(islice(in_order, number))
     except RefusedError as error:  # by the graph's width
@@ -204,9 +249,7 @@ def _in_order_of_cost(
     digits = np.array(states, np.intp).reshape(len(states), -1)
 
     @cache
-    def ranked(
-        layer: int, scope: tuple[int, ...], ties: Ties
-    ) -> tuple[NDArray[np.intp], Integers]:
+    def ranked(layer: int, scope: tuple[int, ...], ties: Ties) -> tuple[NDArray[np.intp], Integers]:
         """Rank a layer's states by the least cost up to it, given those of later layers."""
         costs = buckets.column(layer, 0, scope)
         own = digits[allowed[layer]]
@@ -223,7 +266,7 @@ def _in_order_of_cost(
     ties = (interchangeable,) * max(digits.shape[1] - 1, 0)
     first = int(ranked(last, (), ties)[0][0])
     # Equal totals compare by path, last layer first: that is the canonical order.
-    heap = [(buckets.least(0), (first,), ties, 0)]
+    heap: list[tuple[int, tuple[int, ...], Ties, int]] = [(buckets.least(0), (first,), ties, 0)]
     while heap:
         total, path, ties, rank = heapq.heappop(heap)
         for layer in range(table.layers - len(path), shared - 1, -1):

@@ -114,7 +114,7 @@ def _tokens(draft: _Draft) -> Described:
     vocabulary = draft.channels()
     form = _Form("tokens", draft.channels(), tokens)
     draft.add("embedding", form, [], features=form.channels, inputs=["input"])
-    draft.embedding = (*draft.forms, vocabulary)[-2:]
+    draft.embedding = draft.layers[-1]["name"], vocabulary
     if draft.rng.random() < 0.5:
         words = draft.add(
             "embedding", form, [], features=form.channels, vocabulary=tokens, inputs=[]
@@ -134,13 +134,13 @@ class _Draft:
     forms: dict[str, _Form] = field(default_factory=dict)
     """The map that each name stands for: the input's, a layer's or a block's."""
     read: set[str] = field(default_factory=set)
-    embedding: tuple[Any, ...] | None = None
+    embedding: tuple[str, int] | None = None
     """The name and the vocabulary of what a head may be tied to."""
 
     def channels(self) -> int:
         """Draw a number of channels: few prime factors, so that some have heads and groups."""
-        sizes = [n for n in (1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 32, 48, 64, 96, 512)]
-        return self.rng.choice([n for n in sizes if n <= self.largest] + [self.largest])
+        sizes = (1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 32, 48, 64, 96, 512)
+        return self.rng.choice([*(n for n in sizes if n <= self.largest), self.largest])
 
     def add(self, kind: str, form: _Form, reads: list[str], **keys: Any) -> str:
         """Add a layer that reads others, and return its name."""
