@@ -29,8 +29,9 @@ from hypar_opt.search.settings import options_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.buckets import eliminate
 from hypar_opt.solvers.elimination.marginals import least_by_choice
-from hypar_opt.solvers.elimination.order import elimination_order, in_given_order
-from hypar_opt.solvers.elimination.solve import charges_of
+from hypar_opt.solvers.elimination.order import in_given_order
+from hypar_opt.solvers.elimination.solve import eliminated, of_allowed
+from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -116,11 +117,11 @@ def _least_with_choices(
     try:
         states = canonical_states(plan.levels, cost.choices)
         table = expanded(cost, workload, plan.levels)
-        charges, allowed = charges_of(instance.constraints.states(table, states))
-        order = elimination_order(charges.sizes, tuple(charges.pairs))
+        table = instance.constraints.states(table, states)
+        least = least_by_choice(eliminated(table, NEVER), NEVER)
     except RefusedError:
         return None
-    least = least_by_choice(eliminate(charges, order, NEVER), NEVER)
+    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     digits = np.array(states, np.intp).reshape(len(states), plan.levels)
     total = Fraction(plan.cost.total)
     found: dict[tuple[int, str, Parallelism], int | float | None] = {}
@@ -243,7 +244,8 @@ def _in_order_of_cost(
     their order, so whatever leaves the heap is the next best assignment, and no path is expanded
     in vain.
     """
-    charges, allowed = charges_of(table)
+    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
+    charges = of_allowed(table, allowed)
     order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
     buckets = eliminate(charges, order, NEVER)
     digits = np.array(states, np.intp).reshape(len(states), -1)

@@ -90,13 +90,10 @@ class Buckets:
 
     def total(self, layer: int, function: int) -> Integers:
         """Return what is charged in a bucket: ``(choices, choices of each in its scope)``."""
-        scope = self.order.scopes[layer]
-        parts = [part.among(scope) for part in self.parts[layer]]
-        shape = np.broadcast_shapes(*(part.shape for part in parts))
-        total: Integers = _sum(sorted(parts, key=lambda part: part.size), shape)[
-            function if shape[0] > 1 else 0
-        ]
-        return total
+        parts = [part.among(self.order.scopes[layer]) for part in self.parts[layer]]
+        # The small ones first, as in a message.
+        total: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
+        return total[function if len(total) > 1 else 0]  # type: ignore[no-any-return]
 
     def column(self, layer: int, function: int, choices: Sequence[int]) -> Integers:
         """Return what each choice of a layer is charged in its bucket, given those of its scope."""
