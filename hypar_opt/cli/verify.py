@@ -108,7 +108,7 @@ def _networks(
 ) -> tuple[Iterable[Network], int]:
     """Return the networks to compare solvers on, and how many they are."""
     from hypar_opt.models import find_network
-    from hypar_opt.studies.crosscheck import random_networks
+    from hypar_opt.studies.random_networks import random_networks
 
     if (name is None) == (random is None):
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")

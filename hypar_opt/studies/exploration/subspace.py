@@ -105,8 +105,8 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
 
     Returns
     -------
-    (layers, choices ** levels) bool
-        By the states' numbers, as `states_of` has them.
+    (nodes, choices ** levels) bool
+        By the states' numbers, as `states_of` has them; what layers share comes first.
     """
     cost, levels = instance.cost, instance.problem.levels
     if not instance.constraints.any:
