@@ -31,8 +31,10 @@ SOURCE = options.network_argument(
     help="A network, to have solvers agree on it; or a plan file, to check it.",
 )
 SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")
-RANDOM = typer.Option(metavar="N", help="Compare them on N random chains instead.")
-SEED = solving_option(help="Random seed of the chains that --random draws.")
+RANDOM = typer.Option(
+    metavar="N", help="Compare them on N random networks instead, chains and graphs."
+)
+SEED = solving_option(help="Random seed of the networks that --random draws.")
 
 
 @takes_groups
