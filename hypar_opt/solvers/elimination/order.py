@@ -101,7 +101,7 @@ def in_given_order(
     scopes: list[set[int]] = [set() for _ in sizes]
     for layer in layers:
         if remaining.entries(layer) > limit:
-            raise RefusedError(f"needs a table of {_size(sizes, remaining, layer)}; {_AT_MOST}")
+            raise _TooLargeError([sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])])
         scopes[layer] = remaining.eliminate(layer)
     return _checked(_order(sizes, layers, scopes), sizes, pairs)
 
