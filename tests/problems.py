@@ -129,8 +129,9 @@ def elements(shape: tuple[int, ...]) -> int:
 
 def divides(layer: Any, batch: int, state: tuple[int, ...]) -> bool:
     """Whether a layer's choices divide its batch and channels."""
-    split = (batch, layer.input_channels, layer.output_channels)
-    return all(size % 2 ** state.count(choice) == 0 for choice, size in enumerate(split))
+    choices = layer.operator.splits
+    sizes = [batch, *(layer.sizes[choice.axis] for choice in choices[1:])]
+    return all(size % 2 ** state.count(choice) == 0 for choice, size in enumerate(sizes))
 
 
 def keeps(workload: ho.Workload, problem: Problem, rows: Rows) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.documents import validate
 from hypar_opt.hardware.array import Array
+from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network
 
 _sizes = st.integers(1, 9)
@@ -49,6 +51,11 @@ def networks(draw: st.DrawFn, longest: int = 6) -> Network:
         for place in range(convolutions, count)
     ]
     return Network.model_validate(description)
+
+
+def graph_networks(most: int = 4, largest: int = 9) -> st.SearchStrategy[Network]:
+    """Graphs of every kind of layer: several readers, blocks, shared weights, several outputs."""
+    return st.builds(partial(random_graph, most=most, largest=largest), st.randoms())
 
 
 @st.composite

@@ -31,8 +31,10 @@ SOURCE = options.network_argument(
     help="A network, to have solvers agree on it; or a plan file, to check it.",
 )
 SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")
-RANDOM = typer.Option(metavar="N", help="Compare them on N random chains instead.")
-SEED = solving_option(help="Random seed of the chains that --random draws.")
+RANDOM = typer.Option(
+    metavar="N", help="Compare them on N random networks instead, chains and graphs."
+)
+SEED = solving_option(help="Random seed of the networks that --random draws.")
 
 
 @takes_groups
@@ -108,7 +110,7 @@ def _networks(
 ) -> tuple[Iterable[Network], int]:
     """Return the networks to compare solvers on, and how many they are."""
     from hypar_opt.models import find_network
-    from hypar_opt.studies.crosscheck import random_networks
+    from hypar_opt.studies.random_networks import random_networks
 
     if (name is None) == (random is None):
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")

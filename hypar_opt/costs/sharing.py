@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,12 +12,12 @@ from hypar_opt.costs.base import CostModel, SplitCounts, level_table
 from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Integers
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]
+
+_NONE: Mapping[int, int] = MappingProxyType({})
 
 
 def level_tables(
@@ -31,10 +32,13 @@ def level_tables(
     even
         Whether shared tensors, too, are split into equal parts only.
     """
+    tensors = None
+    if even and workload.shared:
+        tensors = _even_tensors(workload, cost, rows)
     splits = SplitCounts.none(len(workload.nodes), cost.choices)
-    for row in rows:
+    for level, row in enumerate(rows):
         table = level_table(cost, workload, splits)
-        full = with_shared(workload, table, row, splits if even else None)
+        full = with_shared(workload, table, row, {} if tensors is None else tensors[level])
         yield table, full
         splits = splits.after(full)
 
@@ -49,10 +53,7 @@ def nodes_choices(
 
 
 def with_shared(
-    workload: Workload,
-    table: CostTable,
-    row: Sequence[int],
-    splits: SplitCounts | None = None,
+    workload: Workload, table: CostTable, row: Sequence[int], given: Mapping[int, int] = _NONE
 ) -> Sequence[int]:
     """Return a level's choices of all nodes: the shared ones' cheapest, and then the layers'.
 
@@ -61,34 +62,62 @@ def with_shared(
 
     Parameters
     ----------
-    splits
-        The state above the level, to split tensors into equal parts only; None for any parts.
+    given
+        The choices of shared nodes that are known already.
     """
     shared = workload.shared
     if not shared:
         return row
+    choice = [*_costs(workload, table, row).argmin(axis=1).tolist(), *row]
+    for node, users in workload.weight_users.items():
+        # Whole where a user is in data parallelism, or where users split them differently.
+        columns_of_users = {choice[user] for user in users}
+        choice[node] = columns_of_users.pop() if len(columns_of_users) == 1 else DATA
+    for node, column in given.items():
+        choice[node] = column
+    return tuple(choice)
+
+
+def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers:
+    """Return what each choice of each shared node adds to a level: ``(shared, choices)``."""
+    shared = workload.shared
     choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
-    costs = table.node[:shared].copy()
+    costs: Integers = table.node[:shared].copy()
     sources, targets = table.ends.T
     leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
     np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
     np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
-    allowed = _allowed(workload, table.choices, splits)
-    choice[:shared] = np.where(allowed, costs, costs.max() + 1).argmin(axis=1)
-    for node, users in workload.weight_users.items():
-        # Whole where a user is in data parallelism, or where users split them differently.
-        columns_of_users = {int(choice[user]) for user in users}
-        choice[node] = columns_of_users.pop() if len(columns_of_users) == 1 else DATA
-    return tuple(choice.tolist())
+    return np.where(workload.forbidden(table.choices)[:shared], costs.max() + 1, costs)
 
 
-def _allowed(workload: Workload, columns: int, splits: SplitCounts | None) -> NDArray[np.bool_]:
-    """Return the choices of each shared node: all that it has, or those into equal parts."""
-    allowed: NDArray[np.bool_] = ~workload.forbidden(columns)[: workload.shared]
-    for position, node in enumerate(workload.nodes[: workload.shared] if splits else ()):
-        counts = splits.counts[:, position].tolist() if splits else []
-        choices = node.operator.splits[:columns]
-        even = [node.sizes[x.axis] % (2 << n) == 0 for x, n in zip(choices, counts, strict=False)]
-        if any(even):
-            allowed[position, : len(even)] = even
-    return allowed
+def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[int, int]]:
+    """Return the layouts of shared tensors at each level, all of them into equal parts.
+
+    A tensor is split by batch at as many levels as halve the batch evenly, at most, and so by
+    channel. What it costs at a level does not depend on its layouts above, so the levels that
+    change sides are those at which it costs least.
+    """
+    costs = []
+    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    for row in rows:
+        table = level_table(cost, workload, splits)
+        costs.append(_costs(workload, table, row).tolist())
+        splits = splits.after(with_shared(workload, table, row))
+    levels: list[dict[int, int]] = [{} for _ in rows]
+    for node in set(range(workload.shared)) - set(workload.weight_users):
+        tensor = workload.nodes[node]
+        batch, channel = (halvings(tensor.sizes[x.axis]) for x in tensor.operator.splits)
+        # By what the batch saves over the channels: those that save most, or nothing, first.
+        order = sorted(
+            range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]
+        )
+        cheaper = sum(here[node][0] <= here[node][1] for here in costs)
+        count = max(min(cheaper, batch), len(rows) - channel)
+        for rank, level in enumerate(order):
+            levels[level][node] = int(rank >= count)
+    return levels
+
+
+def halvings(size: int) -> int:
+    """Return how often a size is halved without remainder."""
+    return (size & -size).bit_length() - 1

@@ -128,6 +128,7 @@ class Feasibility:
             for level, choice in enumerate(state):
                 allowed[:, column] &= may(level, counts, choice)
                 counts = _one_more(counts, choice)
+            allowed[: self._workload.shared, column] &= self._even_tensors(counts)
             if self.couple_layers:
                 loads[:, column] = load(counts)
         return allowed, loads
@@ -212,9 +213,24 @@ class Feasibility:
         if self._constraints.even:
             # The axis is split once more than above; other choices split other axes.
             parts = 2 ** (counts[choice] + 1)
-            for position in np.flatnonzero(allowed):
+            # Shared weights are split as their users are, and a level's shared tensors at will:
+            # what is left of them below depends on no layer (`_even_tensors`).
+            shared = self._workload.shared
+            for position in shared + np.flatnonzero(allowed[shared:]):
                 node = self._workload.nodes[position]
                 allowed[position] = node.sizes[node.operator.splits[choice].axis] % parts == 0
+        return allowed
+
+    def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
+        """Return which shared nodes may make each choice so often: tensors into equal parts."""
+        allowed = np.ones(self._workload.shared, bool)
+        for position in range(self._workload.shared if self._constraints.even else 0):
+            node = self._workload.nodes[position]
+            if position not in self._workload.weight_users:
+                allowed[position] = all(
+                    node.sizes[choice.axis] % 2**count == 0
+                    for choice, count in zip(node.operator.splits, counts, strict=False)
+                )
         return allowed
 
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
@@ -253,6 +269,12 @@ class Feasibility:
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
                     f" {_axes(layer, len(self._choices))}"
                 )
+        # Of a shared tensor's layouts, by batch or by channel, some have to be even.
+        even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
+        for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
+            if not fits:
+                problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
+                raise InfeasibleError(f"{problem} several layers read; {_axes(layer, 2)}")
         memory = self._constraints.memory
         if memory is not None and sum(least.tolist()) > memory << self._levels:
             needed = -(-sum(least.tolist()) >> self._levels)

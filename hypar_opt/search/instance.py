@@ -16,7 +16,7 @@ from hypar_opt.workload.tensors import Workload, workload_of
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.problem import Constraints, Problem
     from hypar_opt.workload.network import Network
 
 
@@ -34,6 +34,16 @@ class Instance:
     def of_plan(cls, plan: Plan) -> Instance:
         """Return the problem that a plan answers."""
         return cls(plan.network.description, plan.problem)
+
+    def with_constraints(self, constraints: Constraints) -> Instance:
+        """Return the problem with other constraints, on the same tensors."""
+        problem = self.problem.model_copy(update={"constraints": constraints})
+        other = Instance(self.network, problem)
+        # What is computed on first use is kept among the attributes.
+        for name in ("_plain", "_with_shared"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
+        return other
 
     @cached_property
     def workload(self) -> Workload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.base import SplitCounts, level_table
-from hypar_opt.errors import NoAnswerError, RefusedError, argument
+from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver
@@ -52,6 +52,13 @@ def levelwise(search: Search) -> Partition:
             splits = splits.after(nodes)
     except NoAnswerError as error:
         return to_partition(search, "level", rows, tables, error.stopped_by)
+    except InfeasibleError:
+        if not (instance.constraints.couple_layers and workload.weight_users and rows):
+            raise
+        # A level's loads are the least that those below can reach, of shared weights and of the
+        # layers that use them each by itself.
+        memory = argument("constraints.memory")
+        raise RefusedError(f"{memory} with weights that layers share: {needs_joint}") from None
     # Known only of a complete plan: whether the DRAM binds depends on the final shards.
     charged = cost.beyond_levels(workload, splits)
     if charged is not None and search.solver.searches:

@@ -22,7 +22,12 @@ Pinned = list[list[dict[int, "Pin"]]]
 
 @dataclass(frozen=True)
 class Pin:
-    """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice."""
+    """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice.
+
+    A name without a layer stands for all layers of the block of that name: ``decoder`` and
+    ``decoder.3``. The choice is in the word of the layer's kind; where that has no choice
+    ``model`` or ``output``, these are its second and third.
+    """
 
     layer: str
     level: int | None
@@ -81,7 +86,7 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
     """
     pinned: Pinned = [[{} for _ in layers] for _ in range(problem.levels)]
     for pin in map(Pin.parse, problem.constraints.fix):
-        matched = [n for n, layer in enumerate(layers) if fnmatchcase(layer.name, pin.layer)]
+        matched = matching([layer.name for layer in layers], pin.layer)
         if not matched:
             raise HyparError(f"{pin.said}: no layer is called {pin.layer!r}")
         if pin.level is not None and not 1 <= pin.level <= problem.levels:
@@ -98,12 +103,22 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
     return pinned
 
 
+def matching(names: Sequence[str], pattern: str) -> list[int]:
+    """Return the positions of the layers that a pattern names, itself or by their block."""
+    matched = [n for n, name in enumerate(names) if fnmatchcase(name, pattern)]
+    return matched or [n for n, name in enumerate(names) if fnmatchcase(name, f"{pattern}.*")]
+
+
 def _column(pin: Pin, layer: LayerTensors, problem: ProblemFields) -> int:
     """Return the column of a pin's choice among those of the layer's kind."""
     words = [choice.word for choice in layer.operator.splits[: len(problem.choices)]]
-    if pin.choice not in words:
+    if pin.choice in words:
+        return words.index(pin.choice)
+    # `*=model` is for every layer of a network, whatever its kind calls its second choice.
+    column = problem.choices.index(pin.choice) if pin.choice in problem.choices else len(words)
+    if column >= len(words):
         choices = argument("choices", ",".join(problem.choices))
         if set(words) != set(problem.choices):
             choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
         raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}")
-    return words.index(pin.choice)
+    return column

@@ -16,7 +16,7 @@ from hypar_opt.costs.sharing import Rows, level_tables
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.search.instance import Instance
-from hypar_opt.workload.parallelism import DATA, MODEL
+from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ def price(instance: Instance, rows: Rows) -> Cost:
     per_level = price_levels(workload, own, rows, even=even)
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
-    # No run has been measured of a choice that reads its input whole.
+    # No run has been measured of a third choice, nor of one that reads its input whole.
     reads_whole = workload.lacking(len(problem.choices)).input.T[workload.shared :]
-    has_run = not any(reads_whole[range(layers), row].any() for row in rows)
+    has_run = not any(max(row) >= OUTPUT or reads_whole[range(layers), row].any() for row in rows)
     exchanges = own.communication_only()
     communication = None
     if exchanges is not None:

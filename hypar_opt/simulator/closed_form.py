@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
+from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 
@@ -35,6 +36,35 @@ _BLOCK = 2**15
 """Plans per block: their sums, and the codes of their states, fit in a processor's cache."""
 _MAX_ENTRIES = 2**16
 """Of a table over three layers' states, which should fit in the cache as well."""
+
+
+def charges_of_states(
+    cost: CostModel, workload: Workload, levels: int
+) -> tuple[Seconds, Seconds, NDArray[np.intp]]:
+    """Return a cost summed over its levels: in seconds if it is a cost of time, else in its unit.
+
+    Returns
+    -------
+    tuple
+        Of every node ``(nodes, states)``, of every boundary ``(boundaries, states, states)``, both
+        in the order of the states' numbers; and the boundaries' ends.
+
+    Raises
+    ------
+    RefusedError
+        If there are more pairs of states than memory allows.
+    """
+    resolution = cost.resolution
+    if isinstance(cost, TimeCost):
+        resolution = _RESOLUTION
+        cost = cost.in_parts(resolution, workload)
+    table = expanded(cost, workload, levels)
+    # The table has its states in the search's order; here a state's number is its index.
+    order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)
+    node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
+    node[:, order] = table.node / resolution
+    edge[:, order[:, None], order] = table.edge / resolution
+    return node, edge, table.ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +94,9 @@ class ClosedForm:
         RefusedError
             If the layers are no chain, or there are more pairs of states than memory allows.
         """
-        resolution = cost.resolution
-        if isinstance(cost, TimeCost):
-            resolution = _RESOLUTION
-            cost = cost.in_parts(resolution, workload)
-        table = expanded(cost, workload, levels)
-        if not table.is_chain:
+        node, edge, ends = charges_of_states(cost, workload, levels)
+        if not np.array_equal(ends, chain_ends(len(node))):
             raise RefusedError("the closed form takes chains of layers only")
-        # The table has its states in the search's order; here a state's number is its index.
-        order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)
-        node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
-        node[:, order] = table.node / resolution
-        edge[:, order[:, None], order] = table.edge / resolution
         return cls(node, edge)
 
     def of_plans(self, states: NDArray[np.unsignedinteger]) -> Seconds:

@@ -20,6 +20,9 @@ EXECUTED = argument("reading", "executed")
 MAX_STATES = 2**12
 """Product states of a layer up to which a plan's joint optimum is computed as advice."""
 
+MAX_GRAPH_STATES = 3**4
+"""The same on a graph, whose tables have three layers' states or more."""
+
 
 def as_executed(cost: Cost, name: str = "") -> str | None:
     """Say what a plan moves when it is run; None where its total says that.
@@ -101,12 +104,13 @@ def joint_optimum(plan: Plan) -> Plan | None:
     """
     if plan.solver.stopped_by == TIME_LIMIT:
         return None
-    # Equal levels and two choices separate into one chain for each level: fast at any size.
+    # Equal levels and two choices separate into one problem for each level: fast at any size.
     # Else a layer has choices^levels product states (decision 5).
     separable = (
         plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
     )
-    if (not separable or plan.constraints.any) and len(plan.choices) ** plan.levels > MAX_STATES:
+    most = MAX_STATES if plan.network.description.is_chain else MAX_GRAPH_STATES
+    if (not separable or plan.constraints.any) and len(plan.choices) ** plan.levels > most:
         return None
     try:
         # Advice only: a joint search that is refused takes nothing from the plan at hand.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from math import factorial, prod
 from typing import TYPE_CHECKING
 
@@ -16,19 +16,28 @@ import numpy as np
 
 from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
-from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Plan, json_number, words_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
-from hypar_opt.search.partition import Progress, silent
+from hypar_opt.search.partition import Progress, Search, silent
 from hypar_opt.search.pins import Pin
+from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.settings import options_of
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.elimination.buckets import eliminate
+from hypar_opt.solvers.elimination.marginals import least_by_choice
+from hypar_opt.solvers.elimination.order import in_given_order
+from hypar_opt.solvers.elimination.solve import eliminated, of_allowed
+from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from hypar_opt.solvers.base import SolverOptions
 
 MAX_STEPS = 2**20
 """Upper bound on layers * states * (states + plans), the work of listing the best plans."""
@@ -56,7 +65,8 @@ class Regret:
 def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> list[Regret]:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
-    Each takes one solve, with that choice pinned, by the plan's solver and search.
+    Those of a joint optimum come out of one elimination, whichever exact solver found it. Else
+    each takes one solve, with that choice pinned, by the plan's solver and search.
 
     Parameters
     ----------
@@ -76,35 +86,77 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         for choice in words
         if choice is not own
     ]
+    instance = Instance.of_plan(plan)
+    _ = instance.workload  # which all that follow share
+    least = _least_with_choices(plan, instance) if plan.solver.scope == "joint" else None
+    if least is not None:
+        progress(len(others), len(others))
+        return [
+            Regret(layer, level, choice, least[level, layer, choice])
+            for level, layer, choice in others
+        ]
     results = []
-    # As fractions: elements of one or two bytes have costs in quarters or halves.
-    total = Fraction(plan.cost.total)
     for done, (level, layer, choice) in enumerate(others):
         progress(done, len(others))
-        # One more --fix, which every solver and search already supports.
-        pin = Pin(_literally(layer), level, choice)
-        constraints = plan.constraints.model_copy(update={"fix": (*plan.constraints.fix, str(pin))})
-        try:
-            other = solve_problem(
-                plan.network.description,
-                plan.problem.model_copy(update={"constraints": constraints}),
-                solver=plan.solver.name,
-                search=plan.solver.search,
-                options=options,
-            )
-            stopped_by = other.solver.stopped_by
-            # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
-            if other.solver.status == "feasible" and stopped_by not in {None, "gap"}:
-                raise NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs")
-        except (RefusedError, NoAnswerError):
-            raise
-        except HyparError:  # no plan keeps to the pin and to the problem's constraints
-            results.append(Regret(layer, level, choice, None))
-            continue
-        extra = json_number(Fraction(other.cost.total) - total)
+        extra = _solved_again(plan, instance, Pin(_literally(layer), level, choice), options)
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
     return results
+
+
+def _least_with_choices(
+    plan: Plan, instance: Instance
+) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
+    """Return the regret of every choice of a joint optimum, by level, layer and choice.
+
+    None where memory couples the layers, or the tables of an elimination are too large.
+    """
+    if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
+        return None
+    workload, cost = instance.workload, instance.cost
+    try:
+        states = canonical_states(plan.levels, cost.choices)
+        table = expanded(cost, workload, plan.levels)
+        table = instance.constraints.states(table, states)
+        least = least_by_choice(eliminated(table, NEVER), NEVER)
+    except RefusedError:
+        return None
+    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
+    digits = np.array(states, np.intp).reshape(len(states), plan.levels)
+    total = Fraction(plan.cost.total)
+    found: dict[tuple[int, str, Parallelism], int | float | None] = {}
+    for layer, (name, words) in enumerate(zip(plan.layers, plan.words, strict=True)):
+        node = workload.shared + layer
+        for level, (column, choice) in product(range(plan.levels), enumerate(words)):
+            having = least[node][digits[allowed[node], level] == column]
+            extra = table.in_units(int(having.min())) - total if len(having) else None
+            found[level + 1, name, choice] = None if extra is None else json_number(extra)
+    return found
+
+
+def _solved_again(
+    plan: Plan, instance: Instance, pin: Pin, options: SolverOptions
+) -> int | float | None:
+    """Return a choice's regret by solving with one more ``--fix``, which every solver supports."""
+    fix = (*plan.constraints.fix, str(pin))
+    pinned = instance.with_constraints(plan.constraints.model_copy(update={"fix": fix}))
+    search = Search(
+        pinned,
+        SOLVERS[plan.solver.name](),
+        options,
+        deadline=Deadline.after(options.time_limit),
+    )
+    try:
+        other = SEARCHES[plan.solver.search](search)
+        # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
+        if other.stopped_by not in {None, "gap"}:
+            raise NoAnswerError(f"{REGRETS}: the {other.stopped_by} came before what {pin} costs")
+    except (RefusedError, NoAnswerError):
+        raise
+    except HyparError:  # no plan keeps to the pin and to the problem's constraints
+        return None
+    # As fractions: elements of one or two bytes have costs in quarters or halves.
+    return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
 
 
 @dataclass(frozen=True)
@@ -138,8 +190,15 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
     states = canonical_states(problem.levels, cost.choices)
     table = instance.constraints.states(expanded(cost, workload, problem.levels), states)
     alternatives = []
-    in_order = _in_order_of_cost(table, states, interchangeable=interchangeable)
-    for total, columns in islice(in_order, number):
+    in_order = _in_order_of_cost(table, states, workload.shared, interchangeable=interchangeable)
+    try:
+        cheapest = list(islice(in_order, number))
+    except RefusedError as error:  # by the graph's width
+        over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
+        raise RefusedError(
+            f"listing the best plans over {over} {error.message.split(';')[0]}; take fewer levels"
+        ) from None
+    for total, columns in cheapest:
         rows = list(zip(*(states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.
         repeats = prod(map(factorial, Counter(rows).values()))
@@ -172,66 +231,61 @@ Ties = tuple[bool, ...]
 
 
 def _in_order_of_cost(
-    table: CostTable, states: list[State], *, interchangeable: bool
+    table: CostTable, states: list[State], shared: int, *, interchangeable: bool
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield every allowed assignment of a chain with its cost, cheapest first.
+    """Yield every allowed assignment of the layers with its cost, cheapest first.
 
-    Equals come in canonical order: compared from the last layer back, the first state first.
-    Of assignments that differ only in the order of ``interchangeable`` levels the first comes.
+    What layers share takes what then costs least: it is not enumerated. Equals come in canonical
+    order: compared from the last layer back, the first state first. Of assignments that differ
+    only in the order of ``interchangeable`` levels the first comes.
 
     A best-first search that completes assignments from the last layer back. The least cost of
-    completing one is known exactly (`_least_costs`), so whatever leaves the heap is the next
-    best assignment, and no path is expanded in vain.
+    completing one is known exactly, by eliminating what layers share and then the layers in
+    their order, so whatever leaves the heap is the next best assignment, and no path is expanded
+    in vain.
     """
-    penalised, penalty = table.with_penalty()
-    edges = penalised.chain_edges()
-    reach = _least_costs(penalised, edges)
+    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
+    charges = of_allowed(table, allowed)
+    order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
+    buckets = eliminate(charges, order, NEVER)
     digits = np.array(states, np.intp).reshape(len(states), -1)
 
     @cache
-    def ranked(layer: int, target: int | None, ties: Ties) -> tuple[NDArray[np.intp], Integers]:
-        """Rank a layer's states by the least cost up to the next layer's state, ``target``."""
-        costs = reach[layer] if target is None else reach[layer] + edges[layer][:, target]
+    def ranked(layer: int, scope: tuple[int, ...], ties: Ties) -> tuple[NDArray[np.intp], Integers]:
+        """Rank a layer's states by the least cost up to it, given those of later layers."""
+        costs = buckets.column(layer, 0, scope)
+        own = digits[allowed[layer]]
         # Of levels that tie behind, those with model parallelism here stand topmost.
-        canonical = ~((digits[:, :-1] < digits[:, 1:]) & np.array(ties, bool)).any(axis=1)
-        order = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")]
-        return order, costs[order]
+        canonical = ~((own[:, :-1] < own[:, 1:]) & np.array(ties, bool)).any(axis=1)
+        ranks = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")]
+        return ranks, costs[ranks]
 
     last = table.layers - 1
+
+    def scope_of(layer: int, path: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(path[last - later] for later in order.scopes[layer])
+
     ties = (interchangeable,) * max(digits.shape[1] - 1, 0)
-    order, costs = ranked(last, None, ties)
-    first: tuple[int, ...] = (int(order[0]),)
+    first = int(ranked(last, (), ties)[0][0])
     # Equal totals compare by path, last layer first: that is the canonical order.
-    heap = [(int(costs[0]), first, ties, 0)]
+    heap: list[tuple[int, tuple[int, ...], Ties, int]] = [(buckets.least(0), (first,), ties, 0)]
     while heap:
         total, path, ties, rank = heapq.heappop(heap)
-        # The penalty marks a forbidden choice, and all that follow cost as much or more.
-        if total >= penalty:
-            return
-        for layer in range(table.layers - len(path), -1, -1):
-            order, costs = ranked(layer, path[-2] if layer < last else None, ties)
-            if rank + 1 < len(order):
+        for layer in range(table.layers - len(path), shared - 1, -1):
+            ranks, costs = ranked(layer, scope_of(layer, path), ties)
+            if rank + 1 < len(ranks):
                 increase = int(costs[rank + 1]) - int(costs[rank])
                 # The next best from here: another state of this layer, completed at least cost.
-                sibling = (*path[:-1], int(order[rank + 1]))
+                sibling = (*path[:-1], int(ranks[rank + 1]))
                 heapq.heappush(heap, (total + increase, sibling, ties, rank + 1))
-            state = path[-1]
             # Levels go on tying only where they choose alike here too.
-            pairs = pairwise(states[state])
+            pairs = pairwise(states[allowed[layer][path[-1]]])
             ties = tuple(tie and a == b for tie, (a, b) in zip(ties, pairs, strict=True))
-            if layer:
-                order, costs = ranked(layer - 1, state, ties)
-                path, rank = (*path, int(order[0])), 0
-        yield total, path[::-1]
-
-
-def _least_costs(table: CostTable, edges: Integers) -> Integers:
-    """Return the least cost of each layer's states and all layers before: ``(layers, states)``."""
-    # Viterbi, first layer to last; an edge has the earlier layer's state first.
-    reach = table.node.copy()
-    for layer in range(1, table.layers):
-        reach[layer] += (reach[layer - 1][:, None] + edges[layer - 1]).min(axis=0)
-    return reach
+            if layer > shared:
+                ranks, costs = ranked(layer - 1, scope_of(layer - 1, path), ties)
+                path, rank = (*path, int(ranks[0])), 0
+        columns = zip(allowed[shared:], path[::-1], strict=True)
+        yield total, tuple(int(choices[n]) for choices, n in columns)
 
 
 def _literally(name: str) -> str:

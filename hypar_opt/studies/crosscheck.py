@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hypar_opt.errors import (
-    HyparError,
     InfeasibleError,
     NoAnswerError,
     RefusedError,
     Sentence,
-    worded,
 )
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Plan
@@ -22,11 +18,6 @@ from hypar_opt.search.searches import SEARCHES
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.workload.network import Network
-
-MAX_NETWORKS = 100_000
-"""Upper bound on the random networks of one run: hours of work, and a table in memory."""
-
-COUNT = worded("count", "--random")
 
 
 @dataclass(frozen=True)
@@ -148,41 +139,3 @@ def _contradict(plan: Plan, other: Plan) -> bool:
     # A feasible plan may cost anything above the optimum; only a bound can contradict it.
     bounds = [p.solver.bound for p in (plan, other) if p.solver.bound is not None]
     return any(bound > total for bound in bounds for total in totals)
-
-
-def random_networks(count: int, seed: int) -> Iterator[Network]:
-    """Yield random chains of random sizes: the same for the same seed.
-
-    Raises
-    ------
-    HyparError
-        If the count is out of range.
-    """
-    if not 1 <= count <= MAX_NETWORKS:
-        raise HyparError(f"{COUNT} should be from 1 to {MAX_NETWORKS:,}, got {count}")
-    # A generator of its own: nothing else can draw from it and change the chains.
-    rng = random.Random(seed)
-    for index in range(count):
-        sides = [rng.randint(1, 64)]
-        layers: list[dict[str, Any]] = []
-        for position in range(rng.randint(0, 5)):
-            # Stride 1 and no padding: the kernel has to fit into what is left of the map.
-            kernel = rng.choice([k for k in (1, 2, 3, 5) if k <= sides[-1]])
-            side = sides[-1] - kernel + 1
-            layer: dict[str, Any] = {"kind": "conv", "filters": rng.randint(1, 512)}
-            layer |= {"name": f"conv{position + 1}", "kernel": kernel}
-            if side >= 2 and rng.random() < 0.5:
-                layer["pool"] = {"kind": "max", "size": 2}
-                side //= 2
-            sides.append(side)
-            layers.append(layer)
-        input_shape = {"channels": rng.randint(1, 64), "height": sides[0], "width": sides[0]}
-        if not layers:
-            input_shape = {"features": rng.randint(1, 4096)}
-        layers += [
-            {"name": f"fc{position + 1}", "kind": "fc", "units": rng.randint(1, 4096)}
-            # A network has at least one layer.
-            for position in range(rng.randint(0 if layers else 1, 5))
-        ]
-        name = f"random-{seed}-{index + 1}"
-        yield Network.model_validate({"name": name, "input": input_shape, "layer": layers})

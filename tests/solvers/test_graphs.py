@@ -188,13 +188,25 @@ def test_a_cut_refuses_by_name() -> None:
     assert solved(CUT, both) == optimum(both)
 
 
-def test_elimination_refuses_a_capacity_and_tables_beyond_memory() -> None:
+def test_elimination_takes_a_capacity_that_the_cheapest_assignment_keeps_to() -> None:
+    table = random_graph(np.random.default_rng(0), 6, 9)
+    best, cost = DP.solve(table, SolverOptions()).assignment, optimum(table)
+    assert best is not None
+    load = np.zeros_like(table.node)
+    load[range(table.layers), best] = 1
+    fits = replace(table, load=load, capacity=table.layers)
+    assert DP.accepts(fits) is None
+    assert solved(DP, fits) == cost
+    refusal = DP.accepts(replace(fits, capacity=table.layers - 1)) or ""
+    assert "exceeds the capacity" in refusal
+    assert "try ilp or cpsat" in refusal
+
+
+def test_elimination_refuses_tables_beyond_memory() -> None:
     ring = random_graph(np.random.default_rng(0), 4, 0)
     ring = replace(
         ring, edge=np.zeros((4, 2, 2), np.int64), ends=np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
     )
-    limited = replace(ring, load=ring.node, capacity=3)
-    assert "capacity on chains alone" in (DP.accepts(limited) or "")
     refusal = DP.accepts(grid(40)) or ""
     assert "needs a table of 2^" in refusal
     assert "ilp or cpsat" in refusal

@@ -13,7 +13,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.studies.crosscheck import random_networks
+from hypar_opt.studies.random_networks import random_networks
 
 ALL = "dp,cut,ilp,cpsat,brute"
 

@@ -52,10 +52,21 @@ class Restrictions:
             return False  # its kind has fewer choices
         if self._pins.get((level, position), choice) != choice:
             return False
-        if not self._plan.constraints.even:
+        # What is shared takes what its layers leave it; see `even` for its states.
+        if not self._plan.constraints.even or position < self._shared:
             return True
         # The axis is split counts + 1 times: into 2 << counts equal parts.
         return self._nodes[position].splits[choice].size % (2 << counts[choice]) == 0
+
+    def even(self, position: int, counts: Sequence[int]) -> bool:
+        """Return whether a shared tensor is in equal parts after choices at all levels."""
+        node = self._nodes[position]
+        if position >= self._shared or node.stored or not self._plan.constraints.even:
+            return True
+        return all(
+            split.size % (1 << count) == 0
+            for split, count in zip(node.splits, counts, strict=False)
+        )
 
     def load(self, position: int, counts: Sequence[int]) -> int:
         """Return a layer's load on an accelerator's memory, in bytes times 2^levels.
@@ -130,22 +141,29 @@ class Restrictions:
             where, _, choice = text.rpartition("=")
             pattern, at, name = where.rpartition("@") if "@" in where else (where, "", "")
             number = name[1:] if name[:1] in ("H", "h") else name
-            positions = [
-                n
-                for n, node in enumerate(self._nodes)
-                if n >= self._shared and fnmatchcase(node.name, pattern)
-            ]
+            named = {n: node.name for n, node in enumerate(self._nodes) if n >= self._shared}
+            positions = [n for n, name in named.items() if fnmatchcase(name, pattern)]
+            if not positions:  # a block's name stands for its layers
+                positions = [n for n, name in named.items() if fnmatchcase(name, pattern + ".*")]
             levels = [int(number) - 1] if number.isdecimal() else [*range(self._plan.levels)]
-            words = {n: [*map(str, self._plan.words[n - self._shared])] for n in positions}
-            known = all(choice in of_layer for of_layer in words.values())
+            columns = {n: self._pinned_column(n, choice) for n in positions}
             in_range = all(0 <= level < self._plan.levels for level in levels)
-            if not positions or not known or not in_range or bool(at) != number.isdecimal():
+            known = positions and None not in columns.values()
+            if not known or not in_range or bool(at) != number.isdecimal():
                 raise CheckFailedError(f"constraints, fix: {text!r} pins no layer of the plan")
             for level, position in itertools.product(levels, positions):
-                column = words[position].index(choice)
-                if pins.setdefault((level, position), column) != column:
+                column = columns[position]
+                if column is None or pins.setdefault((level, position), column) != column:
                     raise CheckFailedError(f"constraints, fix: {text!r} conflicts with another")
         return pins
+
+    def _pinned_column(self, position: int, choice: str) -> int | None:
+        """Return the column of a word: of the layer's own, else of the problem's choices."""
+        own = [*map(str, self._plan.words[position - self._shared])]
+        for words in (own, [*map(str, self._plan.choices)]):
+            if choice in words and words.index(choice) < len(own):
+                return words.index(choice)
+        return None
 
 
 def one_more(counts: Counts, choice: int) -> Counts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,23 @@ def nodes_rows(
     What layers share takes what then costs least: weights are whole unless all users split them
     alike, a tensor is split by batch or by channel, of equals by batch.
     """
+    layouts: dict[int, Sequence[int]] = {}
+    if plan.constraints.even:
+        tensors = [node for node in range(graph.shared) if not graph.users(node)]
+        levels = list(_free_rows(plan, charges, graph, {}))
+        for node in tensors:
+            costs = [
+                _tensor_costs(charges, graph, level, node, counts, row)
+                for level, (counts, row) in enumerate(levels)
+            ]
+            layouts[node] = _even_layouts(graph.nodes[node], costs)
+    yield from _free_rows(plan, charges, graph, layouts)
+
+
+def _free_rows(
+    plan: Plan, charges: Charges, graph: Nodes, layouts: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[list[Counts], list[int]]]:
+    """Yield the levels as `nodes_rows`, shared tensors in given layouts, or in any parts."""
     counts: list[Counts] = [(0,) * len(plan.choices) for _ in graph.nodes]
     for level, layers in enumerate(plan.assignments()):
         row = [0] * graph.shared + list(layers)
@@ -119,27 +136,55 @@ def nodes_rows(
             users = {row[user] for user in graph.users(node)}
             if users:
                 row[node] = users.pop() if len(users) == 1 else 0
-                continue
-            costs = list(charges.node(level, node, counts[node]))
-            for n, edge in enumerate(graph.edges):
-                if node in (edge.source, edge.target):
-                    pairs = charges.edge(level, n, counts[edge.source], counts[edge.target])
-                    for choice in range(len(costs)):
-                        ends = (choice, row[edge.target])
-                        if edge.target == node:
-                            ends = (row[edge.source], choice)
-                        costs[choice] += pairs[ends[0]][ends[1]]
-            choices = _even(plan, graph.nodes[node], counts[node])
-            row[node] = min(choices, key=costs.__getitem__)
+            elif node in layouts:
+                row[node] = layouts[node][level]
+            else:
+                costs = _tensor_costs(charges, graph, level, node, counts, row)
+                row[node] = costs.index(min(costs))
         yield counts, row
         counts = [one_more(*pair) for pair in zip(counts, row, strict=True)]
 
 
-def _even(plan: Plan, node: Node, counts: Counts) -> list[int]:
-    """Return a shared tensor's choices; under ``even`` those into equal parts, if there are any."""
-    choices = list(range(min(len(node.splits), len(plan.choices))))
-    even = [c for c in choices if node.splits[c].size % (2 << counts[c]) == 0]
-    return even if plan.constraints.even and even else choices
+def _tensor_costs(
+    charges: Charges,
+    graph: Nodes,
+    level: int,
+    node: int,
+    counts: Sequence[Counts],
+    row: Sequence[int],
+) -> list[int]:
+    """Return what each layout of a shared tensor is charged at a level."""
+    costs = list(charges.node(level, node, counts[node]))[: len(graph.nodes[node].splits)]
+    for n, edge in enumerate(graph.edges):
+        if node in (edge.source, edge.target):
+            pairs = charges.edge(level, n, counts[edge.source], counts[edge.target])
+            for choice in range(len(costs)):
+                ends = (choice, row[edge.target])
+                if edge.target == node:
+                    ends = (row[edge.source], choice)
+                costs[choice] += pairs[ends[0]][ends[1]]
+    return costs
+
+
+def _even_layouts(tensor: Node, costs: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Return a shared tensor's layouts, H1 first: the cheapest in equal parts, if there are any."""
+    batch, channels = (split.size for split in tensor.splits)
+    # By how often it is split by batch: the least cost so far, and its layouts.
+    least: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    for by_batch, by_channel in costs:
+        reached: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for times, (cost, layouts) in least.items():
+            for also, charge in enumerate((by_channel, by_batch)):
+                way = (cost + charge, (*layouts, 1 - also))
+                reached[times + also] = min(way, reached.get(times + also, way))
+        least = reached
+    levels = len(costs)
+    even = [
+        way
+        for times, way in least.items()
+        if batch % (1 << times) == 0 and channels % (1 << levels - times) == 0
+    ]
+    return min(even or least.values())[1]
 
 
 def _level_tables(
@@ -231,7 +276,7 @@ def _states_table(
             if not restrictions.allows(level, layer, counts, choice):
                 return None
             counts = one_more(counts, choice)
-        return restrictions.load(layer, counts)
+        return restrictions.load(layer, counts) if restrictions.even(layer, counts) else None
 
     return _restricted(_table(charges, node, edges, _ends(graph)), restrictions, load)
 

@@ -88,6 +88,23 @@ class Buckets:
     parts: Sequence[Sequence[Part]]
     messages: Sequence[Integers]
 
+    def total(self, layer: int, function: int) -> Integers:
+        """Return what is charged in a bucket: ``(choices, choices of each in its scope)``."""
+        parts = [part.among(self.order.scopes[layer]) for part in self.parts[layer]]
+        # The small ones first, as in a message.
+        total: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
+        return total[function if len(total) > 1 else 0]  # type: ignore[no-any-return]
+
+    def column(self, layer: int, function: int, choices: Sequence[int]) -> Integers:
+        """Return what each choice of a layer is charged in its bucket, given those of its scope."""
+        scope = self.order.scopes[layer]
+        given = dict(zip(scope, choices, strict=True))
+        column: Integers = np.zeros(1, np.int64)
+        for part in self.parts[layer]:
+            at: tuple[Any, ...] = (slice(None), *(given[n] for n in part.scope))
+            column = column + part.of(function)[at]
+        return column
+
     def least(self, function: int) -> int:
         """Return a function's minimum."""
         roots = (layer for layer, scope in enumerate(self.order.scopes) if not scope)
@@ -141,10 +158,8 @@ def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
     choices = [0] * len(buckets.parts)
     tied = False
     for layer in reversed(buckets.order.layers):
-        column: Integers = np.zeros(1, np.int64)
-        for part in buckets.parts[layer]:
-            at: tuple[Any, ...] = (slice(None), *(choices[n] for n in part.scope))
-            column = column + part.of(function)[at]
+        scope = [choices[n] for n in buckets.order.scopes[layer]]
+        column = buckets.column(layer, function, scope)
         choice = choices[layer] = int(column.argmin())
         tied = tied or int((column == column[choice]).sum()) > 1
     return choices, tied

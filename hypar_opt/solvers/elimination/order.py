@@ -83,6 +83,31 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     if order is None:
         assert refusal is not None
         raise refusal
+    return _checked(order, sizes, pairs)
+
+
+def in_given_order(
+    sizes: Sequence[int], pairs: Sequence[tuple[int, int]], layers: Sequence[int]
+) -> Order:
+    """Return the order of elimination in which layers are given.
+
+    Raises
+    ------
+    RefusedError
+        As `elimination_order`.
+    """
+    remaining = _Remaining(sizes, pairs)
+    limit = round(log2(MOST_ENTRIES) * _BIT)
+    scopes: list[set[int]] = [set() for _ in sizes]
+    for layer in layers:
+        if remaining.entries(layer) > limit:
+            raise _TooLargeError([sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])])
+        scopes[layer] = remaining.eliminate(layer)
+    return _checked(_order(sizes, layers, scopes), sizes, pairs)
+
+
+def _checked(order: Order, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Order:
+    """Refuse an order whose pairs and messages do not fit the memory together."""
     entries = sum(prod(sizes[n] for n in scope) for scope in order.scopes)
     entries += sum(sizes[u] * sizes[v] for u, v in pairs)
     if entries > MOST_ENTRIES:
@@ -204,10 +229,14 @@ def _greedy(
             if now != ranks[neighbour]:
                 ranks[neighbour] = now
                 heappush(heap, (now, neighbour))
-    position = {layer: n for n, layer in enumerate(order)}
+    return _order(sizes, order, scopes)
+
+
+def _order(sizes: Sequence[int], layers: Sequence[int], scopes: Sequence[set[int]]) -> Order:
+    position = {layer: n for n, layer in enumerate(layers)}
     sorted_scopes = tuple(tuple(sorted(scope, key=position.__getitem__)) for scope in scopes)
     return Order(
-        tuple(order),
+        tuple(layers),
         sorted_scopes,
         max(map(len, scopes), default=0),
         max(

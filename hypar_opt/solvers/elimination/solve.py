@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.elimination import buckets, rounds
@@ -32,18 +34,20 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import Table
 
 
-_CAPACITY = "takes a capacity on chains alone, and this graph is none; try ilp or cpsat"
+_CAPACITY = (
+    "the cheapest assignment exceeds the capacity, which is taken into account on chains alone,"
+    " and this graph is none; try ilp or cpsat"
+)
 
 
 def refusal(table: Table) -> str | None:
     """Return why a table is refused; None where it is not."""
-    if isinstance(table, CostTable):
-        if table.capacity is not None:
-            return _CAPACITY
-        if trivially_infeasible(table):
-            return None
+    if isinstance(table, CostTable) and trivially_infeasible(table):
+        return None
     try:
         _order_of(table)
+        if isinstance(table, CostTable) and table.capacity is not None:
+            _if_it_fits(table, NEVER)  # only the optimum itself tells
     except RefusedError as error:
         return error.message
     return None
@@ -55,23 +59,34 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
     Raises
     ------
     RefusedError
-        If there is a `refusal`.
+        If there is a `refusal`: of a capacity, if the optimum without it exceeds it.
     NoAnswerError
         If the deadline passes.
     """
     match table:
-        case CostTable() if table.capacity is not None:
-            raise RefusedError(_CAPACITY)
         case SeparableTable():
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
+        case CostTable() if table.capacity is not None:
+            return _if_it_fits(table, deadline)
         case CostTable() if table.choices == 2:
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable():
             return _any_choices(table, deadline)
         case FactoredTable():
             return _factored(table, deadline)
+
+
+def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
+    """Return the optimum without the capacity, which is the optimum if it keeps to it."""
+    assert table.load is not None
+    assert table.capacity is not None
+    result = solve(replace(table, load=None, capacity=None), deadline)
+    assert result.assignment is not None
+    if sum(table.load[range(table.layers), result.assignment].tolist()) > table.capacity:
+        raise RefusedError(_CAPACITY)
+    return result
 
 
 def _order_of(table: Table) -> Order:
@@ -173,12 +188,12 @@ def _of_variables(
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    columns, objective, order = _canonical(_of_allowed(table, allowed), deadline)
+    columns, objective, order = _canonical(of_allowed(table, allowed), deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
     return _optimal(assignment, objective, order.width, order.largest)
 
 
-def _of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges:
+def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges:
     """Return a table's charges, without those of choices that are not allowed."""
 
     def charge(edge: int) -> Integers:
@@ -200,7 +215,7 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
     NoAnswerError
         If the deadline passes.
     """
-    charges = _of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
+    charges = of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
     order = elimination_order(charges.sizes, tuple(charges.pairs))
     return buckets.eliminate(charges, order, deadline)
 

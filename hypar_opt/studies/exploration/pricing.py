@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.energy import EnergyCost
+from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
-from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm
+from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm, charges_of_states
+from hypar_opt.studies.exploration.graph_pricing import GraphCharges
 from hypar_opt.studies.exploration.result import Exploration, PricedPlan, Values
 from hypar_opt.studies.exploration.subspace import (
     Cell,
@@ -59,7 +61,7 @@ def explore(
     HyparError
         If ``free`` names nothing, or the objective needs an array.
     RefusedError
-        If there are too many plans, the layers are no chain, or memory is limited.
+        If there are too many plans, or memory is limited.
 
     Examples
     --------
@@ -72,10 +74,12 @@ def explore(
     cells = _checked_cells(free, plan)
     problem = _problem(plan, objective, array)
     instance = Instance(plan.network.description, problem)
-    closed = ClosedForm.of(instance.cost, instance.workload, plan.levels)
-    axes, states = axes_of(cells), states_of(plan, cells, allowed_states(instance))
-    values = _price_all(closed, states, axes)
-    data_parallel = _data_parallel_cost(closed, len(plan.layers))
+    allowed = allowed_states(instance)
+    charges = _charges_of(instance, allowed)
+    of_layers = None if allowed is None else allowed[instance.workload.shared :]
+    axes, states = axes_of(cells), states_of(plan, cells, of_layers)
+    values = _price_all(charges, states, axes)
+    data_parallel = _data_parallel_cost(charges, len(plan.layers))
     unit, parts = _unit_of(instance.cost)
     # In place: there may be 2^27 of them.
     values /= parts
@@ -133,15 +137,37 @@ def _unit_of(cost: CostModel) -> tuple[str, int]:
     return cost.unit, 1
 
 
+def _charges_of(instance: Instance, allowed: NDArray[np.bool_] | None) -> ClosedForm | GraphCharges:
+    """Return the charges of all states: of a chain, in the form that adds up fastest."""
+    cost, workload, levels = instance.cost, instance.workload, instance.problem.levels
+    node, edge, ends = charges_of_states(cost, workload, levels)
+    if np.array_equal(ends, chain_ends(len(node))):
+        return ClosedForm(node, edge)
+    if allowed is None:
+        allowed = np.ones(node.shape, bool)
+    shared = [np.flatnonzero(row) for row in allowed[: workload.shared]]
+    return GraphCharges(node, edge, ends, shared)
+
+
 def _price_all(
-    closed: ClosedForm, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
+    charges: ClosedForm | GraphCharges, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
 ) -> Values:
     """Return what every combination of states costs; a layer without an axis has one state.
 
     Sums of bytes are exact, since float64 holds them; those of time and energy are rounded.
+    """
+    if isinstance(charges, GraphCharges):
+        return charges.of_all(states, axes)
+    return _price_chain(charges, states, axes)
 
-    Each of those is added to its neighbours first: numpy has 32 axes, and a network may have
-    more layers.
+
+def _price_chain(
+    closed: ClosedForm, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
+) -> Values:
+    """Return what every combination of states of a chain's layers costs.
+
+    Each layer without an axis is added to its neighbours first: numpy has 32 axes, and a network
+    may have more layers.
     """
     nodes, edges = list(closed.node), list(closed.edge)
     # From the last: what is removed does not renumber the layers before it.
@@ -162,9 +188,9 @@ def _price_all(
     return ClosedForm(np.array(nodes), edge).of_all([states[layer] for layer in axes])
 
 
-def _data_parallel_cost(closed: ClosedForm, layers: int) -> float:
+def _data_parallel_cost(charges: ClosedForm | GraphCharges, layers: int) -> float:
     """Return what the state 0 of every layer costs."""
-    return float(_price_all(closed, [np.zeros(1, np.intp)] * layers, [0]).item())
+    return float(_price_all(charges, [np.zeros(1, np.intp)] * layers, [0]).item())
 
 
 def _index_of(

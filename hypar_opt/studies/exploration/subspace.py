@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.search.pins import matching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,15 +48,15 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
                 f"{argument('free', term)}: should be a level from H1 to H{plan.levels}"
             )
         # Case matters, as in --fix: layers may differ by it alone.
-        matching = [layer for layer in layers if fnmatchcase(plan.layers[layer], pattern)]
-        if not matching:
+        named = matching(plan.layers, pattern)
+        if not named:
             known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
             raise HyparError(
                 f"{argument('free')} should name levels, as H1,H4, layers, as fc1 or conv*,"
                 f" conv1@H2, or all; {term!r} is none of them (layers {known})"
             )
         named_levels = levels if level_number is None else [level_number - 1]
-        cells |= dict.fromkeys((level, layer) for layer in matching for level in named_levels)
+        cells |= dict.fromkeys((level, layer) for layer in named for level in named_levels)
     return list(cells)
 
 
@@ -105,8 +105,8 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
 
     Returns
     -------
-    (layers, choices ** levels) bool
-        By the states' numbers, as `states_of` has them.
+    (nodes, choices ** levels) bool
+        By the states' numbers, as `states_of` has them; what layers share comes first.
     """
     cost, levels = instance.cost, instance.problem.levels
     if not instance.constraints.any:

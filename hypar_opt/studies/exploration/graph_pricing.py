@@ -1,0 +1,120 @@
+"""Pricing every plan of a subspace on a graph: an axis a layer, and what is shared at its least."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.studies.exploration.result import Values
+
+States = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCharges:
+    """What states of nodes, and of both nodes of an edge, add to a plan's cost.
+
+    Parameters
+    ----------
+    node : (nodes, states)
+        What is shared comes first.
+    edge : (edges, states, states)
+    ends : (edges, 2)
+    shared
+        For each node that is shared, the states that it may have.
+    """
+
+    node: Values
+    edge: Values
+    ends: NDArray[np.intp]
+    shared: Sequence[States]
+
+    def of_all(self, states: Sequence[States], axes: Sequence[int]) -> Values:
+        """Return what every combination of the layers' states costs.
+
+        Parameters
+        ----------
+        states
+            Of every layer, the states to combine: a single one without an axis.
+
+        Returns
+        -------
+        (states of a layer, ...)
+            An axis for each of ``axes``.
+        """
+        # By the layers with an axis on which they depend: all that is charged.
+        terms: dict[tuple[int, ...], Values] = {(): np.zeros(())}
+
+        def charge(layers: Sequence[int], amount: Values) -> None:
+            with_axis = tuple(layer for layer in layers if layer in axes)
+            flat = amount.reshape([len(states[layer]) for layer in with_axis])
+            terms[with_axis] = terms[with_axis] + flat if with_axis in terms else flat
+
+        for layer, layer_states in enumerate(states):
+            charge((layer,), self.node[len(self.shared) + layer, layer_states])
+        for layers, amount in self._between_layers(states):
+            charge(layers, amount)
+        for node in range(len(self.shared)):
+            charge(*self._at_its_least(node, states))
+        return _added_up(terms, [len(states[layer]) for layer in axes], axes)
+
+    def _between_layers(self, states: Sequence[States]) -> list[tuple[tuple[int, int], Values]]:
+        first = len(self.shared)
+        return [
+            (
+                (source - first, target - first),
+                edge[np.ix_(states[source - first], states[target - first])],
+            )
+            for (source, target), edge in zip(self.ends.tolist(), self.edge, strict=True)
+            if min(source, target) >= first
+        ]
+
+    def _at_its_least(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
+        """Return the least charge of what layers share, for all states of these layers."""
+        by_layer: dict[int, list[Values]] = defaultdict(list)
+        for (source, target), edge in zip(self.ends.tolist(), self.edge, strict=True):
+            if node in (source, target):
+                layer = max(source, target) - len(self.shared)
+                by_layer[layer].append(edge if source == node else edge.T)
+        layers = tuple(sorted(by_layer))
+        shape = tuple(len(states[layer]) for layer in layers)
+        least = np.full(shape, np.inf)
+        for state in self.shared[node].tolist():
+            total = np.full(shape, self.node[node, state])
+            for axis, layer in enumerate(layers):
+                own = reduce(add, (edge[state, states[layer]] for edge in by_layer[layer]))
+                total += own.reshape([-1 if axis == other else 1 for other in range(len(layers))])
+            np.minimum(least, total, out=least)
+        return layers, least
+
+
+def _added_up(
+    terms: dict[tuple[int, ...], Values], sizes: Sequence[int], axes: Sequence[int]
+) -> Values:
+    """Return the sum of terms, each over some of the axes, over all of them."""
+    total = terms[()]
+    # From the last axis: each term is added where its first axis is, while the sum is as small
+    # as it can be, and in long rows.
+    for axis in range(len(axes) - 1, -1, -1):
+        here = [
+            term.reshape(
+                [size if layer in layers else 1 for layer, size in zip(axes, sizes, strict=True)][
+                    axis:
+                ]
+            )
+            for layers, term in terms.items()
+            if layers and layers[0] == axes[axis]
+        ]
+        total = np.repeat(total[None], sizes[axis], axis=0)
+        for term in here:
+            total += term
+    return total

@@ -1,0 +1,286 @@
+"""Random networks, valid by construction: chains, and graphs of every kind of layer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hypar_opt.errors import HyparError, worded
+from hypar_opt.workload.network import Network
+
+MAX_NETWORKS = 100_000
+"""Upper bound on the random networks of one run: hours of work, and a table in memory."""
+
+COUNT = worded("count", "--random")
+
+Described = dict[str, Any]
+
+
+def random_networks(count: int, seed: int) -> Iterator[Network]:
+    """Yield random networks, chains and graphs in turn: the same for the same seed.
+
+    Raises
+    ------
+    HyparError
+        If the count is out of range.
+    """
+    if not 1 <= count <= MAX_NETWORKS:
+        raise HyparError(f"{COUNT} should be from 1 to {MAX_NETWORKS:,}, got {count}")
+    # A generator of its own: nothing else can draw from it and change the networks.
+    rng = random.Random(seed)
+    for index in range(count):
+        name = f"random-{seed}-{index + 1}"
+        yield random_graph(rng, name, largest=512) if index % 2 else random_chain(rng, name)
+
+
+def random_chain(rng: random.Random, name: str) -> Network:
+    """Return a chain of at most five convolutions, some pooled, and five fully-connected layers."""
+    sides = [rng.randint(1, 64)]
+    layers: list[Described] = []
+    for position in range(rng.randint(0, 5)):
+        # Stride 1 and no padding: the kernel has to fit into what is left of the map.
+        kernel = rng.choice([k for k in (1, 2, 3, 5) if k <= sides[-1]])
+        side = sides[-1] - kernel + 1
+        layer: Described = {"kind": "conv", "filters": rng.randint(1, 512)}
+        layer |= {"name": f"conv{position + 1}", "kernel": kernel}
+        if side >= 2 and rng.random() < 0.5:
+            layer["pool"] = {"kind": "max", "size": 2}
+            side //= 2
+        sides.append(side)
+        layers.append(layer)
+    input_shape = {"channels": rng.randint(1, 64), "height": sides[0], "width": sides[0]}
+    if not layers:
+        input_shape = {"features": rng.randint(1, 4096)}
+    layers += [
+        {"name": f"fc{position + 1}", "kind": "fc", "units": rng.randint(1, 4096)}
+        # A network has at least one layer.
+        for position in range(rng.randint(0 if layers else 1, 5))
+    ]
+    return Network.model_validate({"name": name, "input": input_shape, "layer": layers})
+
+
+class _Form(NamedTuple):
+    """The size of a map, and how it is read: an ``image``, a ``vector`` or ``tokens``."""
+
+    kind: str
+    channels: int
+    positions: int = 1
+    """The side of an image, or the number of tokens."""
+
+
+def random_graph(
+    rng: random.Random, name: str = "random", *, most: int = 12, largest: int = 9
+) -> Network:
+    """Return a random graph: images, or tokens, with branches, blocks and shared weights.
+
+    Parameters
+    ----------
+    most
+        The number of layers that are drawn; those that join or end what is left come on top.
+    largest
+        The largest number of channels of a layer that is drawn, and of a side or a vocabulary.
+    """
+    draft = _Draft(rng, largest)
+    start = {"image": _image, "tokens": _tokens, "vector": _vector}
+    reads = start[rng.choice(["image", "image", "tokens", "tokens", "vector"])](draft)
+    for _ in range(rng.randint(1, most)):
+        draft.grow()
+    draft.finish()
+    described: Described = {"schema": "hypar-opt/network/2", "name": name, "input": reads}
+    described["layer"] = draft.layers
+    if draft.blocks:
+        described["block"] = draft.blocks
+    return Network.model_validate(described)
+
+
+def _image(draft: _Draft) -> Described:
+    form = _Form("image", draft.channels(), draft.rng.randint(1, min(draft.largest, 16)))
+    draft.forms["input"] = form
+    return {"channels": form.channels, "height": form.positions, "width": form.positions}
+
+
+def _vector(draft: _Draft) -> Described:
+    draft.forms["input"] = form = _Form("vector", draft.channels())
+    return {"features": form.channels}
+
+
+def _tokens(draft: _Draft) -> Described:
+    tokens = draft.channels()
+    if draft.rng.random() < 0.5:
+        draft.forms["input"] = form = _Form("tokens", draft.channels(), tokens)
+        return {"tokens": tokens, "features": form.channels}
+    vocabulary = draft.channels()
+    form = _Form("tokens", draft.channels(), tokens)
+    draft.add("embedding", form, [], features=form.channels, inputs=["input"])
+    draft.embedding = draft.layers[-1]["name"], vocabulary
+    if draft.rng.random() < 0.5:
+        words = draft.add(
+            "embedding", form, [], features=form.channels, vocabulary=tokens, inputs=[]
+        )
+        draft.add("add", form, [draft.embedding[0], words])
+    return {"tokens": tokens, "vocabulary": vocabulary}
+
+
+@dataclass
+class _Draft:
+    """The layers and blocks drawn so far."""
+
+    rng: random.Random
+    largest: int
+    layers: list[Described] = field(default_factory=list)
+    blocks: list[Described] = field(default_factory=list)
+    forms: dict[str, _Form] = field(default_factory=dict)
+    """The map that each name stands for: the input's, a layer's or a block's."""
+    read: set[str] = field(default_factory=set)
+    embedding: tuple[str, int] | None = None
+    """The name and the vocabulary of what a head may be tied to."""
+
+    def channels(self) -> int:
+        """Draw a number of channels: few prime factors, so that some have heads and groups."""
+        sizes = (1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 32, 48, 64, 96, 512)
+        return self.rng.choice([*(n for n in sizes if n <= self.largest), self.largest])
+
+    def add(self, kind: str, form: _Form, reads: list[str], **keys: Any) -> str:
+        """Add a layer that reads others, and return its name."""
+        name = f"{kind}{len(self.layers) + 1}"
+        self.layers.append({"name": name, "kind": kind, "inputs": reads, **keys})
+        self.forms[name] = form
+        self.read |= set(reads)
+        return name
+
+    def grow(self) -> None:
+        """Add a layer or a block that reads any map there is, the latest more often."""
+        names = list(self.forms)
+        source = names[-1] if self.rng.random() < 0.6 else self.rng.choice(names)
+        form = self.forms[source]
+        steps = [self.fully_connected, self.joined, self.joined, self.norm, self.block]
+        steps += {
+            "image": [self.convolution, self.convolution, self.pooled, self.shuffle, self.view],
+            "tokens": [self.attention, self.attention, self.view],
+            "vector": [],
+        }[form.kind]
+        self.rng.choice(steps)(source, form)
+
+    def fully_connected(self, source: str, form: _Form) -> None:
+        units, bias = self.channels(), self.rng.random() < 0.5
+        form = form._replace(channels=units)
+        if form.kind == "image":
+            form = _Form("vector", units)
+        self.add("fc", form, [source], units=units, bias=bias)
+
+    def convolution(self, source: str, form: _Form) -> None:
+        kernel = self.rng.choice([1, 3]) if form.positions > 1 else 1
+        groups = self.rng.choice([n for n in (1, 1, 2, 3, form.channels) if not form.channels % n])
+        filters = groups * max(1, self.channels() // groups)
+        keys: Described = {"filters": filters, "kernel": kernel, "padding": kernel // 2}
+        form = _Form("image", filters, form.positions)
+        if groups > 1:
+            keys["groups"] = groups
+        if form.positions > 1 and self.rng.random() < 0.2:
+            keys["pool"] = {"kind": "max", "size": 2}
+            form = form._replace(positions=form.positions // 2)
+        self.add("conv", form, [source], **keys)
+
+    def pooled(self, source: str, form: _Form) -> None:
+        if form.positions < 2:
+            return self.convolution(source, form)
+        form = form._replace(positions=form.positions // 2)
+        self.add("pool", form, [source], pool={"kind": "average", "size": 2})
+        return None
+
+    def shuffle(self, source: str, form: _Form) -> None:
+        groups = self.rng.choice([n for n in (1, 2, 3) if not form.channels % n])
+        self.add("shuffle", form, [source], groups=groups)
+
+    def view(self, source: str, form: _Form) -> None:
+        if form.kind == "image" and self.rng.random() < 0.5:
+            tokens = _Form("tokens", form.channels, form.positions**2)
+            self.add("flatten", tokens, [source], to="tokens")
+        else:
+            over = self.rng.choice(["average", *["first"] * (form.kind == "tokens")])
+            self.add("global_pool", _Form("vector", form.channels), [source], over=over)
+
+    def norm(self, source: str, form: _Form) -> None:
+        self.add("norm", form, [source], norm=self.rng.choice(["layer", "rms", "batch", "affine"]))
+
+    def attention(self, source: str, form: _Form) -> None:
+        """Attention of some heads, its queries, keys and values in one projection or in three."""
+        heads, kv = self.rng.choice([(1, 1), (2, 1), (2, 2), (4, 2)])
+        size = self.rng.choice([1, 2, 3])
+        output = form._replace(channels=heads * size)
+        widths = [heads * size, kv * size, kv * size]
+        if self.rng.random() < 0.5:
+            widths = [sum(widths)]
+        reads = [self.add("fc", form._replace(channels=n), [source], units=n) for n in widths]
+        self.add("attention", output, reads, heads=heads, kv_heads=kv)
+
+    def joined(self, source: str, form: _Form) -> None:
+        """A sum, a product or a concatenation with other maps that fit; else another reader."""
+        others = [name for name, other in self.forms.items() if name != source and other == form]
+        beside = [
+            name
+            for name, other in self.forms.items()
+            if name != source and other._replace(channels=1) == form._replace(channels=1)
+        ]
+        gates = [
+            name
+            for name, other in self.forms.items()
+            if other == _Form("vector", form.channels) and form.positions > 1
+        ]
+        kind = self.rng.choice(["add", "add", "mul", "concat"])
+        if kind == "mul" and gates:
+            self.add("mul", form, [source, self.rng.choice(gates)])
+        elif kind != "concat" and others:
+            self.add(kind, form, [source, *self._some(others)])
+        elif beside:
+            some = self._some(beside)
+            channels = form.channels + sum(self.forms[name].channels for name in some)
+            self.add("concat", form._replace(channels=channels), [source, *some])
+        else:
+            self.fully_connected(source, form)
+
+    def block(self, source: str, form: _Form) -> None:
+        """Residual layers that are repeated, and leave the size of what they read."""
+        if len(self.layers) + len(self.blocks) > 8 or not self.layers or source == "input":
+            return self.norm(source, form)
+        middle = self.channels()
+        layers: list[Described] = [{"name": "norm", "kind": "norm", "norm": "layer"}]
+        if form.kind == "image":
+            sizes = {"kind": "conv", "kernel": 1}
+            layers += [{"name": "up", "filters": middle, **sizes}]
+            layers += [{"name": "down", "filters": form.channels, **sizes}]
+        else:
+            layers += [{"name": "up", "kind": "fc", "units": middle}]
+            layers += [{"name": "down", "kind": "fc", "units": form.channels}]
+        layers += [{"name": "sum", "kind": "add", "inputs": ["input", "down"]}]
+        name, repeat = f"block{len(self.blocks) + 1}", self.rng.randint(1, 2)
+        self.blocks.append({"name": name, "repeat": repeat, "inputs": [source], "layer": layers})
+        self.forms[name] = form
+        self.read.add(source)
+        return None
+
+    def finish(self) -> None:
+        """Have every map read: by a head, by one more layer, or by an output of its own."""
+        if not self.layers:
+            self.norm("input", self.forms["input"])
+        if self.embedding is not None and self.rng.random() < 0.5:
+            name, vocabulary = self.embedding
+            fits = [
+                other
+                for other, form in self.forms.items()
+                if form.kind == "tokens" and form.channels == self.forms[name].channels
+            ]
+            head = self.forms[name]._replace(channels=vocabulary)
+            source = self.rng.choice(fits)
+            head = head._replace(positions=self.forms[source].positions)
+            self.add("fc", head, [source], units=vocabulary, tied=name)
+        ends = [name for name in self.forms if name not in self.read | {"input"}]
+        if len(ends) == 1 and self.rng.random() < 0.5:
+            return  # what the last layer writes need not be read
+        for name in ends:
+            self.add("output", self.forms[name], [name], loss=self.rng.choice(["softmax", "none"]))
+
+    def _some(self, names: list[str]) -> list[str]:
+        return self.rng.sample(names, self.rng.randint(1, min(2, len(names))))
