@@ -184,8 +184,9 @@ class _Step:
         if gathers:
             error = self._collective(all_gather, layer, phase, error)
         # The gradient comes first, so that its all-reduce can overlap the error's computation.
-        self._reduce_gradient(layer, self._compute(layer, Phase.GRADIENT, error))
-        error = self._compute(layer, phase, error)
+        computed = self._compute(layer, Phase.GRADIENT, error)
+        self._reduce_gradient(layer, computed)
+        error = self._compute(layer, phase, computed)
         if not gathers:
             error = self._collective(all_reduce, layer, phase, error)
         # Last backward, as they are first forward: in another order more bytes would move.
