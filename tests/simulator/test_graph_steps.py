@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from hypar_opt.simulator.run import run as run_tasks
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Exchange, ExchangeKind, Task, predecessors
 from hypar_opt.studies.evaluation import per_second
+from hypar_opt.units import PREFIXES
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
 from tests.strategies import networks
 from tests.workload.drawn_networks import drawn_networks
@@ -67,7 +69,7 @@ def exchanges_of(plan: ho.Plan, **options: Any) -> list[Exchange]:
     return [task for task in tasks_of(plan, **options) if isinstance(task, Exchange)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(plans(IN_LOCKSTEP + UNEVEN))
 def test_what_moves_is_what_the_cost_charges_by_level_and_pass(plan: ho.Plan) -> None:
     assert [level.bytes for level in run(plan).levels] == pytest.approx(list(plan.cost.per_level))
@@ -94,7 +96,7 @@ def test_without_overlap_a_step_takes_what_time_is_charged(plan: ho.Plan) -> Non
         assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(plans(IN_LOCKSTEP), st.sampled_from(["pairwise", "ring"]))
 def test_overlap_is_between_the_critical_path_and_nothing_overlapping(
     plan: ho.Plan, collective: str
@@ -106,13 +108,28 @@ def test_overlap_is_between_the_critical_path_and_nothing_overlapping(
     assert branches.closed_form == gradient.closed_form == none.closed_form == none.lower_bound
     assert branches.lower_bound <= gradient.lower_bound * (1 + 1e-9)
     for step in (gradient, branches):
-        assert step.lower_bound * (1 - 1e-9) <= step.seconds <= none.seconds * (1 + 1e-9)
+        assert step.seconds <= none.seconds * (1 + 1e-9)
+        if collective == "pairwise":  # in lockstep
+            assert step.seconds >= step.lower_bound * (1 - 1e-9)
         spent = sum(layer.compute + layer.communication for layer in step.layers)
         assert spent == pytest.approx(step.seconds, rel=1e-9)
         assert step.compute == pytest.approx(none.compute)
         assert [level.bytes for level in step.levels] == pytest.approx(
             [level.bytes for level in none.levels]
         )
+
+
+@settings(max_examples=20)
+@given(plans(IN_LOCKSTEP, cost="energy"))
+def test_energy_and_memory_are_what_the_cost_and_the_constraint_count(plan: ho.Plan) -> None:
+    step = run(plan)
+    per_joule = next(parts for parts, name in PREFIXES.items() if plan.cost.unit == f"{name}joules")
+    assert step.energy.total == pytest.approx(float(plan.cost.total) / per_joule)
+    for memory, fits in ((step.memory, True), (step.memory - 1, False)):
+        constraints = plan.constraints.model_copy(update={"memory": max(memory, 1)})
+        problem = plan.problem.model_copy(update={"constraints": constraints})
+        with nullcontext() if fits or memory < 1 else pytest.raises(ho.HyparError):
+            Instance(plan.network.description, problem).constraints.check(plan.assignments())
 
 
 @settings(max_examples=20)
