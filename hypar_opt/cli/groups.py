@@ -171,8 +171,9 @@ class RunningOptions:
     overlap: Annotated[
         str,
         running_option(
-            help="What communication overlaps with computation: none, or gradient (the gradients'"
-            " all-reduce, with the rest of the backward pass).",
-            autocompletion=completion.one_of("none", "gradient"),
+            help="What communication overlaps with computation: none, gradient (the gradients'"
+            " all-reduce, with the rest of the backward pass), or branches (every exchange, with"
+            " what does not wait for it).",
+            autocompletion=completion.one_of("none", "gradient", "branches"),
         ),
     ] = "none"

@@ -198,7 +198,9 @@ def _seconds_of_one(network: str) -> float:
     workload = workload_of(plan.network.description, plan.batch)
     work = Work(find_array(H_TREE).accelerator, plan.levels, plan.element_bytes)
     # Each of the three passes of training has the layer's multiply-accumulates once.
-    return float(sum(work.seconds(workload, final_counts(plan, workload)))) * len(TRAINING)
+    return float(
+        sum(work.seconds(workload, final_counts(plan, workload, plan.assignments())))
+    ) * len(TRAINING)
 
 
 def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
 
+_OVERLAPPED = {
+    "none": "nothing overlaps",
+    "gradient": "gradient exchanges overlap",
+    "branches": "all exchanges overlap what does not wait for them",
+}
+
 _LOCKSTEP = 1e-9
 """Relative: the simulator and the closed form add the same seconds in another order."""
 
@@ -54,7 +60,7 @@ def step_view(
 
 def _options(plan: Plan, collective: str, overlap: str) -> str:
     all_reduce = "pairwise all-reduce" if collective == "pairwise" else "ring all-reduce"
-    overlapped = "nothing overlaps" if overlap == "none" else f"{overlap} exchanges overlap"
+    overlapped = _OVERLAPPED[overlap]
     parts = [f"reading {plan.cost.reading}", all_reduce, overlapped]
     return ", ".join([*parts, *(["inference"] if plan.inference else [])])
 

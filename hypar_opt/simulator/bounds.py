@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.simulator.tasks import Compute, Exchange, Task, is_overlapped
+from hypar_opt.simulator.tasks import Compute, Exchange, Task, predecessors
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
@@ -16,20 +16,18 @@ def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[
 
     The upper bound is the closed form: the tasks in sequence, an exchange taking its messages'
     latencies and its bytes over the bandwidth that the topology gives its pattern. The lower
-    bound is the critical path, the longest chain of dependent tasks: a task in the background
-    waits only for the tasks before it, and for the background's earlier ones. Without overlap
-    the two are equal.
+    bound is the critical path, the longest chain of tasks that wait for one another, or the sum
+    of an accelerator's computations if that is longer. Without overlap the two are equal.
     """
-    foreground = background = total = 0.0
-    for task in tasks:
+    ends: list[float] = []
+    computed = total = 0.0
+    for task, before in zip(tasks, predecessors(tasks), strict=True):
         seconds = task.seconds if isinstance(task, Compute) else _seconds(task, interconnect)
         total += seconds
-        if is_overlapped(task):
-            # It starts once it is handed over and the background has finished the one before.
-            background = max(foreground, background) + seconds
-        else:
-            foreground += seconds
-    return max(foreground, background), total
+        # One at a time, whatever they wait for.
+        computed += seconds if isinstance(task, Compute) else 0.0
+        ends.append(max((ends[other] for other in before), default=0.0) + seconds)
+    return max([*ends, computed]), total
 
 
 def _seconds(task: Exchange, interconnect: Interconnect) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from simpy import Environment, Event
@@ -11,7 +13,7 @@ from simpy.events import ProcessGenerator
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.flows import FlowNetwork
 from hypar_opt.simulator.rounds import MessageRounds, Patterns
-from hypar_opt.simulator.tasks import Compute, Task
+from hypar_opt.simulator.tasks import Compute, Task, predecessors, stream_count
 
 
 class TaskSpan(NamedTuple):
@@ -41,14 +43,14 @@ class RepeatableEvent(Event):
 class Machine:
     """The accelerators of an array, running a step.
 
-    Accelerator i of N has two streams: i runs its tasks in order, N + i those in the
-    background. A stream has at most one message in flight, so a stream's number identifies its
-    message. The same streams of all accelerators run through the same rounds, and count them.
+    Stream s of accelerator i of N has the number s * N + i. A stream has at most one message in
+    flight, so a stream's number identifies its message. The same streams of all accelerators run
+    through the same rounds, and count them.
 
     Parameters
     ----------
     tasks
-        Of every accelerator, in order.
+        Of every accelerator, each after those that it waits for.
     record
         Whether the network keeps its segments.
     """
@@ -58,98 +60,89 @@ class Machine:
         self.env = Environment()
         self.network = FlowNetwork(self.env, interconnect, self._deliver, record=record)
         self.level_bytes = [0.0] * interconnect.levels
-        patterns = Patterns(interconnect, self.network.route)
+        streams = stream_count(tasks)
+        patterns = Patterns(interconnect, self.network.route, streams)
         self._steps: list[Compute | MessageRounds] = [
             task if isinstance(task, Compute) else patterns.rounds(number, task)
             for number, task in enumerate(tasks)
         ]
-        self._overlapped = [
-            step for step in self._steps if isinstance(step, MessageRounds) and step.background
+        # The number of accelerator 0's stream: those of the others follow it.
+        self._first_stream = [task.stream * self.accelerators for task in tasks]
+        before = predecessors(tasks)
+        self._successors: list[list[int]] = [[] for _ in tasks]
+        for number, others in enumerate(before):
+            for other in others:
+                self._successors[other].append(number)
+        numbers = range(streams * self.accelerators)
+        # Tasks of a stream that wait for nothing but the stream, the first of the program on top.
+        self._ready: list[list[int]] = [[] for _ in numbers]
+        self._waits_for = [list(map(len, before)) for _ in range(self.accelerators)]
+        self._idle: list[Event | None] = [None for _ in numbers]
+        self._spans: list[list[TaskSpan | None]] = [
+            [None] * len(tasks) for _ in range(self.accelerators)
         ]
-        streams = range(2 * self.accelerators)
-        self._wakeups = [RepeatableEvent(self.env) for _ in streams]
+        self._wakeups = [RepeatableEvent(self.env) for _ in numbers]
         self._sending: dict[int, MessageRounds] = {}
         # Partners need not be in the same round, and a stream waits for its own round's message.
-        self._round = [0 for _ in streams]
+        self._round = [0 for _ in numbers]
         # Deliveries that a stream still awaits in its round: of its message, and of one to it.
-        self._awaited = [0 for _ in streams]
+        self._awaited = [0 for _ in numbers]
         # Rounds and receiving streams of messages that arrived before that round had begun.
         self._early: set[tuple[int, int]] = set()
-        self._ends: list[list[float]] = [[] for _ in streams]
-        self._handed_over = [0] * self.accelerators
-        self._idle: list[Event | None] = [None] * self.accelerators
 
     def run(self) -> None:
         """Run all tasks of all accelerators."""
+        tasks_of = Counter(self._first_stream)
         for accelerator in range(self.accelerators):
-            self.env.process(self._run_in_order(accelerator))
-            if self._overlapped:
-                self.env.process(self._run_background(accelerator))
+            for task, others in enumerate(self._waits_for[accelerator]):
+                if not others:
+                    heappush(self._ready[self._first_stream[task] + accelerator], task)
+            for first_stream, tasks in sorted(tasks_of.items()):
+                self.env.process(self._run_stream(accelerator, first_stream + accelerator, tasks))
         self.env.run()
-        for accelerator in range(self.accelerators):
-            counts = [len(ends) for ends in self._ends_of(accelerator)]
-            # A stream that waits for a message nobody sends never ends.
-            assert counts == [len(self._steps), len(self._overlapped)], "deadlock"
+        # A stream that waits for a message nobody sends never ends.
+        assert all(None not in spans for spans in self._spans), "deadlock"
 
     def end(self, accelerator: int) -> float:
-        """Return when an accelerator has finished both its streams, in seconds."""
-        return max((ends[-1] for ends in self._ends_of(accelerator) if ends), default=0.0)
+        """Return when an accelerator has finished all its streams, in seconds."""
+        return max((span.end for span in self.spans(accelerator)), default=0.0)
 
     def spans(self, accelerator: int) -> list[TaskSpan]:
-        """Return when an accelerator ran its tasks, in their order.
+        """Return when an accelerator ran its tasks, in the order of the program."""
+        return [span for span in self._spans[accelerator] if span is not None]
 
-        Handing an exchange over to the background takes no time; in the background it starts
-        when the exchange before it has ended.
-        """
-        in_order, background = self._ends_of(accelerator)
-        background_ends = iter(background)
-        now = background_free = 0.0
-        spans = []
-        for task, (step, end) in enumerate(zip(self._steps, in_order, strict=True)):
-            if isinstance(step, MessageRounds) and step.background:
-                start, background_free = max(now, background_free), next(background_ends)
-                spans.append(TaskSpan(task, start, background_free))
-            else:
-                spans.append(TaskSpan(task, now, end))
-            now = end
-        return spans
-
-    def _ends_of(self, accelerator: int) -> tuple[list[float], list[float]]:
-        return self._ends[accelerator], self._ends[self.accelerators + accelerator]
-
-    def _run_in_order(self, accelerator: int) -> ProcessGenerator:
-        """Run an accelerator's tasks, as a SimPy process."""
+    def _run_stream(self, accelerator: int, stream: int, tasks: int) -> ProcessGenerator:
+        """Run an accelerator's tasks of one stream, as a SimPy process."""
         # Bound once: the loop runs for every message of the step.
-        env, timeout, note_end = self.env, self.env.timeout, self._ends[accelerator].append
-        for step in self._steps:
+        env, timeout, spans = self.env, self.env.timeout, self._spans[accelerator]
+        ready = self._ready[stream]
+        for _ in range(tasks):
+            if not ready:
+                idle = self._idle[stream] = Event(env)
+                yield idle
+            number = heappop(ready)
+            step, start = self._steps[number], env.now
             if isinstance(step, Compute):
                 yield timeout(step.seconds)
-            elif step.background:
-                self._hand_over(accelerator)
             else:
                 for _ in range(step.rounds):
-                    yield self._send(accelerator, step)
-            note_end(env.now)
+                    yield self._send(stream, step)
+            spans[number] = TaskSpan(number, start, env.now)
+            self._let_start(accelerator, self._successors[number])
 
-    def _hand_over(self, accelerator: int) -> None:
-        """Let the background stream start its next exchange, and wake it if it is idle."""
-        self._handed_over[accelerator] += 1
-        idle = self._idle[accelerator]
-        # It is idle only if it has finished all exchanges handed over before.
-        if idle is not None:
-            self._idle[accelerator] = None
-            idle.succeed()
-
-    def _run_background(self, accelerator: int) -> ProcessGenerator:
-        """Run an accelerator's exchanges in the background, as a SimPy process."""
-        stream = self.accelerators + accelerator
-        for finished, step in enumerate(self._overlapped):
-            if self._handed_over[accelerator] == finished:
-                idle = self._idle[accelerator] = Event(self.env)
-                yield idle
-            for _ in range(step.rounds):
-                yield self._send(stream, step)
-            self._ends[stream].append(self.env.now)
+    def _let_start(self, accelerator: int, successors: Sequence[int]) -> None:
+        """Let tasks start that now wait for nothing more, and wake their streams if idle."""
+        waits_for = self._waits_for[accelerator]
+        for number in successors:
+            waits_for[number] -= 1
+            if waits_for[number]:
+                continue
+            stream = self._first_stream[number] + accelerator
+            heappush(self._ready[stream], number)
+            idle = self._idle[stream]
+            if idle is not None:
+                self._idle[stream] = None
+                idle.succeed()
 
     def _send(self, stream: int, step: MessageRounds) -> Event:
         """Send a round's message; return the event of its delivery and of the one expected."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.costs.compute import NO_SIZES, Sizes
 from hypar_opt.errors import UnknownNameError
+from hypar_opt.simulator.streams import OVERLAPS
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.profile import Profile
 
 COLLECTIVES = ("pairwise", "ring")
-OVERLAPS = ("none", "gradient")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class RunOptions:
         The algorithm of all-reduces, reduce-scatters and all-gathers: ``pairwise``, the
         paper's, or ``ring``; None for the array's own.
     overlap
-        ``none``, or ``gradient``: gradients are all-reduced while later tasks run.
+        ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
+        all exchanges overlap what does not wait for them, such as another branch's computations.
     profile
         Measured seconds, instead of those computed from the accelerator.
     input_sizes

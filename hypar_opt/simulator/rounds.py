@@ -46,7 +46,6 @@ class MessageRounds:
     rounds: int
     bytes: float
     pattern: TrafficPattern
-    background: bool
 
 
 class Patterns:
@@ -56,11 +55,16 @@ class Patterns:
     ----------
     route
         Returns the number of the route between two accelerators.
+    streams
+        Of every accelerator.
     """
 
-    def __init__(self, interconnect: Interconnect, route: Callable[[int, int], int]) -> None:
+    def __init__(
+        self, interconnect: Interconnect, route: Callable[[int, int], int], streams: int
+    ) -> None:
         self._interconnect = interconnect
         self._route = route
+        self._streams = streams
         self._patterns: dict[tuple[bool, tuple[int, ...], tuple[int, ...]], TrafficPattern] = {}
 
     def rounds(self, number: int, exchange: Exchange) -> MessageRounds:
@@ -70,9 +74,7 @@ class Patterns:
             self._patterns[key] = self._pattern(exchange)
         # `exchange.bytes` are those of all accelerators and rounds.
         message = exchange.bytes / (self._interconnect.accelerators * exchange.messages)
-        return MessageRounds(
-            number, exchange.messages, message, self._patterns[key], exchange.background
-        )
+        return MessageRounds(number, exchange.messages, message, self._patterns[key])
 
     def _pattern(self, exchange: Exchange) -> TrafficPattern:
         """Return who sends to whom in a round of an exchange, over which route and level."""
@@ -88,6 +90,8 @@ class Patterns:
             for sender, receiver in enumerate(receivers)
         ]
         routes = [self._route(sender, receiver) for sender, receiver in enumerate(receivers)]
-        # In the background a stream sends to the background stream of the same accelerator.
-        background = [self._interconnect.accelerators + receiver for receiver in receivers]
-        return TrafficPattern(receivers + background, routes * 2, levels * 2)
+        # A stream sends to the same stream of another accelerator.
+        streams = range(self._streams)
+        count = self._interconnect.accelerators
+        to = [stream * count + receiver for stream in streams for receiver in receivers]
+        return TrafficPattern(to, routes * self._streams, levels * self._streams)

@@ -9,7 +9,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.machine import Machine, TaskSpan
-from hypar_opt.simulator.tasks import Exchange, Task, is_overlapped
+from hypar_opt.simulator.tasks import GRADIENT_STREAM, Exchange, Task
 
 MAX_WORK = 10**9
 """Upper bound on a step's computations and messages, times accelerators: minutes of simulation.
@@ -26,8 +26,8 @@ class Run:
         Until the last accelerator has finished.
     task_seconds
         For every task, the time that the last accelerator (the lowest number among equals) spent
-        in it, waiting included; of a task in the background, the part after all others. They
-        add up to ``seconds``.
+        in it, waiting included; of an overlapped exchange, the part that overlaps no computation
+        and no exchange that counts before it. They add up to ``seconds``.
     level_bytes
         Delivered across each hierarchy level; a message between neighbours in a ring counts for
         the topmost level that separates them.
@@ -37,8 +37,8 @@ class Run:
     events
         Computations and messages, each of which would be one timeout without a network.
     spans
-        If recorded: for every accelerator, its tasks in order. Those in the background overlap
-        the others.
+        If recorded: for every accelerator, its tasks in order. Those of different streams
+        overlap.
     segments
         If recorded: for every link, its intervals with the tasks whose bytes crossed it.
     """
@@ -104,14 +104,49 @@ def _rounds(task: Task) -> int:
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:
-    """Return the seconds that every task adds to one accelerator's step."""
-    foreground_end = max(
-        (span.end for span in spans if not is_overlapped(tasks[span.task])), default=0.0
-    )
-    # The part of a background task that overlaps the foreground adds nothing to the step.
-    return tuple(
-        max(0.0, span.end - max(span.start, foreground_end))
-        if is_overlapped(tasks[span.task])
-        else span.end - span.start
-        for span in spans
-    )
+    """Return the seconds that every task adds to one accelerator's step.
+
+    An instant counts for the foreground's task, else for that of the first stream of a branch,
+    and for an all-reduce of gradients only where nothing else runs.
+    """
+    by_stream: dict[int, list[TaskSpan]] = {}
+    for span in spans:
+        by_stream.setdefault(tasks[span.task].stream, []).append(span)
+    seconds = [0.0] * len(tasks)
+    covered: list[tuple[float, float]] = []
+    for stream in sorted(by_stream, key=lambda stream: (stream == GRADIENT_STREAM, stream)):
+        # An accelerator may compute tasks in another order than the program's.
+        own = sorted(by_stream[stream], key=lambda span: (span.start, span.end))
+        for span, added in zip(own, _uncovered(own, covered), strict=True):
+            seconds[span.task] = added
+        covered = _joined(sorted([*covered, *((span.start, span.end) for span in own)]))
+    return tuple(seconds)
+
+
+def _uncovered(spans: Sequence[TaskSpan], covered: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the seconds of each span outside of some intervals; both are in order."""
+    added = []
+    first = 0
+    for span in spans:
+        seconds, now = 0.0, span.start
+        while first < len(covered) and covered[first][1] <= now:
+            first += 1
+        # An interval may reach into the next span: only those that end before it are passed.
+        index = first
+        while index < len(covered) and covered[index][0] < span.end:
+            seconds += max(0.0, covered[index][0] - now)
+            now = max(now, covered[index][1])
+            index += 1
+        added.append(seconds + max(0.0, span.end - now))
+    return added
+
+
+def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Join intervals, in order of their starts, that touch or overlap."""
+    joined: list[tuple[float, float]] = []
+    for start, end in intervals:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined

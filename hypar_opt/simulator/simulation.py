@@ -25,6 +25,7 @@ from hypar_opt.simulator.step import final_counts, phases_of, program
 from hypar_opt.simulator.tasks import Exchange, Task
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.sharing import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.plan.plan import Plan
@@ -36,25 +37,40 @@ _ALIKE = 1e-9
 
 
 def simulate_step(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions = _AS_THE_ARRAY
+    plan: Plan,
+    workload: Workload,
+    array: Array,
+    options: RunOptions = _AS_THE_ARRAY,
+    *,
+    rows: Rows | None = None,
 ) -> StepResult:
     """Simulate one training step of a plan.
 
     Parameters
     ----------
+    workload
+        The tensors of the plan's problem: `hypar_opt.search.instance.Instance.workload`.
     array
         With as many accelerators as the plan. The plan's own placement applies if the plan was
         made for this array.
+    rows : (levels, nodes)
+        The choices of all the workload's nodes, as `hypar_opt.costs.sharing.nodes_choices` returns
+        them; None where layers share nothing.
 
     Raises
     ------
     HyparError
         If the profile is not of this network and batch.
+    ValueError
+        If a row has no choice for each node.
     """
-    tasks = program(plan, workload, array, options)
+    rows = plan.assignments() if rows is None else rows
+    if any(len(row) != len(workload.nodes) for row in rows):
+        raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
+    tasks = program(plan, workload, array, options, rows)
     lower_bound, closed_form = lockstep_bounds(tasks, array.interconnect)
     measured = run(tasks, array.interconnect, record=options.trace)
-    counts, passes = final_counts(plan, workload), len(phases_of(plan))
+    counts, passes = final_counts(plan, workload, rows), len(phases_of(plan))
     weights, inputs, outputs = local_words(workload, counts)
     # The words of all accelerators, once per pass; an element may be smaller than a word.
     local_bytes = int((weights + inputs + outputs).sum()) * passes * plan.element_bytes

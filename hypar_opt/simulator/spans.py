@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.run import Run
-from hypar_opt.simulator.tasks import Exchange, Task, is_overlapped
+from hypar_opt.simulator.tasks import (
+    FIRST_BRANCH,
+    FOREGROUND,
+    GRADIENT_STREAM,
+    Exchange,
+    Task,
+    is_overlapped,
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,13 @@ class Span:
 
     @property
     def is_overlapped(self) -> bool:
-        """Whether its task ran in the background, overlapped with other tasks."""
+        """Whether its task ran overlapped with those of the foreground."""
         return any(map(is_overlapped, self.tasks))
+
+    @property
+    def stream(self) -> int:
+        """On an accelerator, the stream of its task; on a link the largest."""
+        return max(task.stream for task in self.tasks)
 
 
 @dataclass(frozen=True)
@@ -69,14 +81,12 @@ class Track:
     spans: tuple[Span, ...]
 
     def streams(self) -> tuple[Track, ...]:
-        """Return an accelerator's spans by stream: its foreground, and its background if any."""
-        foreground = tuple(span for span in self.spans if not span.is_overlapped)
-        background = tuple(span for span in self.spans if span.is_overlapped)
-        foreground_track = Track(self.name, foreground)
-        return (
-            (foreground_track, Track(f"{self.name} gradients", background))
-            if background
-            else (foreground_track,)
+        """Return an accelerator's spans by stream: its foreground, and others if it has any."""
+        spans: dict[int, list[Span]] = {FOREGROUND: []}
+        for span in self.spans:
+            spans.setdefault(span.stream, []).append(span)
+        return tuple(
+            Track(_name_of(self.name, stream), tuple(own)) for stream, own in sorted(spans.items())
         )
 
 
@@ -89,12 +99,20 @@ class Trace:
     accelerators
         By number.
     links
-        In the topology's order. Exchanges in the background share a link with the others, so
-        that `Track.streams` applies to accelerators only.
+        In the topology's order. Exchanges of all streams share a link, so that `Track.streams`
+        applies to accelerators only.
     """
 
     accelerators: tuple[Track, ...]
     links: tuple[Track, ...]
+
+
+def _name_of(accelerator: str, stream: int) -> str:
+    """Return the name of an accelerator's stream."""
+    if stream in (FOREGROUND, GRADIENT_STREAM):
+        return f"{accelerator} gradients" if stream else accelerator
+    number = stream - FIRST_BRANCH + 1
+    return f"{accelerator} exchanges {number}" if number > 1 else f"{accelerator} exchanges"
 
 
 def trace_of(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> Trace:

@@ -16,6 +16,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import ExchangedBytes, Schedule
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.sharing import Rows
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
@@ -26,26 +27,36 @@ _AS_THE_ARRAY = RunOptions()
 
 
 def program(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions = _AS_THE_ARRAY
+    plan: Plan,
+    workload: Workload,
+    array: Array,
+    options: RunOptions = _AS_THE_ARRAY,
+    rows: Rows | None = None,
 ) -> tuple[Task, ...]:
     """Return the tasks of a plan's step on an array.
+
+    Parameters
+    ----------
+    rows : (levels, nodes)
+        As `hypar_opt.simulator.simulate_step`.
 
     Raises
     ------
     HyparError
         If the profile is not of this network and batch.
     """
+    rows = plan.assignments() if rows is None else rows
     # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
     communication = CommunicationCost.from_problem(unweighted, workload)
     schedule = Schedule(
         workload,
-        exchanged_bytes(workload, communication, plan.assignments()),
-        _seconds(plan, workload, array, options),
+        exchanged_bytes(workload, communication, rows),
+        _seconds(plan, workload, array, options, rows),
         _placement(plan, array),
         scatter=READINGS[plan.cost.reading].gathered_error > 0,
         ring=(options.collective or array.collective) == "ring",
-        overlap=options.overlap == "gradient",
+        overlap=options.overlap,
     )
     return schedule.tasks()
 
@@ -57,8 +68,8 @@ def exchanged_bytes(
 
     Parameters
     ----------
-    rows : levels x layers
-        The column of every layer's choice, H1 first.
+    rows : levels x nodes
+        The column of every node's choice, H1 first.
     """
     return {
         phase: _of_pass(workload, communication.of(phase), rows) for phase in communication.phases
@@ -68,19 +79,19 @@ def exchanged_bytes(
 def _of_pass(
     workload: Workload, cost: CommunicationCost, rows: Sequence[Sequence[int]]
 ) -> ExchangedBytes:
-    """Return the bytes that one pass exchanges, by level and layer or boundary."""
+    """Return the bytes that one pass exchanges, by level and node or boundary."""
     sources, targets = workload.ends.T
-    layers, boundaries = [], []
-    splits_above = SplitCounts.down(len(workload.layers), cost.choices, rows)
+    nodes, boundaries = [], []
+    splits_above = SplitCounts.down(len(workload.nodes), cost.choices, rows)
     # `down` yields one more: the splits below the deepest level.
     for splits, row in zip(splits_above, rows, strict=False):
         choice = np.asarray(row, np.intp)
         node = cost.node(workload, splits)[np.arange(len(choice)), choice]
         edge = cost.edge(workload, splits, splits)
         pairs = edge[np.arange(len(edge)), choice[sources], choice[targets]]
-        layers.append(_in_bytes(node, cost))
+        nodes.append(_in_bytes(node, cost))
         boundaries.append(_in_bytes(pairs, cost))
-    return ExchangedBytes(tuple(layers), tuple(boundaries))
+    return ExchangedBytes(tuple(nodes), tuple(boundaries))
 
 
 def _in_bytes(charges: Integers, cost: CommunicationCost) -> tuple[Fraction, ...]:
@@ -93,9 +104,9 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
     return INFERENCE if plan.inference else TRAINING
 
 
-def final_counts(plan: Plan, workload: Workload) -> Integers:
-    """Return how many levels have each choice, for every layer: ``(choices, layers)`` integers."""
-    *_, final_splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
+def final_counts(plan: Plan, workload: Workload, rows: Rows) -> Integers:
+    """Return how many levels have each choice, for every node: ``(choices, nodes)`` integers."""
+    *_, final_splits = SplitCounts.down(len(workload.nodes), len(plan.choices), rows)
     return final_splits.counts
 
 
@@ -107,19 +118,22 @@ def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
 
 
 def _seconds(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Mapping[Phase, Sequence[float]]:
-    """Return, by pass, the seconds of every layer's computation on one accelerator."""
+    """Return, by pass, the seconds of every node's computation on one accelerator."""
     phases = phases_of(plan)
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         work = Work(array.accelerator, plan.levels, plan.element_bytes, options.input_sizes)
-        counts = final_counts(plan, workload)
+        counts = final_counts(plan, workload, rows)
         computed = [float(seconds) for seconds in work.seconds(workload, counts)]
         return dict.fromkeys(phases, computed)
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
+    # What layers share takes no time of its own.
+    shared = [0.0] * workload.shared
     # The profile is of one accelerator with the whole batch; every choice halves a layer's work.
     return {
-        phase: [float(seconds / 2**plan.levels) for seconds in measured[phase]] for phase in phases
+        phase: shared + [float(seconds / 2**plan.levels) for seconds in measured[phase]]
+        for phase in phases
     }

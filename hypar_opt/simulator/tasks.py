@@ -1,11 +1,13 @@
 """The tasks of one training step: computations on local shards, and exchanges between shards.
 
-All accelerators run the same tasks in the same order, each on its own shards, which are equally
-large.
+All accelerators run the same tasks, each on its own shards, which are equally large. A task
+belongs to one of an accelerator's streams. A stream runs one task at a time: of those that may
+start, the first in the order of the program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,15 +25,37 @@ class ExchangeKind(StrEnum):
     """Feature maps or errors between two layers that are split differently."""
     GRADIENTS = "gradients"
     """All-reduced in data parallelism."""
+    STATISTICS = "statistics"
+    """What a norm or a loss sums over channels, all-reduced where these are split."""
+
+
+FOREGROUND, GRADIENT_STREAM, FIRST_BRANCH = 0, 1, 2
+"""An accelerator's streams: its computations and all that overlaps with nothing; the all-reduces
+of gradients; from the third on, the exchanges of branches that overlap each other."""
+
+Ends = tuple[int, ...]
+"""Tasks, by number, that have all ended where a tensor is complete."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Work of one layer and pass on local shards, in seconds."""
+    """Work of one layer and pass on local shards, in seconds.
+
+    Parameters
+    ----------
+    after
+        As of an exchange.
+    """
 
     layer: str
     phase: Phase
     seconds: float
+    after: Ends | None = None
+
+    @property
+    def stream(self) -> int:
+        """An accelerator computes in the foreground."""
+        return FOREGROUND
 
     @property
     def name(self) -> str:
@@ -61,9 +85,11 @@ class Exchange:
         If true, the 2^len(bits) accelerators whose numbers differ in ``bits`` alone form a ring
         in the order of their numbers, and each sends to the next. Otherwise the two
         accelerators whose numbers differ in the one bit send to each other.
-    background
-        Runs overlapped with the tasks that follow; exchanges in the background run one after
-        the other.
+    stream
+        Of every accelerator. A stream's exchanges run in the order of the program, overlapped
+        with the other streams.
+    after
+        The tasks before it that it waits for; None for all those of the foreground.
     """
 
     layer: str
@@ -74,7 +100,8 @@ class Exchange:
     bytes: float
     messages: int = 1
     ring: bool = False
-    background: bool = False
+    stream: int = FOREGROUND
+    after: Ends | None = None
 
     @property
     def name(self) -> str:
@@ -91,5 +118,36 @@ Task = Compute | Exchange
 
 
 def is_overlapped(task: Task) -> bool:
-    """Return whether a task runs in the background, overlapped with those that follow."""
-    return isinstance(task, Exchange) and task.background
+    """Return whether a task runs overlapped with the tasks of the foreground."""
+    return task.stream != FOREGROUND
+
+
+def stream_count(tasks: Sequence[Task]) -> int:
+    """Return how many streams an accelerator has."""
+    return 1 + max((task.stream for task in tasks), default=FOREGROUND)
+
+
+def predecessors(tasks: Sequence[Task]) -> list[Ends]:
+    """Return the tasks that each task waits for, of all that come before it.
+
+    Raises
+    ------
+    ValueError
+        If a task waits for one that does not come before it.
+    """
+    # The last task of each stream, if it has any, stands for those before it in the stream.
+    last: dict[int, int] = {}
+    found = []
+    for number, task in enumerate(tasks):
+        if task.after is None:
+            before = {last[stream] for stream in (FOREGROUND, task.stream) if stream in last}
+        else:
+            if not all(0 <= other < number for other in task.after):
+                raise ValueError(f"task {number} should wait for earlier ones, got {task.after}")
+            before = set(task.after)
+            # Accelerators exchange with each other, and so have to in one order.
+            if isinstance(task, Exchange) and task.stream in last:
+                before.add(last[task.stream])
+        found.append(tuple(sorted(before)))
+        last[task.stream] = number
+    return found

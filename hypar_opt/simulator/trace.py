@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypar_opt.simulator.spans import Span, Trace
+from hypar_opt.simulator.tasks import FOREGROUND
 
 ACCELERATORS, LINKS = 1, 2
 """Process numbers of the format; accelerators and links are their threads."""
@@ -14,9 +15,10 @@ ACCELERATORS, LINKS = 1, 2
 def chrome_trace(trace: Trace) -> dict[str, Any]:
     """Return a trace as an object to write as JSON.
 
-    Accelerator i has thread 2i, and 2i + 1 for its exchanges in the background; every link has
-    a thread. Times are in microseconds, as the format has them. ``bytes`` are those that an
-    exchange sends from all accelerators together.
+    Accelerator i has thread 2i, and 2i + 1 for its overlapped all-reduces of gradients; of s > 2
+    streams it has threads s * i to s * i + s - 1. Every link has a thread. Times are in
+    microseconds, as the format has them. ``bytes`` are those that an exchange sends from all
+    accelerators together.
 
     Source: Trace Event Format, Google, 2016: complete events and metadata events.
     """
@@ -26,12 +28,15 @@ def chrome_trace(trace: Trace) -> dict[str, Any]:
 def _events(trace: Trace) -> Iterator[dict[str, Any]]:
     yield _name_event("process_name", ACCELERATORS, 0, "accelerators")
     yield _name_event("process_name", LINKS, 0, "links")
+    streams = max([2, *(span.stream + 1 for track in trace.accelerators for span in track.spans)])
     for number, track in enumerate(trace.accelerators):
-        for stream, stream_track in enumerate(track.streams()):
-            yield _name_event("thread_name", ACCELERATORS, 2 * number + stream, stream_track.name)
-        # Both streams together, so that events stay in the order of the program.
+        first = streams * number
+        for own in track.streams():
+            stream = own.spans[0].stream if own.spans else FOREGROUND
+            yield _name_event("thread_name", ACCELERATORS, first + stream, own.name)
+        # All streams together, so that events stay in the order of the program.
         for span in track.spans:
-            yield _complete_event(span, ACCELERATORS, 2 * number + span.is_overlapped)
+            yield _complete_event(span, ACCELERATORS, first + span.stream)
     for number, track in enumerate(trace.links):
         yield _name_event("thread_name", LINKS, number, track.name)
         for span in track.spans:

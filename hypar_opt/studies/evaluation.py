@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
+from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -16,11 +17,11 @@ from hypar_opt.pipeline import plan_of, repriced, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
+from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.units import PREFIXES
-from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
@@ -88,8 +89,13 @@ def simulate(
             f"the plan is for {2**plan.levels} accelerators, and the array {target.name} has"
             f" {2**target.levels}"
         )
-    workload = workload_of(plan.network.description, plan.batch)
-    return simulate_step(plan, workload, target, RunOptions(**run))
+    instance = Instance.of_plan(plan)
+    workload, rows = instance.workload, None
+    if workload.shared:
+        # As the plan was priced: its own objective decides the layouts of what layers share.
+        even = plan.constraints.even
+        rows = nodes_choices(workload, instance.cost, plan.assignments(), even=even)
+    return simulate_step(plan, workload, target, RunOptions(**run), rows=rows)
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
+from hypar_opt.simulator.tasks import (
+    FOREGROUND,
+    GRADIENT_STREAM,
+    Compute,
+    Exchange,
+    ExchangeKind,
+    Task,
+)
 
 LAYERS = ("conv1", "conv2", "fc1")
 
@@ -76,7 +83,7 @@ def exchange(
     kind = ExchangeKind.GRADIENTS if background else ExchangeKind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
     bits = (interconnect.levels - 1 - level,)
-    return Exchange("fc1", phase, kind, (level,), bits, bytes, background=background)
+    return Exchange("fc1", phase, kind, (level,), bits, bytes, stream=int(background))
 
 
 def all_reduce(interconnect: Interconnect, bytes: float, levels: Sequence[int] = ()) -> Exchange:  # noqa: A002
@@ -152,5 +159,5 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
         draw(st.integers(1, 500)),
         messages=draw(st.sampled_from([1, 2])) * (2 ** len(chosen) - 1) if ring else 1,
         ring=ring,
-        background=kind is ExchangeKind.GRADIENTS,
+        stream=GRADIENT_STREAM if kind is ExchangeKind.GRADIENTS else FOREGROUND,
     )

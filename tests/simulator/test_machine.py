@@ -16,7 +16,7 @@ from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import TaskSpan
 from hypar_opt.simulator.run import run
-from hypar_opt.simulator.tasks import Compute, Exchange, Task
+from hypar_opt.simulator.tasks import FOREGROUND, Compute, Exchange, Task, is_overlapped
 from tests.simulator import (
     all_reduce,
     exchange,
@@ -45,7 +45,7 @@ def compute(seconds: float) -> Compute:
 def in_front(tasks: Sequence[Task]) -> list[Task]:
     """Return the same tasks, with nothing in the background."""
     return [
-        replace(task, background=False) if isinstance(task, Exchange) else task for task in tasks
+        replace(task, stream=FOREGROUND) if isinstance(task, Exchange) else task for task in tasks
     ]
 
 
@@ -236,7 +236,7 @@ def test_no_task_starts_before_its_operands_have_arrived(
         now = 0.0
         for span in spans:
             task = tasks[span.task]
-            behind = isinstance(task, Exchange) and task.background
+            behind = is_overlapped(task)
             assert span.start >= now if behind else span.start == now
             now = now if behind else span.end
             if isinstance(task, Compute):
@@ -303,7 +303,7 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
         if isinstance(task, Compute):
             ready = [time + task.seconds for time in ready]
             continue
-        if task.background:
+        if is_overlapped(task):
             continue
         messages = messages_of(task, interconnect)
         for _ in range(max(messages.values())):

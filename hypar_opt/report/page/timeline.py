@@ -200,8 +200,15 @@ def _unlike_accelerators(trace: Trace, pixel: float) -> list[list[_Row]]:
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
         )
-        # Overlapped all-reduces of gradients run beside the passes, and would hide them.
-        rows = [own, *(replace(row, label="its<br>gradients") for row in background)]
+        # Overlapped exchanges run beside the passes, and would hide them.
+        names = (row.label.removeprefix(f"{own.label} ") for row in background)
+        rows = [
+            own,
+            *(
+                replace(row, label=f"its<br>{name}")
+                for row, name in zip(background, names, strict=True)
+            ),
+        ]
         groups.setdefault(looks, []).append(rows)
     return [
         [replace(own, label=own.label + _one_of(len(group))), *background]

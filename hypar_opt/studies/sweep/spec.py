@@ -30,7 +30,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.simulator.options import OVERLAPS
+from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.sweep.case import Case
 from hypar_opt.workload.network import Network

@@ -1,0 +1,70 @@
+"""The streams of a step: what each task waits for, and what it may overlap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypar_opt.simulator.tasks import (
+    FIRST_BRANCH,
+    FOREGROUND,
+    GRADIENT_STREAM,
+    Ends,
+    Exchange,
+    ExchangeKind,
+    Task,
+)
+
+OVERLAPS = ("none", "gradient", "branches")
+
+
+class Streams:
+    """A step's tasks in the order of the program, as they are added.
+
+    With ``branches`` a task waits for its operands alone, and an accelerator's computations for
+    one another. An exchange then goes to a stream whose last task it waits for anyway, so that
+    no stream delays it; there are as many as exchanges can run at once.
+
+    Parameters
+    ----------
+    overlap
+        One of `OVERLAPS`.
+    """
+
+    def __init__(self, overlap: str) -> None:
+        self.tasks: list[Task] = []
+        self._overlap = overlap
+        # Of every task, all that end before it starts, as the bits of a number.
+        self._before: list[int] = []
+        self._last_of_branch: list[int] = []
+
+    def add(self, task: Task, operands: Ends) -> Ends:
+        """Add a task, and return itself as what is to end before its result is complete.
+
+        Parameters
+        ----------
+        operands
+            The tasks after which what it reads is complete.
+        """
+        number = len(self.tasks)
+        if self._overlap == "branches":
+            before = 0
+            for other in operands:
+                before |= self._before[other] | 1 << other
+            self._before.append(before)
+            task = replace(task, after=operands)
+        if isinstance(task, Exchange):
+            task = replace(task, stream=self._stream_of(task, number))
+        self.tasks.append(task)
+        return (number,)
+
+    def _stream_of(self, task: Exchange, number: int) -> int:
+        if self._overlap != "none" and task.kind is ExchangeKind.GRADIENTS:
+            return GRADIENT_STREAM
+        if self._overlap != "branches":
+            return FOREGROUND
+        for branch, last in enumerate(self._last_of_branch):
+            if self._before[number] >> last & 1:
+                self._last_of_branch[branch] = number
+                return FIRST_BRANCH + branch
+        self._last_of_branch.append(number)
+        return FIRST_BRANCH + len(self._last_of_branch) - 1

@@ -1,0 +1,289 @@
+"""A step of a graph: what it moves, who waits for whom, and what overlaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.sharing import nodes_choices
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.pricing import price_table
+from hypar_opt.simulator import RunOptions, simulate_step
+from hypar_opt.simulator.run import run as run_tasks
+from hypar_opt.simulator.step import program
+from hypar_opt.simulator.tasks import Exchange, ExchangeKind, Task, predecessors
+from hypar_opt.studies.evaluation import per_second
+from hypar_opt.units import PREFIXES
+from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
+from tests.strategies import networks
+from tests.workload.drawn_networks import drawn_networks
+
+PAIR: dict[str, Any] = {"kind": "htree", "accelerators": 2, "link": LINK}
+
+
+@st.composite
+def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]], *, cost: str = "bytes") -> ho.Plan:
+    """A random plan of a random graph, in any reading."""
+    network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
+    reading = draw(st.sampled_from(["executed", "executed", "text", "figures", "tables"]))
+    choices = tuple(ho.Parallelism)[: 3 if reading == "text" and draw(st.booleans()) else 2]
+    rows = [
+        [
+            draw(st.sampled_from([choice.word for choice in layer.splits[: len(choices)]]))
+            for layer in network.layers
+        ]
+        for _ in range(3)
+    ]
+    collective = draw(st.sampled_from(["pairwise", "ring"])) if cost == "time" else "pairwise"
+    return plan_on(
+        network,
+        array(draw(st.sampled_from(topologies))).model_copy(update={"collective": collective}),
+        rows,
+        cost=cost,
+        batch=draw(st.integers(1, 5)),
+        reading=reading,
+        choices=choices,
+        inference=draw(st.booleans()),
+    )
+
+
+def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Task, ...]:
+    assert plan.array is not None
+    instance = Instance.of_plan(plan)
+    rows = nodes_choices(instance.workload, instance.cost, plan.assignments())
+    array_, options_ = plan.array.description, RunOptions(**options)
+    return program(plan, instance.workload, array_, options_, rows)
+
+
+def exchanges_of(plan: ho.Plan, **options: Any) -> list[Exchange]:
+    return [task for task in tasks_of(plan, **options) if isinstance(task, Exchange)]
+
+
+@settings(max_examples=30)
+@given(plans(IN_LOCKSTEP + UNEVEN))
+def test_what_moves_is_what_the_cost_charges_by_level_and_pass(plan: ho.Plan) -> None:
+    assert [level.bytes for level in run(plan).levels] == pytest.approx(list(plan.cost.per_level))
+    instance = Instance.of_plan(plan)
+    workload, cost = instance.workload, cast(CommunicationCost, instance.cost)
+    moved = exchanges_of(plan)
+    rows = nodes_choices(workload, cost, plan.assignments())
+    splits = SplitCounts.down(len(workload.nodes), cost.choices, rows)
+    for level, (row, above) in enumerate(zip(rows, splits, strict=False)):
+        for phase in cost.phases:
+            table = level_table(cost.of(phase), workload, above)
+            charged = price_table(table, row) / table.resolution
+            own = [task.bytes for task in moved if (task.phase, task.levels) == (phase, (level,))]
+            assert sum(own) == pytest.approx(charged)
+
+
+@settings(max_examples=30)
+@given(plans(IN_LOCKSTEP, cost="time"))
+def test_without_overlap_a_step_takes_what_time_is_charged(plan: ho.Plan) -> None:
+    step = run(plan)
+    assert step.closed_form == pytest.approx(float(plan.cost.total) / per_second(plan), rel=1e-9)
+    assert plan.array is not None
+    if plan.array.description.collective == "pairwise":  # around rings some hops are longer
+        assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
+
+
+@settings(max_examples=30)
+@given(plans(IN_LOCKSTEP), st.sampled_from(["pairwise", "ring"]))
+def test_overlap_is_between_the_critical_path_and_nothing_overlapping(
+    plan: ho.Plan, collective: str
+) -> None:
+    none, gradient, branches = (
+        run(plan, overlap=overlap, collective=collective)
+        for overlap in ("none", "gradient", "branches")
+    )
+    assert branches.closed_form == gradient.closed_form == none.closed_form == none.lower_bound
+    assert branches.lower_bound <= gradient.lower_bound * (1 + 1e-9)
+    for step in (gradient, branches):
+        assert step.seconds <= none.seconds * (1 + 1e-9)
+        if collective == "pairwise":  # in lockstep
+            assert step.seconds >= step.lower_bound * (1 - 1e-9)
+        spent = sum(layer.compute + layer.communication for layer in step.layers)
+        assert spent == pytest.approx(step.seconds, rel=1e-9)
+        assert step.compute == pytest.approx(none.compute)
+        assert [level.bytes for level in step.levels] == pytest.approx(
+            [level.bytes for level in none.levels]
+        )
+
+
+@settings(max_examples=20)
+@given(plans(IN_LOCKSTEP, cost="energy"))
+def test_energy_and_memory_are_what_the_cost_and_the_constraint_count(plan: ho.Plan) -> None:
+    step = run(plan)
+    per_joule = next(parts for parts, name in PREFIXES.items() if plan.cost.unit == f"{name}joules")
+    assert step.energy.total == pytest.approx(float(plan.cost.total) / per_joule)
+    for memory, fits in ((step.memory, True), (step.memory - 1, False)):
+        constraints = plan.constraints.model_copy(update={"memory": max(memory, 1)})
+        problem = plan.problem.model_copy(update={"constraints": constraints})
+        with nullcontext() if fits or memory < 1 else pytest.raises(ho.HyparError):
+            Instance(plan.network.description, problem).constraints.check(plan.assignments())
+
+
+@settings(max_examples=20)
+@given(networks(longest=4), st.data())
+def test_a_chain_has_nothing_but_gradients_to_overlap(
+    network: ho.Network, data: st.DataObject
+) -> None:
+    row = st.lists(
+        st.sampled_from(["data", "model"]),
+        min_size=len(network.layers),
+        max_size=len(network.layers),
+    )
+    rows = [data.draw(row) for _ in range(3)]
+    found = array(data.draw(st.sampled_from(IN_LOCKSTEP)))
+    plan = plan_on(
+        network, found, rows, batch=4, reading=data.draw(st.sampled_from(list(READINGS)))
+    )
+    assert run(plan, overlap="branches") == run(plan, overlap="gradient")
+
+
+@settings(max_examples=30)
+@given(plans(IN_LOCKSTEP + UNEVEN))
+def test_tasks_wait_for_their_operands_and_streams_run_one_at_a_time(plan: ho.Plan) -> None:
+    assert plan.array is not None
+    tasks = tasks_of(plan, overlap="branches")
+    done = run_tasks(tasks, plan.array.description.interconnect, record=True)
+    before = predecessors(tasks)
+    for spans in done.spans:
+        assert [span.task for span in spans] == list(range(len(tasks)))
+        for span in spans:
+            assert all(spans[other].end <= span.start for other in before[span.task])
+        for stream in {task.stream for task in tasks}:
+            own = sorted(
+                (span.start, span.end) for span in spans if tasks[span.task].stream == stream
+            )
+            assert all(early[1] <= late[0] for early, late in pairwise(own))
+    assert run_tasks(tasks, plan.array.description.interconnect, record=True) == done
+
+
+def network_of(features: int, *layers: dict[str, Any]) -> ho.Network:
+    described = {"schema": "hypar-opt/network/2", "name": "graph", "layer": list(layers)}
+    return ho.Network.model_validate(described | {"input": {"features": features}})
+
+
+def fc(name: str, read: str, units: int = 8) -> dict[str, Any]:
+    return {"name": name, "kind": "fc", "units": units, "inputs": [read]}
+
+
+BRANCHES = network_of(
+    8,
+    fc("left", "input"),
+    fc("right", "input"),
+    {"name": "sum", "kind": "add"} | {"inputs": ["left", "right"]},
+)
+
+
+def test_a_branchs_partial_sums_are_exchanged_while_the_other_branch_is_computed() -> None:
+    # A branch is computed in 2 s, and its partial sums, 1600 bytes a message at 8 a second, take
+    # 200. The left ones have 16 bytes' start; then the two share the link, until 400.
+    found = array(PAIR, operations="6400 op/s", dram_bandwidth="1 PB/s")
+    rows = [["model", "model", "data"]]
+    plan = plan_on(BRANCHES, found, rows, batch=100, reading="executed", inference=True)
+    assert spans_of(plan, overlap="none") == {
+        "left forward": (0, 2),
+        "left partial sums H1": (2, 202),
+        "right forward": (202, 204),
+        "right partial sums H1": (204, 404),
+        "sum forward": (404, 404),
+    }
+    assert spans_of(plan, overlap="branches") == {
+        "left forward": (0, 2),
+        "right forward": (2, 4),
+        # Alone until 4, then at half the rate.
+        "left partial sums H1": (2, 400),
+        "right partial sums H1": (4, 402),
+        "sum forward": (402, 402),
+    }
+
+
+def spans_of(plan: ho.Plan, **options: Any) -> dict[str, tuple[float, float]]:
+    trace = run(plan, trace=True, **options).trace
+    assert trace is not None
+    return {
+        span.name: (
+            round(span.start_us / 1e6, 9),
+            round((span.start_us + span.duration_us) / 1e6, 9),
+        )
+        for span in trace.accelerators[0].spans
+    }
+
+
+def test_a_tensor_of_several_readers_is_converted_once_and_its_errors_are_added_first() -> None:
+    """Three readers by channel: one all-to-all each way, and not three."""
+    readers = [f"read{n}" for n in range(3)]
+    network = network_of(
+        8,
+        fc("write", "input"),
+        *(fc(name, "write") for name in readers),
+        {"name": "sum", "kind": "add", "inputs": readers},
+    )
+    rows = [["data", "model", "model", "model", "data"]]
+    plan = plan_on(network, array(PAIR), rows, batch=4, reading="executed")
+    tasks = tasks_of(plan, overlap="branches")
+    moved = [
+        (number, task)
+        for number, task in enumerate(tasks)
+        if isinstance(task, Exchange) and task.kind is ExchangeKind.BOUNDARY
+    ]
+    assert [(task.layer, str(task.phase), task.bytes) for _, task in moved] == [
+        ("write", "forward", 4 * 8 * 4 / 2),
+        ("write", "backward", 4 * 8 * 4 / 2),
+    ]
+    back = tasks[moved[1][0]]
+    ends = [tasks[number].layer for number in back.after or ()]
+    assert sorted(ends) == readers
+    text = plan_on(network, array(PAIR), rows, batch=4, reading="text")
+    boundaries = [task for task in exchanges_of(text) if task.kind is ExchangeKind.BOUNDARY]
+    assert sorted(task.layer for task in boundaries if task.phase == "forward") == readers
+
+
+def test_the_gradient_of_shared_weights_is_reduced_once_after_the_last_user() -> None:
+    described = {
+        "schema": "hypar-opt/network/2",
+        "name": "tied",
+        "input": {"tokens": 2, "vocabulary": 6},
+        "layer": [
+            {"name": "embed", "kind": "embedding", "features": 8},
+            {"name": "head", "kind": "fc", "units": 6, "tied": "embed"},
+        ],
+    }
+    network = ho.Network.model_validate(described)
+    plan = plan_on(network, array(PAIR), [["data", "data"]], batch=4, reading="executed")
+    tasks = tasks_of(plan, overlap="branches")
+    ((number, reduced),) = [
+        (number, task) for number, task in enumerate(tasks) if isinstance(task, Exchange)
+    ]
+    assert reduced.kind is ExchangeKind.GRADIENTS
+    assert reduced.bytes == 2 * 6 * 8 * 4
+    waits_for = {(tasks[other].layer, str(tasks[other].phase)) for other in reduced.after or ()}
+    assert waits_for == {("embed", "gradient"), ("head", "gradient")}
+    assert number > max(reduced.after or ())
+
+
+def test_a_norm_split_by_channel_all_reduces_its_statistics_both_ways() -> None:
+    network = network_of(8, {"name": "norm", "kind": "norm", "norm": "layer"})
+    plan = plan_on(network, array(PAIR), [["channel"]], batch=4, reading="executed")
+    assert [(task.kind, str(task.phase), task.bytes) for task in exchanges_of(plan)] == [
+        (ExchangeKind.STATISTICS, phase, 2 * 2 * 4 * 4) for phase in ("forward", "backward")
+    ]
+
+
+def test_rows_without_a_choice_for_what_is_shared_are_refused() -> None:
+    plan = plan_on(BRANCHES, array(PAIR), batch=4, reading="executed")
+    assert plan.array is not None
+    workload = Instance.of_plan(plan).workload
+    with pytest.raises(ValueError, match="a choice for each of 3 nodes"):
+        simulate_step(plan, workload, plan.array.description, rows=[[0, 1]])
