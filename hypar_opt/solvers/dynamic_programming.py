@@ -38,8 +38,8 @@ class DynamicProgramming(Solver):
     """
 
     summary: ClassVar[str] = (
-        "layer-wise dynamic programming; exact, linear in layers on a chain, by variable"
-        " elimination on any graph of small width"
+        "layer-wise dynamic programming; exact on a chain, linear in layers, and on graphs by"
+        " variable elimination"
     )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset(

@@ -34,8 +34,8 @@ class MinimumCut(Solver):
     """
 
     summary: ClassVar[str] = (
-        "minimum cuts of two choices, exact on any graph, where unlike choices of two layers"
-        " cost no less than like ones"
+        "minimum cuts, two choices; exact on any graph where unlike choices cost no less than"
+        " like ones"
     )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable, SeparableTable})
