@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union
 
@@ -37,6 +37,7 @@ from hypar_opt.documents import (
 )
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.parallelism import Parallelism
@@ -253,10 +254,7 @@ class Network(Document):
 
     def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
         """Return each layer's choices: the first ``count`` of those of its kind, or fewer."""
-        return tuple(
-            tuple(Parallelism(choice.word) for choice in layer.splits[:count])
-            for layer in self.layers
-        )
+        return tuple(_words(layer.splits, count) for layer in self.layers)
 
     def description(self) -> dict[str, Any]:
         """Return the network as plain data, with every default written out."""
@@ -268,6 +266,11 @@ class Network(Document):
         # Canonical JSON: neither the order of keys nor white space may change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+@lru_cache
+def _words(splits: tuple[Choice, ...], count: int) -> tuple[Parallelism, ...]:
+    return tuple(Parallelism(choice.word) for choice in splits[:count])
 
 
 def _check_chain(network: Network) -> None:

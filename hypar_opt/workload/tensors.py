@@ -426,12 +426,16 @@ def _with_shared_tensors(
     names = list(graph)
     several = [source for source, read in readers.items() if len(read) > 1]
     through = {source: n - len(several) for n, source in enumerate(several)}
+    alike: dict[Map, LayerTensors] = {}
+    nodes = list(own)
     for source in several:
         pooled = graph.nodes[names[source]]["maps"].pooled
-        node = SharedTensor(name=f"output of {names[source]}")
-        own = [*own, _layer(node, node.maps(pooled), batch)]
+        if pooled not in alike:
+            node = SharedTensor(name="output")
+            alike[pooled] = _layer(node, node.maps(pooled), batch)
+        nodes.append(replace(alike[pooled], name=f"output of {names[source]}"))
     into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
     out = [
         Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges
     ]
-    return own, into + out
+    return nodes, into + out

@@ -64,6 +64,12 @@ def test_minimum_cuts_are_what_elimination_finds(name: str, batch: int) -> None:
         assert totals[1] <= totals[0]
 
 
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-xl", "llama-7b", "llama-70b", "bert-base"])
+def test_transformers_are_narrow(name: str) -> None:
+    plan = ho.solve(name, batch=8, levels=3, search="joint", solver="dp")
+    assert [dict(model)["width"] for model in plan.solver.statistics] == [2]
+
+
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", NINE)
 def test_programs_find_the_same_optimum(name: str, batch: int) -> None:
