@@ -111,7 +111,7 @@ def kinds(network: ho.Network) -> list[str]:
 
 
 def parameters(network: ho.Network) -> int:
-    from hypar_opt.workload.tensors import describe
+    from hypar_opt.workload.description import describe
 
     total: int = describe(network, 1)["total"]["parameters"]
     return total

@@ -68,8 +68,8 @@ def _size(typed: str) -> tuple[str, int]:
 
 
 def _summary(network: Network) -> str:
+    from hypar_opt.workload.description import describe
     from hypar_opt.workload.operators.maps import described
-    from hypar_opt.workload.tensors import describe
 
     total = describe(network, 1)["total"]
     vocabulary = getattr(network.input, "vocabulary", None)

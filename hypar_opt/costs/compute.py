@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.workload.tensors import LayerTensors, Workload
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.tensors import Workload
 
 Sizes = Mapping[str, tuple[int, int]]
 NO_SIZES: Sizes = MappingProxyType({})

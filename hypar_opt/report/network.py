@@ -12,7 +12,7 @@ from rich.text import Text
 from hypar_opt.report.folding import fold
 from hypar_opt.report.terminal import new_table
 from hypar_opt.units import format_dimensions
-from hypar_opt.workload.tensors import describe
+from hypar_opt.workload.description import describe
 
 if TYPE_CHECKING:
     from hypar_opt.report.folding import Repetitions, Section
@@ -197,7 +197,7 @@ def _shapes(layer: dict[str, Any]) -> list[str]:
 def described(network: Network, batch: int) -> dict[str, Any]:
     """Return the tensors of a network's layers as plain data, and what each layer reads.
 
-    As `hypar_opt.workload.tensors.describe`, with each layer's ``inputs`` by name.
+    As `hypar_opt.workload.description.describe`, with each layer's ``inputs`` by name.
     """
     description = describe(network, batch)
     names = [*(layer["name"] for layer in description["layers"]), "input"]

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.search.pins import Pin
-    from hypar_opt.workload.tensors import LayerTensors, Workload
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.tensors import Workload
 
 Counts = tuple[int, ...]
 

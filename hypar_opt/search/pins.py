@@ -14,7 +14,7 @@ from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.workload.tensors import LayerTensors
+    from hypar_opt.workload.layer_tensors import LayerTensors
 
 Pinned = list[list[dict[int, "Pin"]]]
 """For each level and layer: the column of the pinned choice, and the pin that sets it."""

@@ -10,9 +10,12 @@ Source: docs/decisions/0010-graphs.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, tensors_of
 from hypar_opt.workload.operators.axes import (
+    BATCH,
     CHANNELS,
     DATA_CHOICE,
     INPUT_CHANNELS,
@@ -23,6 +26,9 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.elementwise import Weightless, channel_sizes
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class SharedTensor(Weightless):
@@ -64,3 +70,46 @@ class SharedWeights(Operator):
 
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # its users' are counted
+
+
+def weight_owners(graph: nx.DiGraph[str]) -> dict[str, str]:
+    """Return, for each layer whose weights several share, the one that they are called after."""
+    shared = {name: graph.nodes[name]["layer"].shares_weights_with for name in graph}
+    owners = {name: owner for name, owner in shared.items() if owner is not None}
+    return owners | {owner: owner for owner in owners.values()}
+
+
+def shared_weights(owner: LayerTensors) -> LayerTensors:
+    """Return the node of weights that several layers use."""
+    # A map of these sizes, so that a node is made as a layer is.
+    maps = LayerMaps(FeatureMap(owner.sizes["i"], owner.sizes["o"]), FeatureMap(1), FeatureMap(1))
+    node = SharedWeights(name=f"weights of {owner.name}")
+    return tensors_of(node, maps, owner.sizes[BATCH])
+
+
+def with_shared_tensors(
+    graph: nx.DiGraph[str], batch: int, own: list[LayerTensors], edges: list[Boundary]
+) -> tuple[list[LayerTensors], list[Boundary]]:
+    """Return the shared nodes with the tensors of several readers, and edges through these.
+
+    An edge's end below zero is a shared node: -1 the last of them.
+    """
+    readers: dict[int, list[Boundary]] = {}
+    for edge in edges:
+        readers.setdefault(edge.source, []).append(edge)
+    names = list(graph)
+    several = [source for source, read in readers.items() if len(read) > 1]
+    through = {source: n - len(several) for n, source in enumerate(several)}
+    alike: dict[Map, LayerTensors] = {}
+    nodes = list(own)
+    for source in several:
+        pooled = graph.nodes[names[source]]["maps"].pooled
+        if pooled not in alike:
+            node = SharedTensor(name="output")
+            alike[pooled] = tensors_of(node, node.maps(pooled), batch)
+        nodes.append(replace(alike[pooled], name=f"output of {names[source]}"))
+    into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
+    out = [
+        Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges
+    ]
+    return nodes, into + out

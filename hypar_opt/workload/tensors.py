@@ -5,100 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.workload.graph import layer_graph
+from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.operators.axes import BATCH
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps
-from hypar_opt.workload.shared import SharedTensor, SharedWeights
+from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping
 
     import networkx as nx
 
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.operators.base import Operator
-    from hypar_opt.workload.operators.maps import Map
-
-Shape = tuple[int, ...]
 
 MOST_CHOICES = 3
 """The largest number of choices of a kind of layer; each is a column of a cost table."""
-
-
-@dataclass(frozen=True)
-class LayerTensors:
-    """The tensors of layer l: ``(batch, channels, height, width)``, of images.
-
-    Of tokens ``(batch, tokens, features)``, and of a vector ``(batch, features)``.
-
-    Source: section 3.1; docs/model.md: no biases, and the next layer reads pooled maps.
-    """
-
-    name: str
-    kind: str
-    operator: Operator
-    """The layer, which declares its tensors' axes and the axis that each choice halves."""
-    sizes: Mapping[str, int]
-    """The size of every axis, including the batch's ``b``."""
-    input: Shape
-    """F_l as this layer reads it: flattened, if it is fully-connected; of several the first."""
-    output: Shape
-    """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
-    pooled: Shape
-    """F_{l+1} after pooling: what the next layer reads."""
-    others: tuple[Shape, ...] = ()
-    """Further inputs."""
-    statistics: tuple[int, int] = (0, 0)
-    """Elements that a split of channels all-reduces beside its tensors, forward and backward."""
-    tied: bool = False
-    """Whether its weights are another layer's too: a node of their own has their gradient."""
-
-    @property
-    def weight(self) -> Shape:
-        """W_l: ``(kernel height, width, input, output channels)``, or ``(input, output)``.
-
-        Of a grouped convolution the channels of a group, behind the number of groups; empty
-        without weights.
-        """
-        return self._shape(self.operator.contraction.weight)
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of one pass (forward, backward or gradient), whole batch."""
-        return self.operator.macs(self.sizes)
-
-    @property
-    def gradient(self) -> Shape:
-        """dW_l: as large as the weights."""
-        return self.weight
-
-    @property
-    def input_error(self) -> Shape:
-        """E_l: as large as the feature map that is read."""
-        return self.input
-
-    @property
-    def error(self) -> Shape:
-        """E_{l+1} as it arrives from the next layer: as large as the pooled feature map."""
-        return self.pooled
-
-    @property
-    def output_error(self) -> Shape:
-        """E_{l+1} before pooling, propagated back through the pool."""
-        return self.output
-
-    def word(self, column: int) -> str | None:
-        """Return what its kind calls a choice; None where it has fewer."""
-        choices = self.operator.splits
-        return choices[column].word if column < len(choices) else None
-
-    def _shape(self, axes: Sequence[str]) -> Shape:
-        return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
 
 
 class Lacking(NamedTuple):
@@ -111,17 +36,6 @@ class Lacking(NamedTuple):
     input: NDArray[np.bool_]
     weight: NDArray[np.bool_]
     output: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """The tensor on an edge between two positions in `Workload.nodes`."""
-
-    source: int
-    target: int
-    shape: Shape
-    weights: bool = False
-    """Whether it leads from shared weights to a layer that uses them."""
 
 
 @dataclass(frozen=True, eq=False)  # compared as itself: what is derived of one is kept
@@ -160,7 +74,7 @@ class Workload:
         for source, target in graph.edges:
             if position[source] >= position[target]:
                 raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
-        owners = _owners(graph)
+        owners = weight_owners(graph)
         layers = list(_layers(graph, batch, owners))
         edges = [
             Boundary(position[u], position[v], (batch, *data["boundary"]))
@@ -169,10 +83,10 @@ class Workload:
         nodes = []
         for owner in dict.fromkeys(owners.values()):
             users = [position[name] for name, other in owners.items() if other == owner]
-            nodes.append((_shared_weights(layers[position[owner]]), users))
+            nodes.append((shared_weights(layers[position[owner]]), users))
         own = [node for node, _ in nodes]
         if shared_tensors:
-            own, edges = _with_shared_tensors(graph, batch, own, edges)
+            own, edges = with_shared_tensors(graph, batch, own, edges)
         shift = len(own)
         # What is shared comes first, so that ties, which are compared from the last position
         # back, are decided by the layers.
@@ -316,40 +230,6 @@ def workload_of(network: Network, batch: int, *, shared_tensors: bool = False) -
     return Workload.of(layer_graph(network), batch, shared_tensors=shared_tensors)
 
 
-def describe(network: Network, batch: int) -> dict[str, Any]:
-    """Return the tensors of a network's layers as plain data: shapes and counts of a batch."""
-    workload = workload_of(network, batch)
-    first = workload.shared
-    layers = [
-        {
-            "name": layer.name,
-            "kind": layer.kind,
-            "input": layer.input,
-            "weight": layer.weight,
-            "output": layer.output,
-            "pooled": layer.pooled,
-            "weights": weights,
-            "feature_map": elements,
-            "macs": layer.macs,
-        }
-        for layer, weights, elements in zip(
-            workload.layers, workload.weights[first:], workload.pooled[first:], strict=True
-        )
-    ]
-    parameters = (
-        layer.parameters(maps) - (layer.weights(maps) if layer.shares_weights_with else 0)
-        for layer, maps in zip(network.layers, network.maps(), strict=True)
-    )
-    total = {
-        "weights": sum(workload.stored),
-        "feature_map": sum(workload.pooled),
-        "macs": sum(layer.macs for layer in workload.layers),
-        "parameters": sum(parameters),
-    }
-    head = {"name": network.name, "source": network.source, "digest": network.digest()}
-    return {**head, "batch": workload.batch, "layers": layers, "total": total}
-
-
 def _layers(
     graph: nx.DiGraph[str], batch: int, owners: Mapping[str, str]
 ) -> Iterator[LayerTensors]:
@@ -360,82 +240,10 @@ def _layers(
         described = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
         key = (type(layer), maps, tied, *described)
         if key not in made:
-            made[key] = _layer(layer, maps, batch, tied=tied)
+            made[key] = tensors_of(layer, maps, batch, tied=tied)
         yield replace(made[key], name=name, operator=layer)
-
-
-def _layer(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
-    contraction = layer.contraction
-    sizes = {BATCH: batch, **layer.sizes(maps)}
-
-    def shape(axes: tuple[str, ...], over: Map) -> Shape:
-        if not axes:
-            return ()
-        # Without axes of height and width a map is a vector: a fully-connected layer flattens what
-        # it reads.
-        is_vector = not over.tokens and sum(axis in sizes for axis in axes) < 3
-        return (batch, over.elements) if is_vector else (batch, *over)
-
-    return LayerTensors(
-        name=layer.name,
-        kind=layer.kind,
-        operator=layer,
-        sizes=sizes,
-        input=shape(contraction.input, maps.input),
-        output=shape(contraction.output, maps.output),
-        pooled=shape(contraction.output, maps.pooled),
-        others=tuple((batch, *other) for other in maps.others),
-        statistics=(
-            layer.statistics.forward * batch * maps.output.positions,
-            layer.statistics.backward * batch * maps.output.positions,
-        ),
-        tied=tied,
-    )
 
 
 def _count(shape: Shape) -> int:
     """Return the elements of a tensor; none of one without a shape."""
     return math.prod(shape) if shape else 0
-
-
-def _owners(graph: nx.DiGraph[str]) -> dict[str, str]:
-    """Return, for each layer whose weights several share, the one that they are called after."""
-    shared = {name: graph.nodes[name]["layer"].shares_weights_with for name in graph}
-    owners = {name: owner for name, owner in shared.items() if owner is not None}
-    return owners | {owner: owner for owner in owners.values()}
-
-
-def _shared_weights(owner: LayerTensors) -> LayerTensors:
-    """Return the node of weights that several layers use."""
-    # A map of these sizes, so that a node is made as a layer is.
-    maps = LayerMaps(FeatureMap(owner.sizes["i"], owner.sizes["o"]), FeatureMap(1), FeatureMap(1))
-    node = SharedWeights(name=f"weights of {owner.name}")
-    return _layer(node, maps, owner.sizes[BATCH])
-
-
-def _with_shared_tensors(
-    graph: nx.DiGraph[str], batch: int, own: list[LayerTensors], edges: list[Boundary]
-) -> tuple[list[LayerTensors], list[Boundary]]:
-    """Return the shared nodes with the tensors of several readers, and edges through these.
-
-    An edge's end below zero is a shared node: -1 the last of them.
-    """
-    readers: dict[int, list[Boundary]] = {}
-    for edge in edges:
-        readers.setdefault(edge.source, []).append(edge)
-    names = list(graph)
-    several = [source for source, read in readers.items() if len(read) > 1]
-    through = {source: n - len(several) for n, source in enumerate(several)}
-    alike: dict[Map, LayerTensors] = {}
-    nodes = list(own)
-    for source in several:
-        pooled = graph.nodes[names[source]]["maps"].pooled
-        if pooled not in alike:
-            node = SharedTensor(name="output")
-            alike[pooled] = _layer(node, node.maps(pooled), batch)
-        nodes.append(replace(alike[pooled], name=f"output of {names[source]}"))
-    into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
-    out = [
-        Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges
-    ]
-    return nodes, into + out

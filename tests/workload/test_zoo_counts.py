@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.workload.tensors import describe
+from hypar_opt.workload.description import describe
 
 PARAMETERS = {
     # torchvision 0.15, `num_params` of the weights; biases and batch norms' scales and shifts

@@ -11,7 +11,7 @@ from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
 from hypar_opt.report.structure import layer_shapes
 from hypar_opt.units import format_dimensions
-from hypar_opt.workload.tensors import describe
+from hypar_opt.workload.description import describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,44 @@
+"""A network's layers with their sizes, as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+
+
+def describe(network: Network, batch: int) -> dict[str, Any]:
+    """Return the tensors of a network's layers as plain data: shapes and counts of a batch."""
+    workload = workload_of(network, batch)
+    first = workload.shared
+    layers = [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "input": layer.input,
+            "weight": layer.weight,
+            "output": layer.output,
+            "pooled": layer.pooled,
+            "weights": weights,
+            "feature_map": elements,
+            "macs": layer.macs,
+        }
+        for layer, weights, elements in zip(
+            workload.layers, workload.weights[first:], workload.pooled[first:], strict=True
+        )
+    ]
+    parameters = (
+        layer.parameters(maps) - (layer.weights(maps) if layer.shares_weights_with else 0)
+        for layer, maps in zip(network.layers, network.maps(), strict=True)
+    )
+    total = {
+        "weights": sum(workload.stored),
+        "feature_map": sum(workload.pooled),
+        "macs": sum(layer.macs for layer in workload.layers),
+        "parameters": sum(parameters),
+    }
+    head = {"name": network.name, "source": network.source, "digest": network.digest()}
+    return {**head, "batch": workload.batch, "layers": layers, "total": total}

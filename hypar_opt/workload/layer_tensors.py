@@ -1,0 +1,128 @@
+"""The tensors of one layer, and of an edge between two, for a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypar_opt.workload.operators.axes import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import LayerMaps, Map
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerTensors:
+    """The tensors of layer l: ``(batch, channels, height, width)``, of images.
+
+    Of tokens ``(batch, tokens, features)``, and of a vector ``(batch, features)``.
+
+    Source: section 3.1; docs/model.md: no biases, and the next layer reads pooled maps.
+    """
+
+    name: str
+    kind: str
+    operator: Operator
+    """The layer, which declares its tensors' axes and the axis that each choice halves."""
+    sizes: Mapping[str, int]
+    """The size of every axis, including the batch's ``b``."""
+    input: Shape
+    """F_l as this layer reads it: flattened, if it is fully-connected; of several the first."""
+    output: Shape
+    """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
+    pooled: Shape
+    """F_{l+1} after pooling: what the next layer reads."""
+    others: tuple[Shape, ...] = ()
+    """Further inputs."""
+    statistics: tuple[int, int] = (0, 0)
+    """Elements that a split of channels all-reduces beside its tensors, forward and backward."""
+    tied: bool = False
+    """Whether its weights are another layer's too: a node of their own has their gradient."""
+
+    @property
+    def weight(self) -> Shape:
+        """W_l: ``(kernel height, width, input, output channels)``, or ``(input, output)``.
+
+        Of a grouped convolution the channels of a group, behind the number of groups; empty
+        without weights.
+        """
+        return self._shape(self.operator.contraction.weight)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one pass (forward, backward or gradient), whole batch."""
+        return self.operator.macs(self.sizes)
+
+    @property
+    def gradient(self) -> Shape:
+        """dW_l: as large as the weights."""
+        return self.weight
+
+    @property
+    def input_error(self) -> Shape:
+        """E_l: as large as the feature map that is read."""
+        return self.input
+
+    @property
+    def error(self) -> Shape:
+        """E_{l+1} as it arrives from the next layer: as large as the pooled feature map."""
+        return self.pooled
+
+    @property
+    def output_error(self) -> Shape:
+        """E_{l+1} before pooling, propagated back through the pool."""
+        return self.output
+
+    def word(self, column: int) -> str | None:
+        """Return what its kind calls a choice; None where it has fewer."""
+        choices = self.operator.splits
+        return choices[column].word if column < len(choices) else None
+
+    def _shape(self, axes: Sequence[str]) -> Shape:
+        return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The tensor on an edge between two positions in `Workload.nodes`."""
+
+    source: int
+    target: int
+    shape: Shape
+    weights: bool = False
+    """Whether it leads from shared weights to a layer that uses them."""
+
+
+def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
+    """Return the tensors of a layer, given its maps for one image or sequence."""
+    contraction = layer.contraction
+    sizes = {BATCH: batch, **layer.sizes(maps)}
+
+    def shape(axes: tuple[str, ...], over: Map) -> Shape:
+        if not axes:
+            return ()
+        # Without axes of height and width a map is a vector: a fully-connected layer flattens what
+        # it reads.
+        is_vector = not over.tokens and sum(axis in sizes for axis in axes) < 3
+        return (batch, over.elements) if is_vector else (batch, *over)
+
+    return LayerTensors(
+        name=layer.name,
+        kind=layer.kind,
+        operator=layer,
+        sizes=sizes,
+        input=shape(contraction.input, maps.input),
+        output=shape(contraction.output, maps.output),
+        pooled=shape(contraction.output, maps.pooled),
+        others=tuple((batch, *other) for other in maps.others),
+        statistics=(
+            layer.statistics.forward * batch * maps.output.positions,
+            layer.statistics.backward * batch * maps.output.positions,
+        ),
+        tied=tied,
+    )
