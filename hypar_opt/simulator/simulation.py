@@ -54,8 +54,8 @@ def simulate_step(
         With as many accelerators as the plan. The plan's own placement applies if the plan was
         made for this array.
     rows : (levels, nodes)
-        The choices of all the workload's nodes, as ``hypar_opt.costs.sharing.nodes_choices`` returns
-        them; None where layers share nothing.
+        The choices of all the workload's nodes, as ``hypar_opt.costs.sharing.nodes_choices``
+        returns them; None where layers share nothing.
 
     Raises
     ------
