@@ -49,13 +49,13 @@ def simulate_step(
     Parameters
     ----------
     workload
-        The tensors of the plan's problem: `hypar_opt.search.instance.Instance.workload`.
+        The tensors of the plan's problem: ``hypar_opt.search.instance.Instance.workload``.
     array
         With as many accelerators as the plan. The plan's own placement applies if the plan was
         made for this array.
     rows : (levels, nodes)
-        The choices of all the workload's nodes, as `hypar_opt.costs.sharing.nodes_choices` returns
-        them; None where layers share nothing.
+        The choices of all the workload's nodes, as ``hypar_opt.costs.sharing.nodes_choices``
+        returns them; None where layers share nothing.
 
     Raises
     ------
