@@ -137,7 +137,7 @@ def test_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(ho.names())
     assert run(["list", "solvers"]) == 0
     listed = capsys.readouterr().out
-    assert "exact on a chain" in listed
+    assert "layer-wise dynamic programming" in listed
     assert "cbc" in listed
 
 

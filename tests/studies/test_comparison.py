@@ -308,7 +308,7 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
         (["sfc", "--overlap", "all"], "unknown overlap 'all': known: none, gradient"),
         (["sfc", "--csv", "/nowhere/rows.csv"], "/nowhere/rows.csv: there is no folder '/nowh"),
         (["sfc", "--csv", "."], ".: should be a file, not a folder"),
-        ([], "Missing argument 'NETWORK...|all'; see hypar-opt compare --help"),
+        ([], "Missing argument 'NETWORK...|all|paper'; see hypar-opt compare --help"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(
