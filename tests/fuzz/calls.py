@@ -38,6 +38,33 @@ NETWORK: dict[str, Any] = {
         {"name": "fc2", "kind": "fc", "units": 8},
     ],
 }
+DEEP: dict[str, Any] = {
+    "schema": "hypar-opt/network/2",
+    "name": "deep",
+    "input": {"tokens": 8, "vocabulary": 12},
+    "layer": [
+        {"name": "token", "kind": "embedding", "features": 8},
+        {"name": "place", "kind": "embedding", "inputs": [], "vocabulary": 8, "features": 8},
+        {"name": "sum", "kind": "add", "inputs": ["token", "place"]},
+        {"name": "mean", "kind": "norm", "norm": "rms", "inputs": ["decoder"]},
+        {"name": "head", "kind": "linear", "units": 12, "tied": "token", "bias": False},
+        {"name": "loss", "kind": "output"},
+    ],
+    "block": [
+        {
+            "name": "decoder",
+            "repeat": 2,
+            "inputs": ["sum"],
+            "layer": [
+                {"name": "qkv", "kind": "fc", "units": 16, "bias": True},
+                {"name": "core", "kind": "attention", "heads": 4, "kv_heads": 2, "causal": True},
+                {"name": "add", "kind": "add", "inputs": ["input", "core"]},
+                {"name": "gate", "kind": "mul", "inputs": ["add", "core"], "activation": "silu"},
+            ],
+        }
+    ],
+}
+"""A network of tokens, with blocks, several readers and shared weights."""
 LINK = {"bandwidth": "1.6 Gb/s", "latency": "1 us", "duplex": "full"}
 GRAPH: dict[str, Any] = {
     "directed": False,
@@ -108,6 +135,12 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("solve", "net.toml", "--array", "array.toml", "--cost", "time"),
     ("solve", "net.toml", "--array", "array.toml", "--cost", "energy", "--reading", "executed"),
     ("show", "net.toml"),
+    ("solve", "deep.toml", "--levels", "2"),
+    ("solve", "deep.toml", "--levels", "2", "--search", "joint", "--certificate", "out.proof"),
+    ("show", "deep.toml"),
+    ("verify", "deep.toml", "--solvers", "dp,cut,brute", "--levels", "1"),
+    ("simulate", "deep.toml", "--array", "array.toml", "--overlap", "branches"),
+    ("explore", "deep.toml", "--free", "head,H1", "--levels", "1"),
     ("show", "plan.json"),
     ("show", "plan.json", "--rerun"),
     ("verify", "plan.json", "--certificate", "proof.json"),
@@ -187,6 +220,7 @@ def valid() -> dict[str, Any]:
     plan = ho.solve(network, array=array, search="joint", constraints={"fix": ["fc1@H1=data"]})
     return {
         "net.toml": NETWORK,
+        "deep.toml": DEEP,
         "array.toml": ARRAY,
         "graph.json": GRAPH,
         "profile.toml": PROFILE,
