@@ -105,6 +105,8 @@ def asked_for(browser: Chrome) -> list[str]:
         message["params"]["request"]["url"]
         for message in messages
         if message["method"] == "Network.requestWillBeSent"
+        # The browser has a start page of its own, which may still load.
+        and message["params"]["documentURL"].startswith("file:")
     ]
 
 
