@@ -69,13 +69,21 @@ def with_shared(
     if not shared:
         return row
     choice = [*_costs(workload, table, row).argmin(axis=1).tolist(), *row]
-    for node, users in workload.weight_users.items():
-        # Whole where a user is in data parallelism, or where users split them differently.
-        columns_of_users = {choice[user] for user in users}
-        choice[node] = columns_of_users.pop() if len(columns_of_users) == 1 else DATA
-    for node, column in given.items():
+    for node, column in (shared_weights(workload, choice) | dict(given)).items():
         choice[node] = column
     return tuple(choice)
+
+
+def shared_weights(workload: Workload, choice: Sequence[int]) -> dict[int, int]:
+    """Return the choices of shared weights' nodes, given those of the layers among all nodes'.
+
+    They are whole where a user is in data parallelism, or where users split them differently.
+    """
+    weights = {}
+    for node, users in workload.weight_users.items():
+        columns = {choice[user] for user in users}
+        weights[node] = columns.pop() if len(columns) == 1 else DATA
+    return weights
 
 
 def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers:

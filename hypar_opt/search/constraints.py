@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
+from hypar_opt.costs.sharing import shared_weights
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, argument
@@ -167,9 +168,8 @@ class Feasibility:
         """Return all nodes' choices, those of shared tensors, which take no memory, at will."""
         workload = self._workload
         full = [DATA] * workload.shared + list(row)
-        for node, users in workload.weight_users.items():
-            columns = {full[user] for user in users}
-            full[node] = columns.pop() if len(columns) == 1 else DATA
+        for node, column in shared_weights(workload, full).items():
+            full[node] = column
         return full
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-
-@dataclass(frozen=True)
-class Block:
-    name: str
-    first: int
-    length: int
-    count: int
+from hypar_opt.workload.expansion import Repeat
 
 
 @dataclass(frozen=True)
@@ -21,7 +15,7 @@ class Structure:
 
     names: tuple[str, ...]
     sources: tuple[tuple[int, ...], ...]
-    repeats: tuple[Block, ...]
+    repeats: tuple[Repeat, ...]
     keys: tuple[int, ...]
 
 
@@ -59,5 +53,5 @@ def structures(draw: st.DrawFn) -> Structure:
                 own = dict.fromkeys(read.get(s, start + s) for s in inner)
                 layer(f"b{n}.{number}.l{k}", tuple(own))
                 keys.append(draw(st.integers(0, 1)) if k == 0 else 0)
-        repeats.append(Block(f"b{n}", first, length, count))
+        repeats.append(Repeat(f"b{n}", first, length, count))
     return Structure(tuple(names), tuple(sources), tuple(repeats), tuple(keys))

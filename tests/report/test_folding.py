@@ -10,20 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.report.folding import Section, fold, ranges
-
-
-@dataclass(frozen=True)
-class Block:
-    name: str
-    first: int
-    length: int
-    count: int
+from hypar_opt.workload.expansion import Repeat
 
 
 @dataclass(frozen=True)
 class Case:
     names: tuple[str, ...]
-    repeats: tuple[Block, ...]
+    repeats: tuple[Repeat, ...]
     keys: tuple[tuple[int, ...], ...]
 
 
@@ -39,7 +32,7 @@ def cases(draw: st.DrawFn) -> Case:
             keys.append(draw(key))
         length, count = draw(st.integers(1, 3)), draw(st.integers(1, 5))
         bodies = draw(st.lists(st.tuples(*[key] * length), min_size=1, max_size=3))
-        repeats.append(Block(f"b{n}", len(names), length, count))
+        repeats.append(Repeat(f"b{n}", len(names), length, count))
         for number in range(count):
             names += [f"b{n}.{number}.l{layer}" for layer in range(length)]
             keys += draw(st.sampled_from(bodies))
@@ -84,7 +77,7 @@ def test_neighbours_in_a_section_differ(case: Case) -> None:
 
 
 def test_a_plan_of_a_thousand_layers_has_as_many_rows_as_it_has_parts() -> None:
-    repeats = [Block("decoder", 1, 8, 125)]
+    repeats = [Repeat("decoder", 1, 8, 125)]
     names = ["embedding", *(f"decoder.{n}.l{k}" for n in range(125) for k in range(8)), "head"]
     # The last five repetitions differ in one layer.
     keys = [0, *((k in {3, 5}) + 2 * (n >= 120) for n in range(125) for k in range(8)), 1]
@@ -104,6 +97,6 @@ def test_a_run_says_what_its_names_begin_with_once() -> None:
     (section,) = fold(names, [], [0, 0, 0, 1])
     assert [row.label() for row in section.rows] == ["stem.conv–add", "head"]
     # A block that is not repeated has no numbers.
-    stem, _ = fold(names, [Block("stem", 0, 3, 1)], [0, 0, 0, 1])
+    stem, _ = fold(names, [Repeat("stem", 0, 3, 1)], [0, 0, 0, 1])
     assert stem.label == "stem"
     assert [row.label("-") for row in stem.rows] == ["conv-add"]

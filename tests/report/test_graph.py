@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from hypar_opt.report.operator_graph import OperatorGraph, operator_graph
-from tests.report.graphs import Block, Structure, structures
+from hypar_opt.workload.expansion import Repeat
+from tests.report.graphs import Structure, structures
 
 pytest.importorskip("igraph")
 
@@ -85,7 +86,7 @@ def test_repetitions_that_are_alike_and_neighbours_are_drawn_once() -> None:
     names = ("stem", *(f"b.{n}.{layer}" for n in range(6) for layer in ("conv", "add")))
     sources = ((-1,), *(s for n in range(6) for s in ((2 * n,), (2 * n, 2 * n + 1))))
     keys = (0, *(key for n in range(6) for key in (n == 3, 0)))
-    graph = operator_graph(names, sources, [Block("b", 1, 2, 6)], keys)
+    graph = operator_graph(names, sources, [Repeat("b", 1, 2, 6)], keys)
     assert [(frame.label, frame.count) for frame in graph.frames] == [
         ("b.0-2", 3),
         ("b.3", 1),
