@@ -106,7 +106,7 @@ def asked_for(browser: Chrome) -> list[str]:
         for message in messages
         if message["method"] == "Network.requestWillBeSent"
         # The browser has a start page of its own, which may still load.
-        and message["params"]["documentURL"].startswith("file:")
+        and not message["params"]["documentURL"].startswith("chrome")
     ]
 
 
