@@ -32,31 +32,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.passes import INFERENCE as INFERENCE
+from hypar_opt.sharding.passes import TRAINING as TRAINING
+from hypar_opt.sharding.passes import Phase as Phase
 
 BATCH, CHANNEL, WHOLE, PARTIAL, SHUFFLED = Layout
-
-
-class Phase(StrEnum):
-    """The three passes of a training step.
-
-    Source: section 3.1; docs/simulator.md.
-    """
-
-    FORWARD = "forward"
-    """Model parallelism's partial sums; the feature-map half of dp-mp."""
-    BACKWARD = "backward"
-    """The error half of dp-mp; all of mp-mp and mp-dp; the errors that a run all-gathers."""
-    GRADIENT = "gradient"
-    """Data parallelism's all-reduce of gradients."""
-
-
-TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT)
-INFERENCE = (Phase.FORWARD,)
 
 
 class Conversion(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,18 @@ class Layout(IntEnum):
     """Each half has a partial sum of every element."""
     SHUFFLED = 4
     """Each half has half of the channels, in another order: read so by a channel shuffle."""
+
+
+DUALS = MappingProxyType(
+    {
+        Layout.BATCH: Layout.BATCH,
+        Layout.CHANNEL: Layout.CHANNEL,
+        Layout.SHUFFLED: Layout.SHUFFLED,
+        Layout.WHOLE: Layout.PARTIAL,
+        Layout.PARTIAL: Layout.WHOLE,
+    }
+)
+"""The layout of an error, by that of its tensor."""
 
 
 def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -1,0 +1,203 @@
+"""A plan's step as layouts and the exchanges between them: what a run moves, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.sharding.conversions import (
+    Layouts,
+    Step,
+    StepKind,
+    all_reduce,
+    backward,
+    conversion,
+    scattered,
+)
+from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.sharding.passes import TRAINING, Phase
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.tensors import Workload
+
+
+class Exchange(NamedTuple):
+    """What one step of one conversion or reduction moves.
+
+    Parameters
+    ----------
+    node
+        The position in `Workload.nodes` of the layer whose input is converted, or whose output,
+        statistics or gradient is reduced.
+    boundary
+        The number of the boundary whose tensor is converted; None for a node's own tensors.
+    elements
+        Received by all devices together.
+    """
+
+    phase: Phase
+    kind: StepKind
+    level: int
+    node: int
+    boundary: int | None
+    elements: Fraction
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The layouts of all tensors of a plan, and the steps between them.
+
+    Parameters
+    ----------
+    workload
+        With shared tensors as nodes.
+    rows : (levels, nodes)
+        The column of every node's choice, H1 first.
+
+    Source: docs/model.md.
+    """
+
+    workload: Workload
+    rows: Sequence[Sequence[int]]
+
+    @cached_property
+    def _layouts(self) -> tuple[list[Layouts], list[Layouts]]:
+        columns = 1 + max((max(row, default=0) for row in self.rows), default=0)
+        read, written = layouts(self.workload, columns)
+        states = list(zip(*self.rows, strict=True)) or [()] * len(self.workload.nodes)
+        return (
+            [tuple(Layout(read[n, c]) for c in state) for n, state in enumerate(states)],
+            [tuple(Layout(written[n, c]) for c in state) for n, state in enumerate(states)],
+        )
+
+    @property
+    def read(self) -> list[Layouts]:
+        """The layouts in which each node reads its inputs."""
+        return self._layouts[0]
+
+    @property
+    def written(self) -> list[Layouts]:
+        """The layouts in which each node leaves its output, partial sums among them."""
+        return self._layouts[1]
+
+    @cached_property
+    def stored(self) -> list[Layouts]:
+        """The layouts in which each node's output is kept, pooled, and handed on.
+
+        Partial sums are reduce-scattered, before activation and pool, into the layout that the
+        one reader of the tensor wants there, or the shared tensor has; by batch where it is
+        whole, or where nobody reads the output.
+        """
+        reader: dict[int, Layouts] = {}
+        for boundary in self.workload.boundaries:
+            # A tensor with several readers has one boundary only: to its shared node.
+            if not boundary.weights:
+                reader[boundary.source] = self.read[boundary.target]
+        stored = []
+        for node, written in enumerate(self.written):
+            wanted = reader.get(node, (Layout.BATCH,) * len(written))
+            stored.append(
+                tuple(
+                    scattered(target) if layout is Layout.PARTIAL else layout
+                    for layout, target in zip(written, wanted, strict=True)
+                )
+            )
+        return stored
+
+    def output_steps(self, node: int) -> tuple[Step, ...]:
+        """Return the reduce-scatters of a node's output, of the extent before pooling."""
+        return conversion(self.written[node], self.stored[node])
+
+    def input_steps(self, boundary: int) -> tuple[Step, ...]:
+        """Return the steps that convert a boundary's tensor for the node that reads it."""
+        edge = self.workload.boundaries[boundary]
+        if edge.weights:
+            return ()  # users of shared weights slice what they need
+        return conversion(self.stored[edge.source], self.read[edge.target])
+
+    def gradient_steps(self, node: int) -> tuple[Step, ...]:
+        """Return the all-reduces of the gradient of the weights that a node keeps."""
+        columns = max(map(max, self.rows), default=0) + 1
+        lacks = self.workload.lacking(columns).weight[:, node]
+        return all_reduce(
+            tuple(Layout.PARTIAL if lacks[row[node]] else Layout.CHANNEL for row in self.rows)
+        )
+
+    def statistics_steps(self, node: int) -> tuple[Step, ...]:
+        """Return the all-reduces of what a node's channels share, forward and backward alike."""
+        kept = {Layout.CHANNEL: Layout.PARTIAL, Layout.SHUFFLED: Layout.PARTIAL}
+        return all_reduce(tuple(kept.get(layout, layout) for layout in self.read[node]))
+
+    def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
+        """Yield every exchange that moves something: forward, then backward and gradients."""
+        layers = range(self.workload.shared, len(self.workload.nodes))
+        for node in layers if Phase.FORWARD in phases else ():
+            yield from self._forward(node)
+        for node in reversed(layers):
+            if Phase.BACKWARD in phases:
+                yield from self._backward(node)
+            if Phase.GRADIENT in phases:
+                steps = self.gradient_steps(node)
+                yield from _moved(Phase.GRADIENT, node, None, steps, self.workload.stored[node])
+        for node in range(self.workload.shared) if Phase.GRADIENT in phases else ():
+            steps = self.gradient_steps(node)
+            yield from _moved(Phase.GRADIENT, node, None, steps, self.workload.stored[node])
+
+    def _forward(self, node: int) -> Iterator[Exchange]:
+        workload, phase = self.workload, Phase.FORWARD
+        for boundary in self._inputs[node]:
+            steps = self.input_steps(boundary)
+            yield from _moved(phase, node, boundary, steps, workload.boundary_sizes[boundary])
+        statistics = workload.nodes[node].statistics[0]
+        yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
+        yield from _moved(phase, node, None, self.output_steps(node), workload.outputs[node])
+        if node in self._into_shared:
+            boundary = self._into_shared[node]
+            steps = self.input_steps(boundary)
+            target = workload.boundaries[boundary].target
+            yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
+
+    def _backward(self, node: int) -> Iterator[Exchange]:
+        workload, phase = self.workload, Phase.BACKWARD
+        if node in self._into_shared:
+            boundary = self._into_shared[node]
+            steps = backward(self.input_steps(boundary))
+            target = workload.boundaries[boundary].target
+            yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
+        steps = backward(self.output_steps(node))
+        yield from _moved(phase, node, None, steps, workload.outputs[node])
+        statistics = workload.nodes[node].statistics[1]
+        yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
+        for boundary in self._inputs[node]:
+            steps = backward(self.input_steps(boundary))
+            yield from _moved(phase, node, boundary, steps, workload.boundary_sizes[boundary])
+
+    @cached_property
+    def _inputs(self) -> list[list[int]]:
+        """Each layer's boundaries with what it reads."""
+        found: list[list[int]] = [[] for _ in self.workload.nodes]
+        for number, boundary in enumerate(self.workload.boundaries):
+            if not boundary.weights:
+                found[boundary.target].append(number)
+        return found
+
+    @cached_property
+    def _into_shared(self) -> dict[int, int]:
+        """For every layer whose output several read, the boundary to its shared node."""
+        return {
+            boundary.source: number
+            for number, boundary in enumerate(self.workload.boundaries)
+            if boundary.target < self.workload.shared
+        }
+
+
+def _moved(
+    phase: Phase, node: int, boundary: int | None, steps: Sequence[Step], elements: int
+) -> Iterator[Exchange]:
+    for step in steps:
+        moved = step.moved(elements)
+        if moved:
+            yield Exchange(phase, step.kind, step.level, node, boundary, moved)
