@@ -75,7 +75,7 @@ class Step(NamedTuple):
     def moved(self, elements: int) -> Fraction:
         """Return the elements that all devices together receive, of a tensor of ``elements``."""
         # 2^H devices hold elements / 2^split each.
-        return elements * _SHARES.get(self.kind, Fraction()) * 2**self.unsplit
+        return _SHARES.get(self.kind, Fraction()) * (elements << self.unsplit)
 
 
 def dual(layouts: Layouts) -> Layouts:
