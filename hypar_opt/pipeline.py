@@ -45,6 +45,7 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.sharing import Tensors
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.parallelism import Parallelism
@@ -197,7 +198,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
         statistics=tuple(dict(model) for model in partition.statistics),
         versions={"hypar-opt": __version__, **partition.versions},
     )
-    return _priced(instance, rows, record)
+    return _priced(instance, rows, record, partition.tensors)
 
 
 def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
@@ -215,10 +216,15 @@ def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
     return start.assignments()
 
 
-def _priced(instance: Instance, rows: Sequence[Sequence[int]], solver: SolverRecord) -> Plan:
+def _priced(
+    instance: Instance,
+    rows: Sequence[Sequence[int]],
+    solver: SolverRecord,
+    tensors: Tensors | None = None,
+) -> Plan:
     """Return the plan priced from its choices, with the gap to the bound that the solver claims."""
     problem = instance.problem
-    cost = price(instance, rows)
+    cost = price(instance, rows, tensors)
     total, bound = cost.total, solver.bound
     # A lower bound above a feasible plan's cost disproves itself.
     if bound is not None and bound > total:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.table import CostTable, exact_dtype
+from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.costs.separable import SeparableTable
@@ -30,10 +31,13 @@ class SplitCounts:
         From 0 for H1, and so the number of choices that each layer has made above.
     counts : (choices, layers) int64
         ``counts[0]`` is d and ``counts[1]`` is m of docs/model.md.
+    rows : level x layers
+        The choices themselves, H1 first, where they are of one plan.
     """
 
     level: int
     counts: NDArray[np.int64]
+    rows: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def none(cls, layers: int, choices: int = 2) -> SplitCounts:
@@ -63,7 +67,7 @@ class SplitCounts:
         counts = self.counts.copy()
         # One entry in each column, so that no index repeats and += counts each layer once.
         counts[np.asarray(assignment, np.intp), np.arange(counts.shape[1])] += 1
-        return SplitCounts(self.level + 1, counts)
+        return SplitCounts(self.level + 1, counts, (*self.rows, tuple(assignment)))
 
 
 class CostModel(ABC):
@@ -114,6 +118,31 @@ class CostModel(ABC):
         of its target in ``target``; in a level's table the two are the same state.
         """
 
+    def pairs(
+        self,
+        workload: Workload,
+        boundaries: NDArray[np.intp],
+        sources: NDArray[np.intp],
+        targets: NDArray[np.intp],
+    ) -> Integers:
+        """Return the charges of boundaries at every level, given the states of both ends.
+
+        What is stored whole at one level and read whole there repeats the exchanges at all other
+        levels, so that no charge of a level alone has them (`Workload.coupled`).
+
+        Parameters
+        ----------
+        boundaries : (n,)
+        sources, targets : (levels, n)
+            The choices of each boundary's source and target, H1 first.
+
+        Returns
+        -------
+        (levels, n)
+        """
+        del boundaries, sources, targets
+        raise HyparError(f"{type(self).__name__} does not charge replicas, as the choice whole has")
+
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:  # noqa: ARG002
         """Return the charges of all levels together, if the levels are separable; else None."""
         return None
@@ -154,13 +183,40 @@ class CostModel(ABC):
 
 
 def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> CostTable:
-    """Return the cost table of one level, given the splits above it."""
+    """Return the cost table of one level, given the splits above it.
+
+    It charges what appending the level to those above adds to the cost.
+    """
+    # Within a level both ends of a boundary have the same levels above them.
+    edge = cost.edge(workload, splits, splits)
+    coupled = np.flatnonzero(workload.coupled(cost.choices))
+    if coupled.size:
+        edge = edge.astype(object)
+        edge[coupled] = _appended(cost, workload, coupled, splits)
+        edge = edge.astype(exact_dtype(int(edge.max(axis=(1, 2)).sum())))
     return CostTable(
         node=cost.node(workload, splits),
-        # Within a level both ends of a boundary have the same levels above them.
-        edge=cost.edge(workload, splits, splits),
+        edge=edge,
         ends=workload.ends,
         trick=workload.trick,
         unit=cost.unit,
         resolution=cost.resolution,
     )
+
+
+def _appended(
+    cost: CostModel, workload: Workload, boundaries: NDArray[np.intp], splits: SplitCounts
+) -> Integers:
+    """Return what a level adds to the exchanges of boundaries: ``(n, choices, choices)``."""
+    rows = np.array(splits.rows, np.intp).reshape(splits.level, len(workload.nodes))
+    sources, targets = rows[:, workload.ends[boundaries].T].transpose(1, 0, 2)
+    above: Integers = cost.pairs(workload, boundaries, sources, targets).sum(axis=0)
+    shape = (len(boundaries), cost.choices, cost.choices)
+    numbers, *here = (index.reshape(-1) for index in np.indices(shape))
+    with_level = [
+        np.vstack([states[:, numbers], choice])
+        for states, choice in zip((sources, targets), here, strict=True)
+    ]
+    total: Integers = cost.pairs(workload, boundaries[numbers], *with_level).sum(axis=0)
+    added: Integers = total.reshape(shape) - above[:, None, None]
+    return added

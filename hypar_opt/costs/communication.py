@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
-_WITH_OUTPUT = " or ".join(name for name, row in READINGS.items() if row.input_error)
+_WITH_OUTPUT = " or ".join(name for name, row in READINGS.items() if row.input_error is not None)
 """The readings with a charge for an input that both sides read whole."""
 
 
@@ -44,7 +44,7 @@ class CommunicationCost(CostModel):
     ======  ======  =======================  ===========================
     l       data    dW_l                     gradient
     l       model   F_{l+1}                  partial_sum, gathered_error
-    l       output  E_l                      input_error
+    l       output  E_l                      input_error, or conversions
     l       not     sums over channels       all_reduce
             data    (of norms, of a loss)
     l-1, l  pairs   A                        conversions
@@ -62,11 +62,11 @@ class CommunicationCost(CostModel):
     phases
         The passes that are charged: all three of training, or fewer.
     choices
-        2, or 3 with output parallelism, for the readings ``tables`` and ``text``.
+        2, or 3 with output parallelism, for all readings but ``figures``.
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     levels
-        H: layers that share weights which are stored split pay more than any level of H could
+        H: what is stored and read whole repeats its exchanges at most 2^H times, and layers that share weights which are stored split pay more than any level of H could
         save, so that the weights are stored as all of them split them.
 
     Raises
@@ -198,14 +198,48 @@ class CommunicationCost(CostModel):
         targets = workload.ends[:, 1]
         boundary: Integers = scale * np.array(workload.boundary_sizes, dtype)
         reads_whole: Integers = workload.lacking(self.choices).input[:, targets].astype(dtype)
-        if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
-            boundary = boundary << (target.counts[:, targets] * reads_whole).sum(axis=0)
         edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
+        if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
+            copies = (target.counts[:, targets] * reads_whole).sum(axis=0)[:, None, None]
+            # Gathered last, it is not yet whole while it is exchanged otherwise.
+            edge = edge << (copies * self._gathers(workload) if self._row.gathers_last else copies)
         weights = workload.leads_weights
         if weights.any():
             split: Integers = _split_weights(self.phases, self.choices).astype(dtype)
             edge[weights] = split * (boundary[weights, None, None] << self._above(target.level))
         return edge
+
+    def pairs(
+        self,
+        workload: Workload,
+        boundaries: NDArray[np.intp],
+        sources: NDArray[np.intp],
+        targets: NDArray[np.intp],
+    ) -> Integers:
+        """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
+        levels = len(sources)
+        dtype, _ = self._dtype_and_scale(workload, levels)
+        reads, writes = layouts(workload, self.choices)
+        source, target = workload.ends[boundaries].T
+        written, read = writes[source, sources], reads[target, targets]
+        whole = read == Layout.WHOLE
+        kept = whole & (written == Layout.WHOLE)
+        # All-gathers come last, the topmost first: by then what is whole above has been gathered,
+        # below only what was stored whole. All else moves before them.
+        above = np.cumsum(whole, axis=0) - whole
+        below = kept.sum(axis=0) - np.cumsum(kept, axis=0)
+        copies = np.where(whole, above + below, kept.sum(axis=0))
+        quarters = _quarters(self.reading, self.phases)[written, read].astype(dtype)
+        sizes: Integers = np.array(workload.boundary_sizes, dtype)[boundaries]
+        scales = np.array([self._scale(level) for level in range(levels)], dtype)
+        charges: Integers = scales.reshape(-1, 1) * sizes * (quarters << copies)
+        return charges
+
+    def _gathers(self, workload: Workload) -> NDArray[np.bool_]:
+        """Return which pairs of choices all-gather what the target reads whole."""
+        reads, _ = layouts(workload, self.choices)
+        gathers: NDArray[np.bool_] = reads[workload.ends[:, 1]] == Layout.WHOLE
+        return gathers[:, None, :]
 
     def _above(self, level: int) -> int:
         """Return an exponent of 2 that no replica of shared weights reaches at this level."""
@@ -269,7 +303,8 @@ class CommunicationCost(CostModel):
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and below
         # 2^level groups no tensor has more than 2^level copies.
-        copies = self._above(level) if workload.leads_weights.any() else level
+        beyond = workload.leads_weights.any() or workload.coupled(self.choices).any()
+        copies = self._above(level) if beyond else level
         return 8 * self._scale(level) * workload.elements << copies
 
     def _dtype_and_scale(
@@ -288,15 +323,23 @@ class CommunicationCost(CostModel):
 def _conversions(
     workload: Workload, reading: str, phases: tuple[Phase, ...], choices: int
 ) -> NDArray[np.int64]:
-    quarters = np.zeros((len(Layout), len(Layout)), np.int64)
-    for (written, read), conversion in READINGS[reading].conversions.items():
-        quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
-        quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
+    quarters = _quarters(reading, phases)
     reads, writes = layouts(workload, choices)
     sources, targets = workload.ends.T
     pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
     pairs.setflags(write=False)
     return pairs
+
+
+@lru_cache(maxsize=64)
+def _quarters(reading: str, phases: tuple[Phase, ...]) -> NDArray[np.int64]:
+    """Return the quarters of an element that a conversion moves: ``(written, read)``."""
+    quarters = np.zeros((len(Layout), len(Layout)), np.int64)
+    for (written, read), conversion in READINGS[reading].conversions.items():
+        quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
+        quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
+    quarters.setflags(write=False)
+    return quarters
 
 
 def _split_weights(phases: tuple[Phase, ...], choices: int) -> NDArray[np.int64]:
@@ -336,12 +379,13 @@ def _reductions(
     if not row.first_input_error:
         with_source = {edge.target for edge in workload.boundaries if not edge.weights}
         errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
+    whole = workload.whole(choices)
     reduced = [
         (lacking.weight, [row.gradient * gradient * size for size in workload.stored]),
-        (lacking.output, [output_quarters * size for size in outputs]),
-        (lacking.input, errors),
+        (lacking.output & ~whole, [output_quarters * size for size in outputs]),
+        (lacking.input & ~whole, errors),
         # What each side has summed over its own channels; a split of images needs nothing.
-        (~workload.halves_batch(choices), [row.gradient * size for size in statistics]),
+        (~workload.halves_batch(choices) & ~whole, [row.gradient * size for size in statistics]),
     ]
     dtype = np.object_ if large else np.int64
     return [

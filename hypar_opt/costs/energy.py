@@ -19,6 +19,8 @@ from hypar_opt.units import PREFIXES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -115,6 +117,19 @@ class EnergyCost(CostModel):
         moved = self.communication.edge(workload, source, target)
         edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
         return edge.astype(exact_dtype(self.largest))
+
+    def pairs(
+        self,
+        workload: Workload,
+        boundaries: NDArray[np.intp],
+        sources: NDArray[np.intp],
+        targets: NDArray[np.intp],
+    ) -> Integers:
+        """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
+        moved = self.communication.pairs(workload, boundaries, sources, targets)
+        rates = [self._of_byte(hops) * self.per_joule for hops in self.hops]
+        charges = [rounded(*level) for level in zip(moved, rates, strict=False)]
+        return np.array(charges, object).reshape(sources.shape).astype(exact_dtype(self.largest))
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Return each layer's charge for the links that its rings' bytes cross."""

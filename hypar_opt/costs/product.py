@@ -10,7 +10,7 @@ Source: docs/decisions/0005-joint-optimum.md.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from hypar_opt.costs.base import CostModel, SplitCounts
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.sharding.layouts import layouts
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -102,6 +103,8 @@ def factored(
     """
     choices = cost.choices
     check_states(len(workload.nodes), choices, levels)
+    if workload.coupled(choices).any():
+        return None
     edge = _edges_of(cost, workload, deadline)
     node = _nodes(cost, workload, levels, edge, deadline)
     pairs: list[Integers] = []
@@ -165,7 +168,45 @@ def expanded(
             edge[:, rows, columns] += pair(source, target)[
                 :, choices_here[rows], choices_here[columns]
             ]
+    coupled = np.flatnonzero(workload.coupled(choices))
+    if coupled.size:
+        charges = _coupled(cost, workload, coupled, states, deadline)
+        edge = edge.astype(np.result_type(edge, charges), copy=False)
+        edge[coupled] = charges
     return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
+
+
+def _coupled(
+    cost: CostModel,
+    workload: Workload,
+    boundaries: NDArray[np.intp],
+    states: Sequence[State],
+    deadline: Deadline,
+) -> Integers:
+    """Return what boundaries charge for each pair of states: ``(n, states, states)``."""
+    columns = np.array(states, np.intp).reshape(len(states), -1).T
+    sources = np.repeat(columns, len(states), axis=1)
+    targets = np.tile(columns, len(states))
+    # Repetitions of a block have the same boundaries: those that are alike are priced once.
+    reads, writes = layouts(workload, cost.choices)
+    alike: dict[Hashable, list[int]] = {}
+    for place, boundary in enumerate(boundaries.tolist()):
+        source, target = workload.ends[boundary]
+        kind = (
+            workload.boundary_sizes[boundary],
+            writes[source].tobytes(),
+            reads[target].tobytes(),
+        )
+        alike.setdefault(kind, []).append(place)
+    charges: Integers = np.zeros((len(boundaries), len(states), len(states)), object)
+    dtype = np.dtype(np.int64)
+    for places in alike.values():
+        deadline.check()
+        numbers = np.full(sources.shape[1], boundaries[places[0]])
+        total: Integers = cost.pairs(workload, numbers, sources, targets).sum(axis=0)
+        dtype = np.result_type(dtype, total)
+        charges[places] = total.reshape(len(states), len(states))
+    return charges.astype(dtype)
 
 
 def _nodes(

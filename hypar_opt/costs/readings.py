@@ -79,6 +79,9 @@ class Reading:
     shared_tensors
         Whether a tensor with several readers has a layout of its own, that each of them converts;
         without it each edge is a boundary of Table 2.
+    gathers_last
+        Whether a layer's input that is read whole is all-gathered after all other exchanges of
+        it, so that its copies repeat none of these.
     """
 
     gradient: int
@@ -89,6 +92,7 @@ class Reading:
     gathered_error: int = 0
     before_pool: bool = False
     shared_tensors: bool = False
+    gathers_last: bool = False
 
 
 _PRINTED = {
@@ -113,6 +117,9 @@ _BOTH_DIRECTIONS = dict.fromkeys(
 )
 """An all-to-all: half of the tensor moves each way."""
 
+_GATHERED = dict.fromkeys(((BATCH, WHOLE), (CHANNEL, WHOLE), (PARTIAL, WHOLE)), Conversion(4, 4))
+"""An all-gather forward, and a reduce-scatter of the error."""
+
 READINGS = MappingProxyType(
     {
         # `text` and `figures` count both directions of an all-reduce, 2 elements for 1 of the
@@ -122,7 +129,14 @@ READINGS = MappingProxyType(
         "tables": Reading(4, 4, _PRINTED, input_error=4, first_input_error=True),
         "figures": Reading(8, 8, _BOTH_DIRECTIONS),
         "executed": Reading(
-            8, 4, _BOTH_DIRECTIONS, gathered_error=4, before_pool=True, shared_tensors=True
+            8,
+            4,
+            _BOTH_DIRECTIONS | _GATHERED,
+            input_error=0,
+            gathered_error=4,
+            before_pool=True,
+            shared_tensors=True,
+            gathers_last=True,
         ),
     }
 )

@@ -9,19 +9,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel, SplitCounts, level_table
+from hypar_opt.costs.product import canonical_states
 from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]
+Tensors = Sequence[Mapping[int, int]]
+"""By level, H1 first, the choice of each shared tensor's node."""
 
 _NONE: Mapping[int, int] = MappingProxyType({})
 
 
 def level_tables(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: bool = False
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    *,
+    even: bool = False,
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
     """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
 
@@ -29,11 +40,14 @@ def level_tables(
     ----------
     rows : (levels, layers)
         The layers' choices. To each row those of the shared nodes are added, in front.
+    tensors
+        The layouts of shared tensors; unless given those that cost least over all levels.
     even
         Whether shared tensors, too, are split into equal parts only.
     """
-    tensors = None
-    if even and workload.shared:
+    if tensors is None and workload.coupled(cost.choices).any():
+        tensors = _over_all_levels(workload, cost, rows, even=even)
+    elif tensors is None and even and workload.shared:
         tensors = _even_tensors(workload, cost, rows)
     splits = SplitCounts.none(len(workload.nodes), cost.choices)
     for level, row in enumerate(rows):
@@ -44,12 +58,17 @@ def level_tables(
 
 
 def nodes_choices(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: bool = False
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    *,
+    even: bool = False,
 ) -> list[Sequence[int]]:
     """Return the choices of all nodes, ``(levels, nodes)``, given those of the layers."""
     if not workload.shared:
         return list(rows)  # no tables are needed
-    return [full for _, full in level_tables(workload, cost, rows, even=even)]
+    return [full for _, full in level_tables(workload, cost, rows, tensors, even=even)]
 
 
 def with_shared(
@@ -96,6 +115,46 @@ def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers
     np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
     np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
     return np.where(workload.forbidden(table.choices)[:shared], costs.max() + 1, costs)
+
+
+def _over_all_levels(
+    workload: Workload, cost: CostModel, rows: Rows, *, even: bool
+) -> list[dict[int, int]]:
+    """Return the layouts of shared tensors that cost least, all levels together.
+
+    What is whole at one level repeats the exchanges at all others, so that a tensor's states,
+    its layouts at all levels, are compared. Of equals the first in canonical order is taken.
+    """
+    levels: list[dict[int, int]] = [{} for _ in rows]
+    nodes = [n for n in range(workload.shared) if n not in workload.weight_users]
+    if not nodes or not rows:
+        return levels
+    choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
+    states = np.array(canonical_states(len(rows), cost.choices), np.intp).T
+    for node in nodes:
+        kept = states
+        if even:
+            kept = states[:, _into_equal_parts(workload.nodes[node], states)]
+        total: Integers = np.zeros(kept.shape[1], object)
+        for boundary in np.flatnonzero((workload.ends == node).any(axis=1)):
+            ends = [
+                kept if end == node else np.repeat(choices[:, [end]], kept.shape[1], axis=1)
+                for end in workload.ends[boundary]
+            ]
+            numbers = np.full(kept.shape[1], boundary)
+            total += cost.pairs(workload, numbers, *ends).sum(axis=0)
+        for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
+            level[node] = column
+    return levels
+
+
+def _into_equal_parts(tensor: LayerTensors, states: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which states, ``(levels, states)``, split a tensor without remainder."""
+    equal = np.ones(states.shape[1], bool)
+    for column, choice in enumerate(tensor.operator.splits):
+        if choice.axis:
+            equal &= (states == column).sum(axis=0) <= halvings(tensor.sizes[choice.axis])
+    return equal
 
 
 def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[int, int]]:

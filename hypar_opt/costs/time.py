@@ -19,6 +19,8 @@ from hypar_opt.units import PREFIXES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from hypar_opt.hardware.interconnect import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -118,6 +120,22 @@ class TimeCost(CostModel):
             moved = self.communication.of(phase).edge(workload, source, target)
             edge = edge + self._timed(moved, self.splits[target.level])
         return edge.astype(exact_dtype(self.largest))
+
+    def pairs(
+        self,
+        workload: Workload,
+        boundaries: NDArray[np.intp],
+        sources: NDArray[np.intp],
+        targets: NDArray[np.intp],
+    ) -> Integers:
+        """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
+        charges: Integers = np.zeros(sources.shape, object)
+        for phase in self.communication.phases:
+            moved = self.communication.of(phase).pairs(workload, boundaries, sources, targets)
+            charges += np.array(
+                [self._timed(*level) for level in zip(moved, self.splits, strict=False)], object
+            ).reshape(sources.shape)
+        return charges.astype(exact_dtype(self.largest))
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Return each layer's charge for its rings, over all levels with the same choice."""

@@ -82,11 +82,9 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
 def default_reading(problem: Problem, network: Network | None = None) -> str:
     """Return the reading of a problem that names none.
 
-    ``text``, the paper's, for a chain without an array, on one of the paper's arrays and with
-    output parallelism, of which no run is known; else ``executed``, what running a plan moves.
+    ``text``, the paper's, for a chain without an array or on one of the paper's arrays; else
+    ``executed``, what running a plan moves.
     """
-    if Parallelism.OUTPUT in problem.choices:
-        return "text"
     if network is not None and not network.is_chain:
         return "executed"
     if problem.array is None:

@@ -219,7 +219,8 @@ class Feasibility:
             shared = self._workload.shared
             for position in shared + np.flatnonzero(allowed[shared:]):
                 node = self._workload.nodes[position]
-                allowed[position] = node.sizes[node.operator.splits[choice].axis] % parts == 0
+                axis = node.operator.splits[choice].axis
+                allowed[position] = not axis or node.sizes[axis] % parts == 0
         return allowed
 
     def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
@@ -229,7 +230,7 @@ class Feasibility:
             node = self._workload.nodes[position]
             if position not in self._workload.weight_users:
                 allowed[position] = all(
-                    node.sizes[choice.axis] % 2**count == 0
+                    not choice.axis or node.sizes[choice.axis] % 2**count == 0
                     for choice, count in zip(node.operator.splits, counts, strict=False)
                 )
         return allowed
@@ -271,6 +272,7 @@ class Feasibility:
                     f" {_axes(layer, len(self._choices))}"
                 )
         # Of a shared tensor's layouts, by batch or by channel, some have to be even.
+        # With three choices whole always is one.
         even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
@@ -306,7 +308,8 @@ def _axes(layer: LayerTensors, columns: int) -> str:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
-    sizes = (f"{layer.sizes[c.axis]} {c.part}s" for c in layer.operator.splits[:columns])
+    splits = [choice for choice in layer.operator.splits[:columns] if choice.axis]
+    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in splits)
     return f"it has {', '.join(sizes)}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.search.constraints import Feasibility
-from hypar_opt.workload.parallelism import OUTPUT
+from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Instance:
     @cached_property
     def _with_shared(self) -> Workload:
         read = Counter(source for reads in self.network.sources for source in reads if source >= 0)
-        if all(readers == 1 for readers in read.values()):
+        may_be_whole = any(REPLICAS in layer.splits for layer in self.network.layers)
+        if all(readers == 1 for readers in read.values()) and not may_be_whole:
             return self._plain  # no tensor is shared, as in a chain
         return workload_of(self.network, self.problem.batch, shared_tensors=True)
 
@@ -84,13 +85,9 @@ class Instance:
 
     @cached_property
     def executed(self) -> CostModel:
-        """The model of the bytes that running a plan of two choices moves, for any objective."""
-        # No run of output parallelism is known, and a run's bytes have no weights.
-        update = {
-            "choices": self.problem.choices[:OUTPUT],
-            "level_weights": (),
-            "reading": "executed",
-        }
+        """The model of the bytes that running a plan moves, for any objective."""
+        # A run's bytes have no weights.
+        update = {"level_weights": (), "reading": "executed"}
         executed = self.problem.model_copy(update=update)
         return COSTS["bytes"].from_problem(executed, self.executed_workload)
 

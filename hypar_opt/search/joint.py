@@ -65,7 +65,7 @@ def joint(search: Search) -> Partition:
 def _from_questions(
     search: Search, separable: SeparableTable, tables: TableSolver
 ) -> list[tuple[int, ...]]:
-    """Solve the questions "at t levels or more?", and count each layer's yes answers."""
+    """Solve the questions "at t levels or more?", and count each node's yes answers."""
     levels = search.levels
     if SeparableTable in search.solver.accepted_tables:
         result = tables.solve_compact(separable)
@@ -81,12 +81,12 @@ def _from_questions(
     # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
     # in which it does not, the number of levels is still a plan, and priced as such.
     answers = np.reshape(assigned(result), (levels, -1))
-    counts = search.layers_of(answers.sum(axis=0).tolist())
+    counts = answers.sum(axis=0).tolist()
     return [tuple(int(level < count) for count in counts) for level in range(levels)]
 
 
 def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
-    """Solve for the state of each layer: its choices at all levels together."""
+    """Solve for the state of each node: its choices at all levels together."""
     instance, levels, deadline = search.instance, search.levels, search.deadline
     cost, workload, constraints = instance.cost, instance.workload, instance.constraints
     choices, nodes = cost.choices, len(workload.nodes)
@@ -111,5 +111,4 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
             rows = [search.start_of(level) or () for level in range(levels)]
             start = tuple(map(states.index, zip(*rows, strict=True)))
         result = tables.solve(constraints.states(plain, states, deadline), start)
-    columns = search.layers_of(assigned(result))
-    return list(zip(*(states[column] for column in columns), strict=True))
+    return list(zip(*(states[column] for column in assigned(result)), strict=True))

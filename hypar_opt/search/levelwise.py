@@ -47,7 +47,7 @@ def levelwise(search: Search) -> Partition:
             table = instance.constraints.level(table, splits)
             result = tables.solve(table, search.start_of(level), f"-H{level + 1}")
             nodes = assigned(result)
-            rows.append(search.layers_of(nodes))
+            rows.append(nodes)
             # Greedy: what this level chose is what the next one has to split.
             splits = splits.after(nodes)
     except NoAnswerError as error:

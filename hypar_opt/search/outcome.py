@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 def to_partition(
     search: Search,
     scope: str,
-    rows: Sequence[tuple[int, ...]],
+    nodes: Sequence[tuple[int, ...]],
     tables: TableSolver,
     stopped_by: str | None = None,
 ) -> Partition:
     """Return the partition of the solved tables; unsolved levels get a baseline's choices.
+
+    Parameters
+    ----------
+    nodes : (levels, nodes)
+        The choices that were found, those of what layers share among them.
 
     Raises
     ------
@@ -36,14 +41,17 @@ def to_partition(
     results = tables.results
     stopped_by = stopped_by or next((r.stopped_by for r in results if r.stopped_by), None)
     solved = all(result.status is Status.OPTIMAL for result in results)
+    rows = [search.layers_of(row) for row in nodes]
     found_by, plan = None, tuple(rows)
     # A gap is a limit that was set on purpose: its plan is within the gap, and stays.
     if len(rows) < search.levels or not (solved or stopped_by in (None, "gap")):
         found_by, plan = _best_known(search, rows, stopped_by or "limits")
     _check_shared_weights(search, plan)
+    # Another plan has the layouts that cost least for it.
+    tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
-    total = search.total(plan)
+    total = search.total(plan, tensors)
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     # Also after an "optimal" table: a levelwise sum of optima has to equal the price.
@@ -57,6 +65,7 @@ def to_partition(
         found_by=found_by,
         statistics=tuple(result.statistics for result in results if result.statistics),
         versions=MappingProxyType({k: v for r in results for k, v in r.versions.items()}),
+        tensors=tensors,
     )
 
 

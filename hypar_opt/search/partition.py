@@ -14,6 +14,7 @@ from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.sharing import Tensors
     from hypar_opt.search.instance import Instance
     from hypar_opt.solvers.base import Solver
 
@@ -52,15 +53,27 @@ class Search:
     def levels(self) -> int:
         return self.instance.problem.levels
 
-    def total(self, plan: Assignments) -> Fraction:
+    def total(self, plan: Assignments, tensors: Tensors | None = None) -> Fraction:
         """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
         instance = self.instance
         even = instance.problem.constraints.even
-        return sum(price_levels(instance.workload, instance.cost, plan, even=even), Fraction())
+        levels = price_levels(instance.workload, instance.cost, plan, tensors, even=even)
+        return sum(levels, Fraction())
 
     def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
         """Return the layers' choices among all nodes'."""
         return tuple(nodes[self.instance.workload.shared :])
+
+    def tensors_of(self, rows: Assignments) -> Tensors | None:
+        """Return the choices of shared tensors among all nodes', ``(levels, nodes)``.
+
+        None where they follow, level by level, from those of the layers.
+        """
+        workload = self.instance.workload
+        if not workload.coupled(self.instance.cost.choices).any():
+            return None
+        tensors = set(range(workload.shared)) - set(workload.weight_users)
+        return tuple({node: row[node] for node in sorted(tensors)} for row in rows)
 
     def start_of(self, level: int) -> tuple[int, ...] | None:
         """Return all nodes' choices at a level to start from; what is shared as data parallel."""
@@ -93,6 +106,8 @@ class Partition:
         Of each model that was built, in order.
     versions
         Of the solver's packages, by name.
+    tensors
+        The layouts of shared tensors, by level; None if they follow from the layers' choices.
     """
 
     assignments: Assignments
@@ -103,3 +118,4 @@ class Partition:
     found_by: str | None = None
     statistics: tuple[Mapping[str, float], ...] = ()
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    tensors: Tensors | None = None

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel, SplitCounts
-from hypar_opt.costs.sharing import Rows, level_tables
+from hypar_opt.costs.sharing import Rows, Tensors, level_tables
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.search.instance import Instance
-from hypar_opt.workload.parallelism import DATA, MODEL, OUTPUT
+from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -33,21 +33,29 @@ def price_table(table: CostTable, assignment: Sequence[int]) -> int:
 
 
 def price_levels(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: bool = False
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    *,
+    even: bool = False,
 ) -> tuple[Fraction, ...]:
     """Return the cost of each level, H1 first, in the cost's unit.
 
     Parameters
     ----------
     rows : (levels, layers)
-        The layers' choices; what layers share takes the layouts that then cost least.
+        The layers' choices.
+    tensors
+        The layouts of shared tensors; unless given those that then cost least.
     even
         Whether shared tensors, too, are split into equal parts only.
     """
     levels, full = [], []
-    for table, row in level_tables(workload, cost, rows, even=even):
+    for table, row in level_tables(workload, cost, rows, tensors, even=even):
         levels.append(price_table(table, row))
         full.append(row)
+    _repeat_by_replicas(workload, cost, full, levels)
     states = list(zip(*full, strict=True))
     # Charges that are no sum over levels, as of rings: once for each distinct state.
     for state in set(states):
@@ -57,7 +65,22 @@ def price_levels(
     return tuple(Fraction(level, cost.resolution) for level in levels)
 
 
-def price(instance: Instance, rows: Rows) -> Cost:
+def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels: list[int]) -> None:
+    """Charge every level what crosses it, where tables charge what appending a level adds."""
+    coupled = np.flatnonzero(workload.coupled(cost.choices))
+    if not coupled.size:
+        return
+    sources, targets = np.array(full, np.intp)[:, workload.ends[coupled].T].transpose(1, 0, 2)
+    appended, before = 0, 0
+    crossing = cost.pairs(workload, coupled, sources, targets)
+    for level in range(len(levels)):
+        above = slice(0, level + 1)
+        appended = int(cost.pairs(workload, coupled, sources[above], targets[above]).sum())
+        levels[level] += int(crossing[level].sum()) - (appended - before)
+        before = appended
+
+
+def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cost:
     """Price a plan and its baselines, by the problem's reading and by ``executed``."""
     problem, workload, own = instance.problem, instance.workload, instance.cost
     layers = len(workload.layers)
@@ -65,23 +88,24 @@ def price(instance: Instance, rows: Rows) -> Cost:
 
     even = problem.constraints.even
 
+    _check_choices(workload, len(problem.choices), rows)
+    # Layouts are those of a run: where the reading shares no tensors it has none to price.
+    of_reading = tensors if workload is instance.executed_workload else None
+
     def total(cost: CostModel, rows: Rows) -> Fraction:
         return sum(price_levels(workload, cost, rows, even=even), Fraction())
 
-    def executed(rows: Rows) -> Fraction:
+    def executed(rows: Rows, tensors: Tensors | None = None) -> Fraction:
         moved = instance.executed_workload
-        return sum(price_levels(moved, instance.executed, rows, even=even), Fraction())
+        return sum(price_levels(moved, instance.executed, rows, tensors, even=even), Fraction())
 
-    per_level = price_levels(workload, own, rows, even=even)
+    per_level = price_levels(workload, own, rows, of_reading, even=even)
     costs = sum(per_level, Fraction())
     data, model = total(own, all_data), total(own, all_model)
-    # No run has been measured of a third choice, nor of one that reads its input whole.
-    reads_whole = workload.lacking(len(problem.choices)).input.T[workload.shared :]
-    has_run = not any(max(row) >= OUTPUT or reads_whole[range(layers), row].any() for row in rows)
     exchanges = own.communication_only()
     communication = None
     if exchanges is not None:
-        exchanged = price_levels(workload, exchanges, rows, even=even)
+        exchanged = price_levels(workload, exchanges, rows, of_reading, even=even)
         communication = tuple(map(json_number, exchanged))
     return Cost(
         kind=problem.cost,
@@ -90,7 +114,7 @@ def price(instance: Instance, rows: Rows) -> Cost:
         total=json_number(costs),
         per_level=tuple(map(json_number, per_level)),
         communication=communication,
-        executed_bytes=json_number(executed(rows)) if has_run else None,
+        executed_bytes=json_number(executed(rows, tensors)),
         data_parallel_bytes=json_number(executed(all_data)),
         baselines=Baselines(data=json_number(data), model=json_number(model)),
         ratios=Ratios(
@@ -98,6 +122,23 @@ def price(instance: Instance, rows: Rows) -> Cost:
             model=float(model / costs) if costs else None,
         ),
     )
+
+
+def _check_choices(workload: Workload, columns: int, rows: Rows) -> None:
+    """Refuse a choice that the reading does not have.
+
+    Raises
+    ------
+    HyparError
+        Naming the layer and its choice.
+    """
+    forbidden = workload.forbidden(columns)[workload.shared :]
+    for row in rows:
+        for layer, choice, lacks in zip(workload.layers, row, forbidden, strict=True):
+            if lacks[choice]:
+                raise HyparError(
+                    f"layer {layer.name!r}: {layer.word(choice)} needs the reading executed"
+                )
 
 
 def check_plan(plan: Plan, *, file: str) -> None:
@@ -139,6 +180,8 @@ def too_fine(plan: Plan) -> list[str]:
     for position, layer in enumerate(workload.layers):
         choices = layer.operator.splits[: len(plan.choices)]
         for column, choice in enumerate(choices):
+            if not choice.axis:
+                continue  # whole
             size, count = layer.sizes[choice.axis], int(splits.counts[column, position])
             parts = split.setdefault(choice.part, [])
             if 2**count > size:

@@ -60,7 +60,10 @@ def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray
     # The two rules of `hypar_opt.workload.operators.axes`: an operand without the halved axis is
     # needed whole, a result without it is left as partial sums.
     read = np.where(lacking.input, Layout.WHOLE, split)
+    whole = workload.whole(columns)
     # A shuffle deals the channels of one side out to both: its own order is none that is there.
     read = np.where(workload.shuffles & (read == Layout.CHANNEL), Layout.SHUFFLED, read)
     written = np.where(lacking.output, Layout.PARTIAL, split)
+    # Where nothing is halved each side writes all of its output, and not a part of a sum.
+    read, written = (np.where(whole, Layout.WHOLE, layout) for layout in (read, written))
     return read.T, written.T

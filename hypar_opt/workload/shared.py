@@ -20,6 +20,7 @@ from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     INPUT_CHANNELS,
     OUTPUT_CHANNELS,
+    REPLICAS,
     Choice,
     Contraction,
 )
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class SharedTensor(Weightless):
-    """A tensor that several layers read, split by batch or by channel."""
+    """A tensor that several layers read, split by batch or by channel, or whole."""
 
     kind: Literal["tensor"] = "tensor"
 
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads

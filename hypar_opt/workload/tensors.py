@@ -48,12 +48,15 @@ class Workload:
         First what several layers share (``hypar_opt.workload.shared``), then the layers.
     shared
         The number of nodes that are no layers.
+    replicas
+        Whether nodes may be whole, that is neither split by batch nor by channel.
     """
 
     batch: int
     nodes: tuple[LayerTensors, ...]
     boundaries: tuple[Boundary, ...]
     shared: int = 0
+    replicas: bool = False
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str], batch: int, *, shared_tensors: bool = False) -> Workload:
@@ -62,7 +65,8 @@ class Workload:
         Parameters
         ----------
         shared_tensors
-            Make a node of each tensor that several layers read. Shared weights are one always.
+            Make a node of each tensor that several layers read, and let nodes be whole. Shared
+            weights are a node always.
 
         Raises
         ------
@@ -102,7 +106,7 @@ class Workload:
         # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
         # layers.
         boundaries.sort(key=lambda b: (b.target, b.source))
-        return cls(batch, (*own, *layers), tuple(boundaries), shift)
+        return cls(batch, (*own, *layers), tuple(boundaries), shift, shared_tensors)
 
     @property
     def layers(self) -> tuple[LayerTensors, ...]:
@@ -169,6 +173,26 @@ class Workload:
         """Return which choices halve the batch: ``(columns, nodes)``; True for forbidden ones."""
         return self._axes[1][:columns]
 
+    def whole(self, columns: int) -> NDArray[np.bool_]:
+        """Return which choices halve nothing: ``(columns, nodes)``."""
+        return self._whole[:columns]
+
+    @cached_property
+    def _whole(self) -> NDArray[np.bool_]:
+        whole = np.zeros((MOST_CHOICES, len(self.nodes)), bool)
+        for position, node in enumerate(self.nodes):
+            for column, choice in enumerate(node.operator.splits[:MOST_CHOICES]):
+                whole[column, position] = not choice.axis
+        return whole
+
+    def coupled(self, columns: int) -> NDArray[np.bool_]:
+        """Return the boundaries whose exchanges at a level are repeated by replicas below it.
+
+        They lead from a node that may be whole: ``(boundaries,)``.
+        """
+        may_be_whole: NDArray[np.bool_] = np.any(self.whole(columns), axis=0)
+        return may_be_whole[self.ends[:, 0]] & self.replicas
+
     @cached_property
     def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
         shape = (MOST_CHOICES, len(self.nodes))
@@ -196,7 +220,10 @@ class Workload:
     @cached_property
     def _choices(self) -> NDArray[np.intp]:
         """The number of each node's choices: ``(nodes,)``."""
-        return np.array([len(node.operator.splits) for node in self.nodes])
+        kept = [node.operator.splits for node in self.nodes]
+        if not self.replicas:
+            kept = [tuple(choice for choice in splits if choice.axis) for splits in kept]
+        return np.array([len(splits) for splits in kept])
 
     @cached_property
     def elements(self) -> int:

@@ -33,7 +33,7 @@ class Choice:
     word
         Its name in a plan file, in ``--fix`` and in a report.
     axis
-        The axis that it halves.
+        The axis that it halves; empty if it halves none, and both sides do all.
     part
         The name of one index of that axis, for messages: ``image``, ``input channel``.
     glyph, ascii_glyph
@@ -58,6 +58,10 @@ OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
 
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are halved by channel."""
+
+
+REPLICAS = Choice("whole", "", "replica", "□", "W")
+"""Nothing is halved: both sides read all, and write all."""
 
 
 class Contraction(NamedTuple):

@@ -6,17 +6,23 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from hypar_opt.documents import Size
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    CHANNELS,
+    DATA_CHOICE,
+    REPLICAS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.windows import Pool as Windows
 
 
 class Weightless(Operator):
-    """A layer that keeps the layout of what it reads, batch or channel, and has no weights."""
+    """A layer that keeps the layout of what it reads, and has no weights."""
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
     trick: ClassVar[str] = "data"
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
@@ -171,6 +177,9 @@ class Output(Weightless):
 
     kind: Literal["output"]
     loss: Literal["softmax", "none"] = "softmax"
+
+    # Whole, each side would compute all of the loss: what it ends with is split.
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
 
     @property
     def statistics(self) -> Statistics:

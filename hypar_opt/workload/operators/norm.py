@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
 from hypar_opt.workload.operators.elementwise import channel_sizes
 from hypar_opt.workload.operators.maps import LayerMaps, Map
@@ -29,13 +29,18 @@ class Norm(Operator):
 
     # Scale and shift are the two values of s.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
     trick: ClassVar[str] = "data"
 
     @field_validator("bias")
     @classmethod
     def _default_is_left_out(cls, given: bool | None, info: ValidationInfo) -> bool | None:
         return None if given == (info.data.get("norm") != "rms") else given
+
+    @property
+    def splits(self) -> tuple[Choice, ...]:
+        # Every replica would all-reduce the sums of other levels' channels again.
+        return self.choices[:2] if any(self.statistics) else self.choices
 
     @property
     def _shifts(self) -> bool:
