@@ -120,7 +120,7 @@ class CostModel(ABC):
 
     def pairs(
         self,
-        workload: Workload,
+        workload: Workload,  # noqa: ARG002
         boundaries: NDArray[np.intp],
         sources: NDArray[np.intp],
         targets: NDArray[np.intp],

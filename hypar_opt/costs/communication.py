@@ -66,8 +66,9 @@ class CommunicationCost(CostModel):
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     levels
-        H: what is stored and read whole repeats its exchanges at most 2^H times, and layers that share weights which are stored split pay more than any level of H could
-        save, so that the weights are stored as all of them split them.
+        H: what is stored and read whole repeats its exchanges up to 2^H times. Layers that share
+        weights which are stored split pay more than any level of H could save, so that the
+        weights are stored as all of them split them.
 
     Raises
     ------
