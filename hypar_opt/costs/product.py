@@ -198,15 +198,16 @@ def _coupled(
             reads[target].tobytes(),
         )
         alike.setdefault(kind, []).append(place)
-    charges: Integers = np.zeros((len(boundaries), len(states), len(states)), object)
-    dtype = np.dtype(np.int64)
+    charged: list[Integers] = []
     for places in alike.values():
         deadline.check()
         numbers = np.full(sources.shape[1], boundaries[places[0]])
         total: Integers = cost.pairs(workload, numbers, sources, targets).sum(axis=0)
-        dtype = np.result_type(dtype, total)
-        charges[places] = total.reshape(len(states), len(states))
-    return charges.astype(dtype)
+        charged.append(total.reshape(len(states), len(states)))
+    charges = np.empty((len(boundaries), *charged[0].shape), np.result_type(*charged))
+    for places, charge in zip(alike.values(), charged, strict=True):
+        charges[places] = charge
+    return charges
 
 
 def _nodes(

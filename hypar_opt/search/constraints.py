@@ -99,6 +99,12 @@ class Feasibility:
         allowed, loads = self._of_states(states, deadline)
         return self._limited(table, allowed, loads)
 
+    def allowed(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> NDArray[np.bool_]:
+        """Return which of all levels' states each node may have: ``(nodes, states)``."""
+        return self._of_states(states, deadline)[0]
+
     def factored(
         self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
     ) -> FactoredTable:

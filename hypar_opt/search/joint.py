@@ -17,6 +17,7 @@ from hypar_opt.costs.product import (
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.claims import assigned
+from hypar_opt.search.counts import by_counts, levels_alike
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver, least_cost
@@ -48,7 +49,7 @@ def joint(search: Search) -> Partition:
     instance = search.instance
     tables = TableSolver(search, 1)
     # Constraints apply to whole states; a threshold alone can express neither pins nor memory.
-    separable = None
+    separable, stopped_by = None, None
     if not instance.constraints.any:
         separable = instance.cost.separable(instance.workload, search.levels)
     try:
@@ -56,10 +57,10 @@ def joint(search: Search) -> Partition:
         if separable is not None:
             rows = _from_questions(search, separable, tables)
         else:
-            rows = _from_states(search, tables)
+            rows, stopped_by = _from_states_or_counts(search, tables)
     except NoAnswerError as error:
         return to_partition(search, "joint", [], tables, error.stopped_by)
-    return to_partition(search, "joint", rows, tables)
+    return to_partition(search, "joint", rows, tables, stopped_by)
 
 
 def _from_questions(
@@ -85,6 +86,21 @@ def _from_questions(
     return [tuple(int(level < count) for count in counts) for level in range(levels)]
 
 
+def _from_states_or_counts(
+    search: Search, tables: TableSolver
+) -> tuple[list[tuple[int, ...]], str | None]:
+    """Solve for states; for counts where memory allows no table of states, with what stopped it."""
+    try:
+        return _from_states(search, tables), None
+    except RefusedError:
+        instance = search.instance
+        charges_pairs = instance.workload.coupled(instance.cost.choices).any()
+        # Of chains the states are many more before memory ends.
+        if tables.results or not charges_pairs or not levels_alike(instance.problem):
+            raise
+        return by_counts(search, tables), "memory"
+
+
 def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     """Solve for the state of each node: its choices at all levels together."""
     instance, levels, deadline = search.instance, search.levels, search.deadline
@@ -97,6 +113,11 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
+    if workload.coupled(choices).any():
+        sizes = constraints.allowed(states, deadline).sum(axis=1).tolist()
+        refusal = search.solver.refuses_size(sizes, workload.ends)
+        if refusal:
+            raise RefusedError(refusal)
     result = None
     # A factored table has no loads, so a memory limit needs the plain table.
     if FactoredTable in search.solver.accepted_tables and not constraints.couple_layers:

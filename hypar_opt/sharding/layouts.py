@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ DUALS = MappingProxyType(
 """The layout of an error, by that of its tensor."""
 
 
+@lru_cache(maxsize=64)  # of a workload, which is compared as itself
 def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the layouts that each node reads and writes under its first ``columns`` choices.
 
@@ -66,4 +68,6 @@ def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray
     written = np.where(lacking.output, Layout.PARTIAL, split)
     # Where nothing is halved each side writes all of its output, and not a part of a sum.
     read, written = (np.where(whole, Layout.WHOLE, layout) for layout in (read, written))
+    for array in (read, written):
+        array.setflags(write=False)
     return read.T, written.T

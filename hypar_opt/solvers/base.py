@@ -14,7 +14,10 @@ from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 Table = CostTable | SeparableTable | FactoredTable
 """The input of a solver: one level's costs, or all levels' together in one of three forms."""
@@ -162,6 +165,18 @@ class Solver(ABC):
 
     def accepts(self, table: Any) -> str | None:  # noqa: ARG002
         """Return why a table of an accepted type is refused; None where it is not."""
+        return None
+
+    def refuses_size(self, sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:  # noqa: ARG002
+        """Return why a table of such sizes is refused, before it is built; None where it is not.
+
+        Parameters
+        ----------
+        sizes
+            Each layer's number of choices.
+        ends : (edges, 2)
+            The positions of an edge's source and target.
+        """
         return None
 
     @abstractmethod

@@ -21,6 +21,8 @@ from hypar_opt.solvers.product_states import cheapest_states
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.table import Integers
 
 _BLOCK = 512
@@ -48,6 +50,10 @@ class DynamicProgramming(Solver):
 
     def accepts(self, table: Table) -> str | None:
         return None if _is_chain(table) else elimination.refusal(table)
+
+    def refuses_size(self, sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:
+        chain = np.array_equal(ends, chain_ends(len(sizes)))
+        return None if chain else elimination.refusal_of_size(sizes, ends)
 
     def solve(self, table: Table, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)

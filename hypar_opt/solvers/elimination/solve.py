@@ -53,6 +53,15 @@ def refusal(table: Table) -> str | None:
     return None
 
 
+def refusal_of_size(sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:
+    """Return why a table of layers with so many choices is refused; None where it is not."""
+    try:
+        _order_of_size(tuple(sizes), ends)
+    except RefusedError as error:
+        return error.message
+    return None
+
+
 def solve(table: Table, deadline: Deadline) -> SolveResult:
     """Return the canonical optimum of a table.
 
@@ -106,7 +115,11 @@ def _order_of(table: Table) -> Order:
             sizes = tuple(allowed_choices(table).sum(axis=1).tolist())
         case FactoredTable():
             sizes = (len(table.columns),) * len(table.node)
-    graph = graph_of(len(sizes), table.ends)
+    return _order_of_size(sizes, table.ends)
+
+
+def _order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
+    graph = graph_of(len(sizes), ends)
     check_neighbours(sizes, graph.low, graph.high)
     return elimination_order(sizes, graph.pairs)
 
