@@ -18,6 +18,7 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import Operator
 
 
@@ -111,6 +112,12 @@ def stored_legend(layouts: Iterable[StoredLayout]) -> list[tuple[Symbol, str]]:
         for layout, own in _STORED.items()
         if layout in present
     ]
+
+
+def explained(plan: Plan) -> list[Parallelism]:
+    """Return the words that a plan's legend explains: its choices, and `whole` where it occurs."""
+    chosen = {choice for row in plan.parallelism for choice in row}
+    return [word for word in plan.vocabulary if word in chosen or symbol(word) != SYMBOLS[-1]]
 
 
 def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.alternatives import best_tables, regret_table
-from hypar_opt.report.glyphs import colour, glyph, legend, stored_legend, stored_symbol
+from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
 from hypar_opt.report.labels import level_costs, local_cost, optimality
 from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
 from hypar_opt.report.terminal import ascii_only, new_table
@@ -58,7 +58,7 @@ def plan_view(
     plain = ascii_only()
     words = "   ".join(
         f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
-        for symbol, words in legend(plan.vocabulary)
+        for symbol, words in legend(explained(plan))
     )
     parts: list[RenderableType] = [Text(_title(plan))]
     in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS

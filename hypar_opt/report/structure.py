@@ -49,7 +49,10 @@ def stored_outputs(plan: Plan, which: Stored) -> list[tuple[StoredLayout, ...] |
     stored, sources = plan.layouts or {}, plan.network.description.sources
     readers = Counter(source for reads in sources for source in set(reads))
     return [
-        stored[name] if which is Stored.ALL or (which is Stored.SHARED and readers[n] > 1) else None
+        # One accelerator has no levels, and nothing to show.
+        (stored[name] or None)
+        if which is Stored.ALL or (which is Stored.SHARED and readers[n] > 1)
+        else None
         for n, name in enumerate(plan.layers)
     ]
 
@@ -71,13 +74,17 @@ def folded(plan: Plan, *, runs: bool = True, stored: Stored = Stored.NONE) -> tu
 def drawn_keys(plan: Plan, stored: Stored) -> list[Hashable]:
     """Return what is drawn of each layer: its choices, and the layouts that are shown near it.
 
-    A layer of which no layouts are shown has those of the next one in its repetition, so that
-    layers between two shared tensors do not part what is alike.
+    A layer of which no layouts are shown has those of the same layer in the repetition before,
+    whose output may have a reader more, or else of the next layer in its own. So layers between
+    two shared tensors do not part what is alike.
     """
     shown, repeats = stored_outputs(plan, stored), plan.network.description.repeats
     ends = {0, len(shown)}
     for block in repeats:
-        ends.update(block.first + block.length * n for n in range(block.count + 1))
+        after = block.first + block.length * block.count
+        for n in range(block.first + block.length, after):
+            shown[n] = shown[n] or shown[n - block.length]
+        ends.update(range(block.first, after + 1, block.length))
     for first, stop in pairwise(sorted(ends)):
         for n in reversed(range(first, stop - 1)):
             shown[n] = shown[n] or shown[n + 1]

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.plan.layouts import StoredLayout
-from hypar_opt.report.glyphs import SYMBOLS, Symbol, legend, stored_symbol, symbol
+from hypar_opt.report.glyphs import SYMBOLS, Symbol, explained, legend, stored_symbol, symbol
 from hypar_opt.report.labels import level_costs
 from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, add_legend, new_figure, style
 from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
@@ -90,7 +90,9 @@ def _folded_dots(plan: Plan, which: Stored) -> Figure:
     above, below, right = 0.75, 0.95, 0.3
     left = 0.25 + 0.062 * max(len(label) for label, _ in lines)
     columns = 2 * plan.levels + _SEPARATED if stored else max(plan.levels, 1)
-    width = max(left + CELL * columns + right, 4.4)
+    # Wide enough for the legend's words, about 0.06 inches a character.
+    words = [0.06 * len(label) + 0.4 for _, label in legend(_drawn_words(plan, which))]
+    width = max(left + CELL * columns + right, 4.4, sum(words))
     height = above + cell * len(lines) + below
     figure = new_figure(width, height)
     axes = figure.add_axes(
@@ -110,7 +112,7 @@ def _folded_dots(plan: Plan, which: Stored) -> Figure:
     _label_lines(axes, plan, lines, cell, columns)
     if stored:
         _write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
-    _add_title(figure, plan)
+    _add_title(figure, plan, which)
     return figure
 
 
@@ -183,13 +185,21 @@ def _write_above(axes: Axes, column: float, text: str) -> None:
     )
 
 
-def _add_title(figure: Figure, plan: Plan) -> None:
+def _drawn_words(plan: Plan, which: Stored) -> list[Parallelism]:
+    """Return the words of what is drawn: `whole` also where only a tensor is stored so."""
+    words = explained(plan)
+    stored = {layout for own in stored_outputs(plan, which) for layout in own or ()}
+    whole = Parallelism(StoredLayout.WHOLE)
+    return [*words, whole] if StoredLayout.WHOLE in stored and whole not in words else words
+
+
+def _add_title(figure: Figure, plan: Plan, which: Stored = Stored.NONE) -> None:
     total = format_cost(plan.cost.total, plan.cost.unit)
     count = 2**plan.levels
     add_legend(
         figure,
         f"{plan.network.name}, batch {plan.batch}, {count:,} accelerators: {total} a step",
-        choice_handles(plan.vocabulary),
+        choice_handles(_drawn_words(plan, which)),
         loc="upper left",
         handletextpad=0.2,
     )
