@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def print_plan(
-    plan: Plan, *, regret: bool = False, best: int | None = None, as_json: bool = False
+    plan: Plan,
+    *,
+    regret: bool = False,
+    best: int | None = None,
+    layouts: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it."""
     from hypar_opt.studies import advice
@@ -36,7 +41,7 @@ def print_plan(
     from hypar_opt.report.plan import plan_view
 
     joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
-    output.print_view(plan_view(plan, joint, regrets, plans), folds=True)
+    output.print_view(plan_view(plan, joint, regrets, plans, layouts=layouts), folds=True)
 
 
 def _best_plans(plan: Plan, number: int) -> list[Alternative]:

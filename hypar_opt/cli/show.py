@@ -37,6 +37,11 @@ PICTURE = options.file_option(
 UNFOLDED = typer.Option(
     "--unfolded", help="With --picture: draw each repetition of a block by itself."
 )
+LAYOUTS = typer.Option(
+    "--layouts",
+    help="Of a plan: show how every layer's output is stored, not only tensors with several"
+    " readers.",
+)
 SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
 
 
@@ -48,6 +53,7 @@ def show(
     plan_options: Annotated[bool, PLAN_OPTIONS] = False,
     picture: Annotated[Path | None, PICTURE] = None,
     unfolded: Annotated[bool, UNFOLDED] = False,
+    layouts: Annotated[bool, LAYOUTS] = False,
     schema: Annotated[bool, SCHEMA] = False,
     as_json: options.JSON = False,
 ) -> None:
@@ -57,7 +63,8 @@ def show(
     if schema:
         # The schema depends on nothing: an option beside it is a mistake.
         typed = (source, batch, reading, picture)
-        if any(value is not None for value in typed) or rerun or plan_options or unfolded:
+        flags = (rerun, plan_options, unfolded, layouts)
+        if any(value is not None for value in typed) or any(flags):
             raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
         _show_schema()
         return
@@ -74,11 +81,11 @@ def show(
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
         targets.check_outputs(read, picture=picture)
         if picture is not None:
-            _draw_plan(plan, picture)
-        print_plan(plan, as_json=as_json)
+            _draw_plan(plan, picture, layouts=layouts)
+        print_plan(plan, layouts=layouts, as_json=as_json)
     else:
         with recorded_reads() as read:
-            network = _network(source, reading, rerun=rerun)
+            network = _network(source, reading, rerun=rerun, layouts=layouts)
         targets.check_outputs(read, picture=picture)
         if picture is not None:
             _draw_network(network, picture, unfolded=unfolded)
@@ -123,11 +130,12 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     return again
 
 
-def _network(name: str, reading: str | None, *, rerun: bool) -> Network:
+def _network(name: str, reading: str | None, *, rerun: bool, layouts: bool) -> Network:
     from hypar_opt.models import find_network
 
     network = find_network(name)
-    for option, typed in (("--rerun", rerun), ("--reading", reading is not None)):
+    plans_own = {"--rerun": rerun, "--reading": reading is not None, "--layouts": layouts}
+    for option, typed in plans_own.items():
         if typed:
             raise HyparError(f"{option} takes a plan file, and {name!r} is a network")
     return network
@@ -139,10 +147,10 @@ def _draw_network(network: Network, picture: Path, *, unfolded: bool) -> None:
     pictures.save(pictures.network_graph(network, unfolded=unfolded), picture)
 
 
-def _draw_plan(plan: Plan, picture: Path) -> None:
+def _draw_plan(plan: Plan, picture: Path, *, layouts: bool) -> None:
     from hypar_opt.report import pictures
 
-    pictures.save(pictures.plan_dots(plan), picture)
+    pictures.save(pictures.plan_dots(plan, layouts=layouts), picture)
 
 
 def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:

@@ -7,21 +7,28 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError
+from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    INPUT_CHANNELS,
+    OUTPUT_CHANNELS,
+    REPLICAS,
+)
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import Operator
 
 
 class Symbol(NamedTuple):
-    """How all words of one column look, whatever a kind of layer calls its choice.
+    """How all words of one column look, whatever a kind of layer calls its choice; or `whole`.
 
     Parameters
     ----------
     name
-        The column's name on the page, as its style sheet has it.
+        Its name on the page, as its style sheet has it.
     """
 
     name: str
@@ -36,12 +43,20 @@ SYMBOLS = tuple(
         (DATA_CHOICE, "cyan"),
         (INPUT_CHANNELS, "yellow"),
         (OUTPUT_CHANNELS, "magenta"),
+        (REPLICAS, "green"),
     )
 )
-"""A symbol a column of a cost table.
+"""A symbol a column of a cost table, and one of what is whole.
 
 Source: Figure 5, whose open dots are data and filled dots model parallelism.
 """
+
+_STORED = {
+    StoredLayout.BATCH: SYMBOLS[0],
+    StoredLayout.CHANNEL: SYMBOLS[1],
+    StoredLayout.WHOLE: SYMBOLS[3],
+}
+"""A tensor is drawn as a layer's choice that writes it so."""
 
 _COLUMNS = {choice: column for column, choice in enumerate(Parallelism)}
 
@@ -52,15 +67,16 @@ def symbol(choice: Parallelism) -> Symbol:
     A kind may list `output` before `model`; they look the same in every layer all the same.
     """
     column = _COLUMNS.get(choice)
-    return SYMBOLS[_declared_column(choice) if column is None else column]
+    return _declared_symbol(choice) if column is None else SYMBOLS[column]
 
 
-def _declared_column(choice: Parallelism) -> int:
-    """Return the column of a word in the kind of layer that has it."""
+def _declared_symbol(choice: Parallelism) -> Symbol:
+    """Return the symbol of a word's column in the kind of layer that has it."""
     for operator in _kinds():
-        words = [declared.word for declared in operator.choices]
-        if choice in words:
-            return words.index(choice)
+        for column, declared in enumerate(operator.choices):
+            if choice == declared.word:
+                # A third choice that halves nothing is no split by output channels.
+                return SYMBOLS[column if declared.axis else -1]
     raise ValueError(f"no kind of layer has {choice}")  # or it would be no choice
 
 
@@ -83,6 +99,27 @@ def colour(choice: Parallelism) -> str:
     return symbol(choice).colour
 
 
+def stored_symbol(layout: StoredLayout) -> Symbol:
+    """Return how the layout of a stored tensor is drawn."""
+    return _STORED[layout]
+
+
+def stored_legend(layouts: Iterable[StoredLayout]) -> list[tuple[Symbol, str]]:
+    """Return the symbol of each layout that occurs, with its name: ``by channel``."""
+    present = set(layouts)
+    return [
+        (own, str(layout) if layout is StoredLayout.WHOLE else f"by {layout}")
+        for layout, own in _STORED.items()
+        if layout in present
+    ]
+
+
+def explained(plan: Plan) -> list[Parallelism]:
+    """Return the words that a plan's legend explains: its choices, and `whole` where it occurs."""
+    chosen = {choice for row in plan.parallelism for choice in row}
+    return [word for word in plan.vocabulary if word in chosen or symbol(word) != SYMBOLS[-1]]
+
+
 def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
     """Return each symbol with the words that it stands for: ``model, channel parallelism``."""
     words: dict[Symbol, list[str]] = {}
@@ -90,4 +127,7 @@ def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
     for choice in sorted(choices, key=lambda choice: choice not in _COLUMNS):
         words.setdefault(symbol(choice), []).append(str(choice))
     order = sorted(words, key=SYMBOLS.index)
-    return [(own, f"{', '.join(words[own])} parallelism") for own in order]
+    return [
+        (own, f"{', '.join(words[own])}{'' if own == SYMBOLS[-1] else ' parallelism'}")
+        for own in order
+    ]

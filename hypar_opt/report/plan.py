@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.alternatives import best_tables, regret_table
-from hypar_opt.report.glyphs import colour, glyph, legend
+from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
 from hypar_opt.report.labels import level_costs, local_cost, optimality
-from hypar_opt.report.structure import folded, is_short_chain
+from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
 from hypar_opt.report.terminal import ascii_only, new_table
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
@@ -20,9 +20,13 @@ from hypar_opt.units import format_cost, format_ratio
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.alternatives import Alternative, Regret
     from hypar_opt.workload.parallelism import Parallelism
+
+Layouts = Sequence["StoredLayout"]
+"""Of one tensor, H1 first."""
 
 _MAX_RUNS = 8
 """Runs of layers of a kind, each of which is a column, that a chain may have on a terminal."""
@@ -35,6 +39,8 @@ def plan_view(
     joint: Plan | None = None,
     regrets: Sequence[Regret] = (),
     best: Sequence[Alternative] = (),
+    *,
+    layouts: bool = False,
 ) -> RenderableType:
     """Show a plan as in the paper's Figure 5, a row a level, a glyph a layer; then its cost.
 
@@ -46,16 +52,25 @@ def plan_view(
         The optimum over all levels together, to say what it would save.
     regrets, best
         What each other choice costs extra, and the cheapest plans; each may be empty.
+    layouts
+        Show how every layer's output is stored, and not only tensors with several readers.
     """
     plain = ascii_only()
     words = "   ".join(
         f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
-        for symbol, words in legend(plan.vocabulary)
+        for symbol, words in legend(explained(plan))
     )
     parts: list[RenderableType] = [Text(_title(plan))]
     in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
-    parts += [_grid(plan)] if in_line else [_layers(plan), Text(), _levels(plan)]
-    parts += [Text(words, style="dim"), Text(), _baselines(plan)]
+    which = Stored.ALL if layouts else Stored.SHARED
+    stored = stored_outputs(plan, which)
+    if in_line and not layouts:
+        parts.append(_grid(plan))
+    else:
+        parts += [_layers(plan, which, stored), Text(), _levels(plan)]
+    parts.append(Text(words, style="dim"))
+    parts += [Text(line, style="dim") for line in _stored_legend(stored)]
+    parts += [Text(), _baselines(plan)]
     # By any reading but `executed` the total is not what a run moves.
     executed = as_executed(plan.cost)
     if executed is not None:
@@ -130,23 +145,51 @@ def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None
     table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
 
 
-def _layers(plan: Plan) -> Table:
-    """Return a row for all layers that are alike, whose glyphs are the levels', H1 first."""
+def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Table:
+    """Return a row for all layers that are alike, whose glyphs are the levels', H1 first.
+
+    Parameters
+    ----------
+    stored
+        The layouts that are shown, of each layer: in a column of their own, if there are any.
+    """
     dash = "-" if ascii_only() else "–"
     ends = dict.fromkeys(("H1", f"H{plan.levels}"))
-    table = new_table("layers", dash.join(ends) if plan.levels else "")
-    table.columns[1].no_wrap = True
-    for section in folded(plan):
+    levels = dash.join(ends) if plan.levels else ""
+    columns = ("layers", levels, *(["stored"] if any(stored) else []))
+    table = new_table(*columns)
+    for glyphs in table.columns[1:]:
+        glyphs.no_wrap = True
+    for section in folded(plan, stored=which):
         label = section.heading("x" if ascii_only() else "×")
         # A block of which all layers are alike is a row itself.
         whole = bool(section.block) and len(section.rows) == 1
         if section.block and not whole:
-            table.add_row(Text(label), "")
+            table.add_row(Text(label))
         for row in section.rows:
             name = label if whole else "  " * bool(section.block) + row.label(dash)
             column = [level[row.positions[0]] for level in plan.parallelism]
-            table.add_row(Text(name), _glyphs(column))
+            # All that are shown in a row are alike.
+            own = next((stored[n] for n in row.positions if stored[n]), None) or ()
+            cells = [_glyphs(column), _stored_glyphs(own)]
+            table.add_row(Text(name), *cells[: len(columns) - 1])
     return table
+
+
+def _stored_glyphs(layouts: Layouts) -> Text:
+    plain = ascii_only()
+    symbols = map(stored_symbol, layouts)
+    return Text.assemble(
+        *((own.ascii_glyph if plain else own.glyph, own.colour) for own in symbols)
+    )
+
+
+def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
+    """Return the line that explains the column of layouts, if there is one."""
+    plain = ascii_only()
+    present = stored_legend(layout for own in stored for layout in own or ())
+    words = [f"{own.ascii_glyph if plain else own.glyph} {name}" for own, name in present]
+    return [f"stored: {'   '.join(words)}"] if words else []
 
 
 def _levels(plan: Plan) -> Table:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.report.folding import Section, fold
@@ -9,6 +12,9 @@ from hypar_opt.report.glyphs import Symbol, symbol
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
@@ -29,16 +35,63 @@ def drawn_choices(plan: Plan) -> list[tuple[Symbol, ...]]:
     return columns or [()] * len(plan.layers)
 
 
-def folded(plan: Plan, *, runs: bool = True) -> tuple[Section, ...]:
+class Stored(StrEnum):
+    """Of which tensors a view shows the layouts."""
+
+    NONE = "none"
+    SHARED = "shared"
+    """Those with several readers, which have a layout of their own."""
+    ALL = "all"
+
+
+def stored_outputs(plan: Plan, which: Stored) -> list[tuple[StoredLayout, ...] | None]:
+    """Return how each layer's output is stored, H1 first; None where that is not shown."""
+    stored, sources = plan.layouts or {}, plan.network.description.sources
+    readers = Counter(source for reads in sources for source in set(reads))
+    return [
+        # One accelerator has no levels, and nothing to show.
+        (stored[name] or None)
+        if which is Stored.ALL or (which is Stored.SHARED and readers[n] > 1)
+        else None
+        for n, name in enumerate(plan.layers)
+    ]
+
+
+def folded(plan: Plan, *, runs: bool = True, stored: Stored = Stored.NONE) -> tuple[Section, ...]:
     """Return a plan's layers with those as one that make the same choices at all levels.
 
     Parameters
     ----------
     runs
         Whether neighbours are folded too, or repetitions of blocks alone.
+    stored
+        The tensors whose layouts are to be the same, too.
     """
     repeats = plan.network.description.repeats
-    return fold(plan.layers, repeats, drawn_choices(plan), runs=runs)
+    return fold(plan.layers, repeats, drawn_keys(plan, stored), runs=runs)
+
+
+def drawn_keys(plan: Plan, stored: Stored) -> list[Hashable]:
+    """Return what is drawn of each layer: its choices, and the layouts that are shown near it.
+
+    A layer of which no layouts are shown has those of the same layer in the repetition before,
+    whose output may have a reader more, or else of the next layer in its own. So layers between
+    two shared tensors do not part what is alike.
+    """
+    shown, repeats = stored_outputs(plan, stored), plan.network.description.repeats
+    ends = {0, len(shown)}
+    for block in repeats:
+        after = block.first + block.length * block.count
+        for n in range(block.first + block.length, after):
+            shown[n] = shown[n] or shown[n - block.length]
+        ends.update(range(block.first, after + 1, block.length))
+    for first, stop in pairwise(sorted(ends)):
+        for n in reversed(range(first, stop - 1)):
+            shown[n] = shown[n] or shown[n + 1]
+        # Behind the last that are shown, those of the one before.
+        for n in range(first + 1, stop):
+            shown[n] = shown[n] or shown[n - 1]
+    return list(zip(drawn_choices(plan), shown, strict=True))
 
 
 class LayerGroup(NamedTuple):

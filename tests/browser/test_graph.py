@@ -13,7 +13,7 @@ import hypar_opt as ho
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report.glyphs import glyph
 from hypar_opt.report.operator_graph import operator_graph
-from hypar_opt.report.structure import drawn_choices
+from hypar_opt.report.structure import Stored, drawn_keys
 from tests.browser.test_page import (
     asked_for,
     browser,
@@ -96,7 +96,9 @@ def test_the_graph_is_drawn_with_its_blocks_folded_and_opens(
     opened: Chrome, plan: Plan, tmp_path: Path
 ) -> None:
     network = plan.network.description
-    graph = operator_graph(plan.layers, network.sources, network.repeats, drawn_choices(plan))
+    graph = operator_graph(
+        plan.layers, network.sources, network.repeats, drawn_keys(plan, Stored.SHARED)
+    )
     folded = boxes(opened)
     assert [box["name"] for box in folded] == [
         "input",

@@ -69,7 +69,7 @@ def test_a_plan_reads_back_and_solves_again_to_the_same_bytes(
 
 
 def test_the_document_is_what_the_architecture_says() -> None:
-    assert CIFAR["schema"] == "hypar-opt/plan/1"
+    assert CIFAR["schema"] == "hypar-opt/plan/2"
     assert set(CIFAR["network"]) == {"name", "digest", "description"}
     assert CIFAR["network"]["description"]["layer"][0]["kernel"] == [5, 5]
     assert CIFAR["array"] is None
@@ -111,8 +111,17 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (at("schema", "hypar-opt/plan/2"), "schema: 'hypar-opt/plan/2' is newer than this version"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/1', got"),
+    (at("schema", "hypar-opt/plan/3"), "schema: 'hypar-opt/plan/3' is newer than this version"),
+    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/2', got"),
+    (at("schema", "hypar-opt/plan/1"), "layouts: should be in files of 'hypar-opt/plan/2' alone"),
+    (at("layouts", None), "layouts: should have the layouts of every layer, not of 'conv1'"),
+    (lambda d: d["layouts"].pop("fc1"), "layouts: should have the layouts of every layer, not"),
+    (at("layouts.fc9", ["batch"] * 4), "layouts: should be of the network's layers, got 'fc9'"),
+    (at("layouts.fc1", ["batch"]), "layouts, fc1: should have a layout for each of 4 levels"),
+    (at("layouts.fc1.0", "split"), "layouts, fc1[0]: should be 'batch', 'channel' or 'whole'"),
+    (at("layouts.fc1.0", "whole"), 'layouts, fc1: should be ["batch", "batch", '),
+    (at("layouts.conv1", ["channel"] * 4), 'layouts, conv1: should be ["batch", '),
+    (lambda document: document.pop("layouts"), "layouts: should have the layouts of every layer"),
     (at("parallelism.1.4", "model"), "cost, total: should be"),
     (
         at("parallelism.1.4", "both"),
@@ -160,14 +169,63 @@ REFUSED: list[tuple[Change, str]] = [
     (at("choices", ["data"]), 'choices: should be ["data", "model"], or with "output", got'),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
-        lambda d: d.update({"schema": "hypar-opt/plan/2", "new": 1}),
-        "schema: 'hypar-opt/plan/2' is newer than this version",
+        lambda d: d.update({"schema": "hypar-opt/plan/3", "new": 1}),
+        "schema: 'hypar-opt/plan/3' is newer than this version",
     ),
     (at("note", "mine"), "unknown key 'note'; known: batch, levels"),
     (lambda document: document.pop("batch"), "missing key 'batch'"),
     (lambda document: document.pop("schema"), "missing key 'schema'"),
     (lambda document: document.pop("placement"), "missing key 'placement'"),
 ]
+
+
+RESIDUAL = ho.Network.model_validate(
+    {
+        "schema": "hypar-opt/network/2",
+        "name": "residual",
+        "input": {"features": 64},
+        "layer": [
+            {"name": "fc1", "kind": "fc", "units": 64},
+            {"name": "fc2", "kind": "fc", "units": 64},
+            {"name": "sum", "kind": "add", "inputs": ["fc1", "fc2"]},
+            {"name": "fc3", "kind": "fc", "units": 8},
+        ],
+    }
+)
+"""The output of ``fc1`` has two readers."""
+
+
+@pytest.mark.parametrize(
+    ("reading", "choices"),
+    [*((reading, 2) for reading in READINGS), ("text", 3), ("tables", 3), ("executed", 3)],
+)
+def test_a_file_of_version_1_has_the_layouts_that_cost_least(
+    reading: str, choices: int, tmp_path: Path
+) -> None:
+    words = tuple(ho.Parallelism)[:choices]
+    plan = ho.solve(RESIDUAL, batch=4, levels=2, reading=reading, choices=words)
+    older = plan.document() | {"schema": "hypar-opt/plan/1"}
+    del older["layouts"]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(older))
+    assert ho.read_plan(file) == plan
+
+
+def test_a_shared_tensor_is_priced_as_it_is_stored() -> None:
+    plan = ho.solve(RESIDUAL, batch=64, levels=1, reading="executed", solver="data")
+    assert plan.layouts is not None
+    assert plan.layouts["fc1"] == ("batch",)
+    document = plan.document()
+    document["layouts"]["fc1"] = ["channel"]
+    # Its writer and both its readers convert it, forward and backward: half of 64 x 64 elements.
+    moved = plan.cost.total + 3 * 2 * (64 * 64 // 2) * 4
+    with pytest.raises(InputError, match=rf"cost, total: should be {moved}, as the parallelism"):
+        reread(document)
+    document["layouts"]["fc1"] = ["whole"]
+    with pytest.raises(
+        InputError, match=r"layouts, fc1: should be among batch, channel, .* got whole"
+    ):
+        reread(document)
 
 
 @pytest.mark.parametrize(("change", "complaint"), REFUSED, ids=[c for _, c in REFUSED])

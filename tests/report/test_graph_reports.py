@@ -12,9 +12,10 @@ from rich.console import Console, RenderableType
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report import pictures
-from hypar_opt.report.glyphs import glyph, legend, symbol
+from hypar_opt.report.glyphs import glyph, legend, stored_legend, symbol
 from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.network import described, network_view
 from hypar_opt.report.page.cells import cell_costs
@@ -69,9 +70,10 @@ def printed(view: RenderableType, width: int = 200) -> list[str]:
 
 def test_a_plan_of_a_graph_prints_a_row_for_layers_alike(plan: Plan) -> None:
     lines = printed(plan_view(plan))
-    # Both repetitions are alike, and all layers of each.
-    assert any(line.split() == ["decoder.0-1", "×", "2", "○○"] for line in lines)
-    assert any(line.split() == ["decoder.2-3", "×", "2", "●●"] for line in lines)
+    # All layers of a repetition are alike. The second stores its output as the third reads it.
+    assert ["decoder.0", "○○", "○○"] in map(str.split, lines)
+    assert ["decoder.1", "○○", "●●"] in map(str.split, lines)
+    assert ["decoder.2-3", "×", "2", "●●", "●●"] in map(str.split, lines)
     assert (
         "○ data parallelism   ● model, heads, channel parallelism   ◆ output parallelism" in lines
     )
@@ -85,6 +87,29 @@ def test_a_plan_of_a_graph_prints_a_row_for_layers_alike(plan: Plan) -> None:
     for position, first in shown.items():
         for level in plan.parallelism:
             assert symbol(level[position]) == symbol(level[first])
+
+
+def test_the_layouts_of_every_tensor_are_shown_on_demand(plan: Plan) -> None:
+    lines = printed(plan_view(plan, layouts=True))
+    assert ["layers", "H1–H2", "stored"] in map(str.split, lines)
+    shown = [line.split() for line in lines if line.endswith(("○", "●", "□"))]
+    # In the last repetition too, whose output has one reader.
+    assert ["decoder.2-3", "×", "2", "●●", "●●"] in shown
+    assert all(len(row[-1]) == plan.levels for row in shown)
+    assert "stored: ○ by batch   ● by channel" in lines
+
+
+def test_what_is_whole_has_a_symbol_of_its_own() -> None:
+    whole = Parallelism("whole")
+    assert glyph(whole) == "□"
+    assert glyph(whole, ascii_only=True) == "W"
+    assert legend([whole]) == [(symbol(whole), "whole")]
+    every = stored_legend(StoredLayout)
+    assert [(own.glyph, name) for own, name in every] == [
+        ("○", "by batch"),
+        ("●", "by channel"),
+        ("□", "whole"),
+    ]
 
 
 def test_a_plan_of_a_thousand_layers_fits_on_a_screen() -> None:
@@ -195,10 +220,14 @@ def test_a_plans_picture_is_folded_as_its_rows_are(plan: Plan) -> None:
     figure = pictures.plan_dots(plan)
     (axes,) = figure.axes
     labels = [label.get_text().strip() for label in axes.get_yticklabels()]
-    assert "decoder.0-1 × 2" in labels
     assert "decoder.2-3 × 2" in labels
-    points = sum(np.asarray(marks.get_offsets()).shape[0] for marks in axes.collections)
-    assert points == len(labels) * plan.levels
+    points = {str(marks.get_gid()): marks.get_offsets() for marks in axes.collections}
+    counts = {gid: np.asarray(offsets).shape[0] for gid, offsets in points.items()}
+    stored = sum(count for gid, count in counts.items() if gid.startswith("stored "))
+    assert sum(counts.values()) - stored == len(labels) * plan.levels
+    # What a repetition writes has several readers: the next one reads it twice.
+    assert stored == (len(labels) - 1) * plan.levels
+    assert labels[-1] == "norm–head"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@
     const kind = graph.kinds[layer];
     group.append(
       element("title", {}, [
-        graph.names[layer], kind, ...graph.choices[layer].map((choice, n) => `H${n + 1} ${choice}`),
+        graph.names[layer], kind,
+        ...graph.choices[layer].map((choice, n) => `H${n + 1} ${choice}, stored ${graph.stored[layer][n]}`),
       ].join("\n")),
       text(label, { x: 8, y: 13 }),
       text(kind.length > 24 ? `${kind.slice(0, 23)}…` : kind, { x: 8, y: 25, class: "kind" }),
@@ -123,6 +124,11 @@
         element("rect", { class: symbol, x: left + 1, y: 7, width: SWATCH - 2, height: SWATCH, rx: 3 }),
         text(graph.glyphs[symbol], { class: `glyph ${symbol}`, x: left + SWATCH / 2, y: 18.5, "text-anchor": "middle" }),
       );
+    });
+    // How a tensor with several readers is stored: a strip below the choices.
+    graph.shared[layer].forEach((symbol, level) => {
+      const left = BOX.width - 7 - SWATCH * (levels - level);
+      group.append(element("rect", { class: symbol, x: left + 1, y: 25, width: SWATCH - 2, height: 3 }));
     });
     return group;
   }

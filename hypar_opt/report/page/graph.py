@@ -6,13 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.report.glyphs import stored_legend, stored_symbol
 from hypar_opt.report.layered import layered
 from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.page.figure import escaped, short
 from hypar_opt.report.structure import (
+    Stored,
     drawn_choices,
+    drawn_keys,
     is_short_chain,
     layer_shapes,
+    stored_outputs,
 )
 from hypar_opt.units import format_dimensions
 
@@ -31,12 +35,16 @@ class DrawnGraph:
     drawing
         JSON, which may stand in a script element.
     header, rows
-        The table's: what each layer reads, and its choice at each level.
+        The table's: what each layer reads, its choice at each level, and how its output is stored.
+    legend
+        What the strips below choices say of tensors with several readers: a symbol's name, its
+        glyph, and its words.
     """
 
     drawing: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    legend: tuple[tuple[str, str, str], ...]
 
 
 def graph_view(plan: Plan) -> DrawnGraph | None:
@@ -44,8 +52,11 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
     if is_short_chain(plan):
         return None
     network = plan.network.description
-    sources, keys = network.sources, drawn_choices(plan)
+    sources, symbols = network.sources, drawn_choices(plan)
+    keys = drawn_keys(plan, Stored.SHARED)
     graph = operator_graph(plan.layers, sources, network.repeats, keys)
+    shared = stored_outputs(plan, Stored.SHARED)
+    stored = [own or () for own in stored_outputs(plan, Stored.ALL)]
     names = [*plan.layers, "input"]
     drawing = {
         **_drawing(graph, layered(graph)),
@@ -55,19 +66,24 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
         ],
         "sources": [list(read) for read in sources],
         "choices": [[str(row[n]) for row in plan.parallelism] for n in range(len(plan.layers))],
-        "symbols": [[own.name for own in column] for column in keys],
-        "glyphs": {own.name: own.glyph for column in keys for own in column},
+        "stored": [list(map(str, own)) for own in stored],
+        "shared": [[stored_symbol(layout).name for layout in own or ()] for own in shared],
+        "symbols": [[own.name for own in column] for column in symbols],
+        "glyphs": {own.name: own.glyph for column in symbols for own in column},
     }
     rows = [
         (
             name,
             ", ".join(names[source] for source in read),
             *(str(row[n]) for row in plan.parallelism),
+            ", ".join(stored[n]),
         )
         for n, (name, read) in enumerate(zip(plan.layers, sources, strict=True))
     ]
-    header = ("layer", "reads", *(f"H{level}" for level in range(1, plan.levels + 1)))
-    return DrawnGraph(escaped(json.dumps(drawing, allow_nan=False)), header, tuple(rows))
+    header = ("layer", "reads", *(f"H{level}" for level in range(1, plan.levels + 1)), "stored")
+    layouts = stored_legend(layout for own in shared for layout in own or ())
+    legend = tuple((own.name, own.glyph, words) for own, words in layouts)
+    return DrawnGraph(escaped(json.dumps(drawing, allow_nan=False)), header, tuple(rows), legend)
 
 
 def _drawing(graph: OperatorGraph, layout: Layout) -> dict[str, Any]:

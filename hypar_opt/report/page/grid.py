@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.glyphs import legend, symbol
+from hypar_opt.report.glyphs import explained, legend, symbol
 from hypar_opt.report.labels import level_costs, local_cost
 from hypar_opt.report.structure import folded, is_short_chain
 from hypar_opt.units import format_page_cost
@@ -68,7 +68,7 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         "heading": _HEADINGS.get(cost.kind, cost.kind),
         "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
         "total": format_page_cost(cost.total, cost.unit),
-        "legend": [(own.name, own.glyph, words) for own, words in legend(plan.vocabulary)],
+        "legend": [(own.name, own.glyph, words) for own, words in legend(explained(plan))],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.glyphs import SYMBOLS, Symbol, legend, symbol
+from hypar_opt.plan.layouts import StoredLayout
+from hypar_opt.report.glyphs import SYMBOLS, Symbol, explained, legend, stored_symbol, symbol
 from hypar_opt.report.labels import level_costs
 from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, add_legend, new_figure, style
-from hypar_opt.report.structure import folded, is_short_chain
+from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -33,19 +34,31 @@ _MARKS: dict[Symbol, dict[str, Any]] = {
     SYMBOLS[0]: {"marker": "o", "facecolor": "white", "edgecolor": INK},
     SYMBOLS[1]: {"marker": "o", "facecolor": HYPAR, "edgecolor": HYPAR},
     SYMBOLS[2]: {"marker": "D", "facecolor": MODEL, "edgecolor": MODEL},
+    SYMBOLS[3]: {"marker": "s", "facecolor": "white", "edgecolor": INK},
 }
+
+_SEPARATED = 0.7
+"""Cells between the choices and the layouts of what is stored."""
 
 
 @style()
-def plan_dots(plan: Plan) -> Figure:
+def plan_dots(plan: Plan, *, layouts: bool = False) -> Figure:
     """Draw a plan as the paper's Figure 5 does, with what each level costs beside it.
 
     Filled is model parallelism, open data parallelism, a diamond output parallelism. A graph, or a
-    long chain, has a row a layer instead, in which layers that are alike are one.
+    long chain, has a row a layer instead, in which layers that are alike are one; beside the
+    choices stands how a tensor with several readers is stored.
+
+    Parameters
+    ----------
+    layouts
+        Show how every layer's output is stored.
 
     Source: Figure 5.
     """
-    return _chain_dots(plan) if is_short_chain(plan) else _folded_dots(plan)
+    if is_short_chain(plan) and not layouts:
+        return _chain_dots(plan)
+    return _folded_dots(plan, Stored.ALL if layouts else Stored.SHARED)
 
 
 def _chain_dots(plan: Plan) -> Figure:
@@ -68,40 +81,60 @@ def _chain_dots(plan: Plan) -> Figure:
     return figure
 
 
-def _folded_dots(plan: Plan) -> Figure:
+def _folded_dots(plan: Plan, which: Stored) -> Figure:
     """Draw a row for all layers that are alike, a column a level, and its cost below."""
-    lines = _lines(plan)
+    lines = _lines(plan, which)
+    stored = _stored_points(plan, which, lines)
     # Of a plan whose layers all differ the rows are lower.
     cell = min(CELL, _MAX_LENGTH / len(lines))
     above, below, right = 0.75, 0.95, 0.3
     left = 0.25 + 0.062 * max(len(label) for label, _ in lines)
-    width = max(left + CELL * plan.levels + right, 4.4)
+    columns = 2 * plan.levels + _SEPARATED if stored else max(plan.levels, 1)
+    # Wide enough for the legend's words, about 0.06 inches a character.
+    words = [0.06 * len(label) + 0.4 for _, label in legend(_drawn_words(plan, which))]
+    width = max(left + CELL * columns + right, 4.4, sum(words))
     height = above + cell * len(lines) + below
     figure = new_figure(width, height)
     axes = figure.add_axes(
-        (
-            left / width,
-            below / height,
-            CELL * max(plan.levels, 1) / width,
-            cell * len(lines) / height,
-        )
+        (left / width, below / height, CELL * columns / width, cell * len(lines) / height)
     )
     rows = [
         [level[layers.positions[0]] for level in plan.parallelism] if layers else None
         for _, layers in lines
     ]
-    _draw_marks(
+    size = _draw_marks(
         axes, [(level, n, own) for n, row in enumerate(rows) for level, own in _numbered(row)], cell
     )
-    _label_lines(axes, plan, lines, cell)
-    _add_title(figure, plan)
+    for layout in StoredLayout:
+        points = [(x, y) for x, y, own in stored if own is layout]
+        mark = _MARKS[stored_symbol(layout)]
+        _scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
+    _label_lines(axes, plan, lines, cell, columns)
+    if stored:
+        _write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
+    _add_title(figure, plan, which)
     return figure
 
 
-def _lines(plan: Plan) -> list[tuple[str, FoldedLayers | None]]:
+def _stored_points(
+    plan: Plan, which: Stored, lines: Sequence[tuple[str, FoldedLayers | None]]
+) -> list[tuple[float, int, StoredLayout]]:
+    """Return where a layout is drawn, beside the choices of the layer that writes the tensor."""
+    stored = stored_outputs(plan, which)
+    points = []
+    for n, (_, layers) in enumerate(lines):
+        # All that are shown in a row are alike.
+        own = next((stored[p] for p in layers.positions if stored[p]), None) if layers else None
+        points += [
+            (plan.levels + _SEPARATED + level, n, layout) for level, layout in enumerate(own or ())
+        ]
+    return points
+
+
+def _lines(plan: Plan, which: Stored) -> list[tuple[str, FoldedLayers | None]]:
     """Return the rows from top to bottom, a block's below a heading unless all are alike."""
     lines: list[tuple[str, FoldedLayers | None]] = []
-    for section in folded(plan):
+    for section in folded(plan, stored=which):
         if section.block and len(section.rows) == 1:
             lines.append((section.heading(), section.rows[0]))
             continue
@@ -116,10 +149,14 @@ def _numbered(row: Sequence[Parallelism] | None) -> list[tuple[int, Parallelism]
 
 
 def _label_lines(
-    axes: Axes, plan: Plan, lines: Sequence[tuple[str, FoldedLayers | None]], cell: float
+    axes: Axes,
+    plan: Plan,
+    lines: Sequence[tuple[str, FoldedLayers | None]],
+    cell: float,
+    columns: float,
 ) -> None:
     """Write the layers to the left, and each level's name and cost above and below its column."""
-    axes.set_xlim(-0.5, max(plan.levels, 1) - 0.5)
+    axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     size = min(7, 72 * cell * 0.8)
     axes.set_yticks(range(len(lines)), [label for label, _ in lines], fontsize=size)
@@ -132,25 +169,37 @@ def _label_lines(
     axes.set_xticks(range(plan.levels), costs, rotation=90, fontsize=7)
     axes.tick_params(axis="x", length=0, pad=3)
     for level in range(plan.levels):
-        axes.annotate(
-            f"H{level + 1}",
-            (level, -0.5),
-            textcoords="offset points",
-            xytext=(0, 2),
-            ha="center",
-            fontsize=7,
-            annotation_clip=False,
-        )
+        _write_above(axes, level, f"H{level + 1}")
     axes.spines[:].set_visible(False)
 
 
-def _add_title(figure: Figure, plan: Plan) -> None:
+def _write_above(axes: Axes, column: float, text: str) -> None:
+    axes.annotate(
+        text,
+        (column, -0.5),
+        textcoords="offset points",
+        xytext=(0, 2),
+        ha="center",
+        fontsize=7,
+        annotation_clip=False,
+    )
+
+
+def _drawn_words(plan: Plan, which: Stored) -> list[Parallelism]:
+    """Return the words of what is drawn: `whole` also where only a tensor is stored so."""
+    words = explained(plan)
+    stored = {layout for own in stored_outputs(plan, which) for layout in own or ()}
+    whole = Parallelism(StoredLayout.WHOLE)
+    return [*words, whole] if StoredLayout.WHOLE in stored and whole not in words else words
+
+
+def _add_title(figure: Figure, plan: Plan, which: Stored = Stored.NONE) -> None:
     total = format_cost(plan.cost.total, plan.cost.unit)
     count = 2**plan.levels
     add_legend(
         figure,
         f"{plan.network.name}, batch {plan.batch}, {count:,} accelerators: {total} a step",
-        choice_handles(plan.vocabulary),
+        choice_handles(_drawn_words(plan, which)),
         loc="upper left",
         handletextpad=0.2,
     )
@@ -240,7 +289,7 @@ def _draw_marks(axes: Axes, choices: Sequence[tuple[int, int, Parallelism]], cel
     return size
 
 
-def _scatter(axes: Axes, points: Sequence[tuple[int, int]], gid: str, **options: Any) -> None:
+def _scatter(axes: Axes, points: Sequence[tuple[float, int]], gid: str, **options: Any) -> None:
     if points:
         x, y = zip(*points, strict=True)
         axes.scatter(x, y, **options)
