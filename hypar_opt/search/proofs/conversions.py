@@ -49,8 +49,9 @@ def converted(sources: Sequence[Layouts], targets: Sequence[Layouts]) -> Integer
     replicas = replicated.sum(axis=0).astype(dtype)
     # What has been gathered above a level has twice the size for all levels below.
     gathered_above = (gathered.cumsum(axis=0) - gathered).astype(dtype)
-    quarters: Integers = np.where(gathered, ALL_GATHERED, EXCHANGED * exchanged).astype(dtype)
-    return quarters << (replicas + gathered_above * gathered)
+    quarters = np.where(gathered, ALL_GATHERED, EXCHANGED * exchanged).astype(dtype)
+    moved: Integers = quarters << (replicas + gathered_above * gathered)
+    return moved
 
 
 def _of_levels(states: Sequence[Layouts]) -> NDArray[np.str_]:
