@@ -45,9 +45,8 @@ class Bytes:
         """A charge is a quarter of an element: a byte, or half or a quarter of one."""
         return Fraction(self.element_bytes, 4).denominator
 
-    @property
-    def together(self) -> bool:
-        return self.exchanges.together
+    def together(self, boundary: int) -> bool:
+        return self.exchanges.together(boundary)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
         charges = [0] * self.exchanges.choices

@@ -26,9 +26,8 @@ class Charges(Protocol):
     def joins_levels(self) -> bool:
         """Whether a layer has charges for several levels together, as for a ring."""
 
-    @property
-    def together(self) -> bool:
-        """Whether exchanges depend on the choices of both ends at all levels, see `pairs`."""
+    def together(self, boundary: int) -> bool:
+        """Whether an edge is charged by both ends' choices at all levels: `pairs`, not `edge`."""
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
         """Return the charge of each choice of a layer at a level, given its choices above."""
@@ -40,7 +39,7 @@ class Charges(Protocol):
         """Return the charge of a layer's choices at all levels, H1 first, beyond its nodes."""
 
     def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
-        """Return the charges of pairs of states of an edge's ends, beyond those of `edge`.
+        """Return the charges of pairs of states of an edge's ends, over all their levels.
 
         Parameters
         ----------

@@ -111,11 +111,11 @@ class Exchanges:
         Those of each node.
     conversions
         For each edge, a matrix for each pass that moves anything: the quarters of an
-        element of A for each pair of choices. Zeros where ``together``.
+        element of A for each pair of choices; none of an edge that is `together`.
     passes
         The number of passes that convert a tensor: forward, and backward.
-    together
-        Whether an edge's exchanges depend on its ends' choices at all levels, see `pairs`.
+    in_order
+        Whether tensors are read whole in a run, which all-gathers them after all else.
     """
 
     choices: int
@@ -124,7 +124,7 @@ class Exchanges:
     conversions: tuple[tuple[Matrix, ...], ...]
     levels: int
     passes: int
-    together: bool
+    in_order: bool
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -156,6 +156,10 @@ class Exchanges:
             return edge.elements << self.levels
         return edge.elements << self.nodes[edge.target].copies(target).inputs
 
+    def together(self, position: int) -> bool:
+        """Whether an edge's exchanges depend on its ends' choices at all levels, see `pairs`."""
+        return self.in_order and not self.graph.edges[position].weights
+
     def pairs(self, position: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         """Return the quarters that an edge moves in one pass, ``(levels, sources, targets)``.
 
@@ -165,8 +169,6 @@ class Exchanges:
             States of its ends: their choices at as many levels, H1 first.
         """
         edge = self.graph.edges[position]
-        if edge.weights:  # charged by how often each choice is made
-            return np.zeros((len(sources[0]), len(sources), len(targets)), np.int64)
         written = tuple(split.output for split in self.nodes[edge.source].splits)
         read = tuple(split.input for split in self.nodes[edge.target].splits)
         quarters = _converted(written, read, tuple(sources), tuple(targets))
@@ -212,16 +214,14 @@ def exchanges_of(plan: Plan) -> Exchanges:
         charged = _reductions(reading, node, choices, is_fed=is_fed)
         reductions.append(tuple(r for r in charged if r.step in passes and r.quarters))
     conversions = []
-    together = reads_whole and reading.scattered
+    # A run all-gathers at last, and so copies less than the readings of the paper charge.
+    in_order = reads_whole and reading.scattered
     for edge in graph.edges:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
         steps = [_slices(choices, step) for step in passes]
         if not edge.weights:
-            steps = (
-                []
-                if together
-                else [_conversions(reading, step, source, target, choices) for step in passes]
-            )
+            of_counts = () if in_order else passes
+            steps = [_conversions(reading, step, source, target, choices) for step in of_counts]
         conversions.append(tuple(pairs for pairs in steps if any(map(any, pairs))))
     return Exchanges(
         choices,
@@ -230,7 +230,7 @@ def exchanges_of(plan: Plan) -> Exchanges:
         tuple(conversions),
         plan.levels,
         passes=sum(step in passes for step in (Pass.FORWARD, Pass.BACKWARD)),
-        together=together,
+        in_order=in_order,
     )
 
 

@@ -60,7 +60,7 @@ class OwnCost:
             # The zeros keep a row for each node where there are no such charges.
             return [sum(column) for column in zip([0] * nodes, *charges, strict=True)]
 
-        self.together = bool(workload.coupled(cost.choices).any())
+        self._coupled = bool(workload.coupled(cost.choices).any())
         self._weights = workload.leads_weights.tolist()
         self._pairs = partial(cost.pairs, workload)
         self._nodes, self._edges, self._states = node_charges, edges, together
@@ -72,14 +72,12 @@ class OwnCost:
         return self._nodes(counts)[layer]
 
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
-        charges = self._edges(source, target)[boundary]
-        if self.together and not self._weights[boundary]:
-            return tuple((0,) * len(row) for row in charges)
-        return charges
+        return self._edges(source, target)[boundary]
+
+    def together(self, boundary: int) -> bool:
+        return self._coupled and not self._weights[boundary]
 
     def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
-        if self._weights[boundary]:
-            return np.zeros((len(sources), len(targets)), np.int64)
         ends = list(itertools.product(sources, targets))
         columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
         charges = self._pairs(np.full(len(ends), boundary), *columns).sum(axis=0)

@@ -109,9 +109,8 @@ class Time:
     def joins_levels(self) -> bool:
         return self.array.collective == "ring"
 
-    @property
-    def together(self) -> bool:
-        return self.exchanges.together
+    def together(self, boundary: int) -> bool:
+        return self.exchanges.together(boundary)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
         charges = [0] * self.exchanges.choices
@@ -218,9 +217,8 @@ class Energy:
         energy = self.array.energy
         return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
 
-    @property
-    def together(self) -> bool:
-        return self.exchanges.together
+    def together(self, boundary: int) -> bool:
+        return self.exchanges.together(boundary)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:
         size = self.exchanges.nodes[layer]

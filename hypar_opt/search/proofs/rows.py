@@ -37,10 +37,12 @@ def price_of(plan: Plan) -> Fraction:
     for level, (counts, row) in enumerate(rows):
         total += sum(charges.node(level, n, counts[n])[choice] for n, choice in enumerate(row))
         for n, edge in enumerate(graph.edges):
-            above = counts[edge.source], counts[edge.target]
-            total += charges.edge(level, n, *above)[row[edge.source]][row[edge.target]]
-    for n, edge in enumerate(graph.edges if charges.together else ()):
-        total += charges.pairs(n, [choices[edge.source]], [choices[edge.target]]).item()
+            if not charges.together(n):
+                above = counts[edge.source], counts[edge.target]
+                total += charges.edge(level, n, *above)[row[edge.source]][row[edge.target]]
+    for n, edge in enumerate(graph.edges):
+        if charges.together(n):
+            total += charges.pairs(n, [choices[edge.source]], [choices[edge.target]]).item()
     return Fraction(total, charges.resolution)
 
 
@@ -62,7 +64,7 @@ def nodes_rows(
     """
     tensors = [node for node in range(graph.shared) if not graph.users(node)]
     layouts = _stated(plan, graph, tensors)
-    if not layouts and charges.together:
+    if not layouts and any(map(charges.together, range(len(graph.edges)))):
         layouts = {node: _cheapest_state(plan, charges, graph, node) for node in tensors}
     elif not layouts and plan.constraints.even:
         levels = list(_free_rows(plan, charges, graph, {}))

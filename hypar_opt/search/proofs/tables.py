@@ -69,22 +69,15 @@ def _level_tables(
             f" {argument('search', 'joint')}"
         )
     tables = []
-    choices = range(len(plan.choices))
     above: list[State] = [() for _ in graph.nodes]
     for level, (counts, row) in enumerate(nodes_rows(plan, charges, graph)):
         node = [charges.node(level, n, counted) for n, counted in enumerate(counts)]
-        edges = _objects(
-            [
-                charges.edge(level, n, counts[edge.source], counts[edge.target])
-                for n, edge in enumerate(graph.edges)
-            ],
-            len(plan.choices),
-        )
-        # Charged is what the level adds to those above it, whose exchanges it may repeat.
-        for n, edge in enumerate(graph.edges if charges.together else ()):
-            prefixes = above[edge.source], above[edge.target]
-            with_level = ([(*prefix, choice) for choice in choices] for prefix in prefixes)
-            edges[n] += charges.pairs(n, *with_level) - charges.pairs(n, *([p] for p in prefixes))
+        edge = [
+            _appended(charges, n, above[edge.source], above[edge.target], len(plan.choices))
+            if charges.together(n)
+            else charges.edge(level, n, counts[edge.source], counts[edge.target])
+            for n, edge in enumerate(graph.edges)
+        ]
 
         # Defaults bind the values of this level: a closure would see those of the last.
         def load(layer: int, choice: int, level: int = level, counts: Any = counts) -> int | None:
@@ -92,10 +85,24 @@ def _level_tables(
                 return None
             return restrictions.least(level + 1, layer, one_more(counts[layer], choice))
 
-        table = _table(charges, np.array(node, object), edges, _ends(graph))
+        table = _table(
+            charges, np.array(node, object), _objects(edge, len(plan.choices)), _ends(graph)
+        )
         tables.append(_restricted(table, restrictions, load))
         above = [(*prefix, choice) for prefix, choice in zip(above, row, strict=True)]
     return tables
+
+
+def _appended(
+    charges: Charges, boundary: int, source: State, target: State, choices: int
+) -> Integers:
+    """Return what each pair of choices at a level adds to an edge's charges above it."""
+    sources, targets = (
+        [(*above, choice) for choice in range(choices)] for above in (source, target)
+    )
+    above = charges.pairs(boundary, [source], [target])
+    added: Integers = charges.pairs(boundary, sources, targets) - above
+    return added
 
 
 def _ends(graph: Nodes) -> NDArray[np.intp]:
@@ -142,8 +149,8 @@ def _states_table(
     )
     # Python's integers first; the width of the large arrays is decided from their maximum.
     steps = [_step(charges, level, columns, graph, choices) for level in range(levels)]
-    pairs = enumerate(graph.edges if charges.together else ())
-    together = {n: charges.pairs(n, columns, columns) for n, _ in pairs}
+    boundaries = [n for n in range(len(graph.edges)) if charges.together(n)]
+    together = {n: charges.pairs(n, columns, columns) for n in boundaries}
     # An edge's entry is a sum over levels: int64 if no such sum can overflow it.
     largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * nodes
     largest += sum(int(charge.max()) for charge in together.values())
@@ -193,15 +200,16 @@ def _step(
     ]
     size = len(distinct) * choices
     edges: Integers = np.zeros((len(graph.edges), size, size), object)
+    boundaries = [n for n in range(len(graph.edges)) if not charges.together(n)]
     for boundary, (source, target) in itertools.product(
-        range(len(graph.edges)), itertools.product(distinct, repeat=2)
+        boundaries, itertools.product(distinct, repeat=2)
     ):
         rows, into = slice(offset[source], offset[source] + choices), offset[target]
         edges[boundary, rows, into : into + choices] = charges.edge(level, boundary, source, target)
     return np.array(code, np.intp), np.array(nodes, object), edges
 
 
-def _objects(edge: Sequence[Matrix], choices: int) -> Integers:
+def _objects(edge: Sequence[Matrix | Integers], choices: int) -> Integers:
     return np.array(edge, object).reshape(-1, choices, choices)
 
 
