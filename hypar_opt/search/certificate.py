@@ -32,7 +32,8 @@ from hypar_opt.documents import Document, parse_json, read_text, validate, write
 from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
 from hypar_opt.search.graph_proofs import EliminationProof, FlowProof, Whole, bound_of, prove
-from hypar_opt.search.proofs.tables import price_of, tables_of
+from hypar_opt.search.proofs.rows import price_of
+from hypar_opt.search.proofs.tables import tables_of
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 

@@ -17,7 +17,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.certificate import certify, check_certificate
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price_levels
-from hypar_opt.search.proofs.tables import price_of
+from hypar_opt.search.proofs.rows import price_of
 from tests.costs.plans import Asked, Rows
 from tests.graphs import (
     every_plan_of,

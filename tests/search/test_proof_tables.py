@@ -23,7 +23,8 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.constraints import Feasibility
 from hypar_opt.search.pricing import price_table
-from hypar_opt.search.proofs.tables import price_of, states, tables_of
+from hypar_opt.search.proofs.rows import price_of, states
+from hypar_opt.search.proofs.tables import tables_of
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.written_plans import (

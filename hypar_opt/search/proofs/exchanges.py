@@ -7,13 +7,18 @@ input: integers, even where a size is odd.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.search.proofs.conversions import converted
 from hypar_opt.search.proofs.nodes import Node, Nodes, nodes_of
 
 if TYPE_CHECKING:
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
 Counts = tuple[int, ...]
 """How often a layer makes each choice at the levels above."""
+
+State = tuple[int, ...]
+"""A node's choices at some or all levels, H1 first."""
 
 Matrix = tuple[tuple[int, ...], ...]
 """A charge for each pair of choices, the earlier layer's first."""
@@ -49,8 +57,8 @@ class ReadingFactors:
     behind_model
         A boundary behind partial sums, mp-mp and mp-dp, on A: backward.
     input_error
-        An input that is read whole, backward: an all-reduce. None if the reading has no charge
-        for such a choice.
+        An input that is read whole, backward: an all-reduce; 0 where it is reduce-scattered, as
+        its boundary says. None if the reading has no charge for such a choice.
     of_network_input
         Whether that is charged for the network's first layer too.
 
@@ -73,7 +81,7 @@ READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
         "tables": ReadingFactors(4, 4, 0, 1, 1, 2, input_error=4, of_network_input=True),
         "text": ReadingFactors(8, 8, 0, 1, 1, 2, input_error=8),
         "figures": ReadingFactors(8, 8, 0, 2, 2, 0),
-        "executed": ReadingFactors(8, 4, 4, 2, 2, 0, scattered=True),
+        "executed": ReadingFactors(8, 4, 4, 2, 2, 0, input_error=0, scattered=True),
     }
 )
 
@@ -103,7 +111,11 @@ class Exchanges:
         Those of each node.
     conversions
         For each edge, a matrix for each pass that moves anything: the quarters of an
-        element of A for each pair of choices.
+        element of A for each pair of choices; none of an edge that is `together`.
+    passes
+        The number of passes that convert a tensor: forward, and backward.
+    in_order
+        Whether tensors are read whole in a run, which all-gathers them after all else.
     """
 
     choices: int
@@ -111,6 +123,8 @@ class Exchanges:
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[tuple[Matrix, ...], ...]
     levels: int
+    passes: int
+    in_order: bool
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -142,6 +156,25 @@ class Exchanges:
             return edge.elements << self.levels
         return edge.elements << self.nodes[edge.target].copies(target).inputs
 
+    def together(self, position: int) -> bool:
+        """Whether an edge's exchanges depend on its ends' choices at all levels, see `pairs`."""
+        return self.in_order and not self.graph.edges[position].weights
+
+    def pairs(self, position: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        """Return the quarters that an edge moves in one pass, ``(levels, sources, targets)``.
+
+        Parameters
+        ----------
+        sources, targets
+            States of its ends: their choices at as many levels, H1 first.
+        """
+        edge = self.graph.edges[position]
+        written = tuple(split.output for split in self.nodes[edge.source].splits)
+        read = tuple(split.input for split in self.nodes[edge.target].splits)
+        quarters = _converted(written, read, tuple(sources), tuple(targets))
+        bound = int(quarters.max(initial=0)) * edge.elements
+        return quarters.astype(exact_dtype(bound)) * edge.elements
+
     @property
     def separable(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
@@ -164,10 +197,10 @@ def exchanges_of(plan: Plan) -> Exchanges:
     reading = READINGS.get(plan.cost.reading)
     choices = len(plan.choices)
     graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
-    reads_whole = (
+    reads_whole = any(
         split.input == "whole" for node in graph.nodes for split in node.splits[:choices]
     )
-    if reading is None or (any(reads_whole) and reading.input_error is None):
+    if reading is None or (reads_whole and reading.input_error is None):
         raise CheckFailedError(
             f"cost, reading: {plan.cost.reading!r} charges nothing for the choices"
             f" {', '.join(plan.choices)}"
@@ -181,13 +214,67 @@ def exchanges_of(plan: Plan) -> Exchanges:
         charged = _reductions(reading, node, choices, is_fed=is_fed)
         reductions.append(tuple(r for r in charged if r.step in passes and r.quarters))
     conversions = []
+    # A run all-gathers at last, and so copies less than the readings of the paper charge.
+    in_order = reads_whole and reading.scattered
     for edge in graph.edges:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
         steps = [_slices(choices, step) for step in passes]
         if not edge.weights:
-            steps = [_conversions(reading, step, source, target, choices) for step in passes]
+            of_counts = () if in_order else passes
+            steps = [_conversions(reading, step, source, target, choices) for step in of_counts]
         conversions.append(tuple(pairs for pairs in steps if any(map(any, pairs))))
-    return Exchanges(choices, graph, tuple(reductions), tuple(conversions), plan.levels)
+    return Exchanges(
+        choices,
+        graph,
+        tuple(reductions),
+        tuple(conversions),
+        plan.levels,
+        passes=sum(step in passes for step in (Pass.FORWARD, Pass.BACKWARD)),
+        in_order=in_order,
+    )
+
+
+@lru_cache(maxsize=256)
+def _converted(
+    written: tuple[str, ...],
+    read: tuple[str, ...],
+    sources: tuple[State, ...],
+    targets: tuple[State, ...],
+) -> Integers:
+    """Return the quarters of an element of pairs of states: many edges have equal ends."""
+    quarters = converted(
+        [[_of_choice(written, choice) for choice in state] for state in sources],
+        [[_of_choice(read, choice) for choice in state] for state in targets],
+    )
+    quarters.setflags(write=False)
+    return quarters
+
+
+def _of_choice(layouts: Sequence[str], choice: int) -> str:
+    """Return a choice's layout; that of the first for one that the node does not have."""
+    return layouts[choice] if choice < len(layouts) else layouts[0]
+
+
+def each_level(quarters: Integers, charge: Callable[[int, int], int]) -> Integers:
+    """Return charges of quarters of an element, ``(levels, ...)``, added over the levels.
+
+    Parameters
+    ----------
+    charge
+        Of a level and an amount; asked once for amounts that are equal.
+    """
+    of_levels: list[Integers] = []
+    largest = 0
+    for level, moved in enumerate(quarters):
+        amounts, position = np.unique(moved, return_inverse=True)
+        charges: Integers = np.array([charge(level, int(each)) for each in amounts], object)
+        largest += int(charges.max())
+        of_levels.append(charges[position.reshape(moved.shape)])
+    dtype = exact_dtype(largest)
+    total: Integers = np.zeros(quarters.shape[1:], dtype)
+    for level_charges in of_levels:
+        total += level_charges.astype(dtype)
+    return total
 
 
 def shares_tensors(plan: Plan) -> bool:
@@ -226,7 +313,7 @@ def _reductions(
             yield Reduction(choice, Pass.BACKWARD, "outputs", backward, False)
         if split.input == "whole":
             yield Reduction(choice, Pass.BACKWARD, "inputs", error, True)
-        if split.input != "batch":
+        if split.shares_statistics:
             for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
                 yield Reduction(choice, step, "statistics", reading.gradient * size, True)
 

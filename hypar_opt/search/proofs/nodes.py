@@ -19,14 +19,20 @@ class Split(NamedTuple):
     """The effect of a choice: the size of the axis that it halves, and each tensor's layout."""
 
     size: int
-    """The size of the axis that is halved."""
+    """The size of the axis that is halved; 0 if none is."""
     input: str
     """The axis of which each side reads half, ``batch``, ``channel`` or, after a shuffle,
     ``shuffled``; or ``whole``."""
     output: str
-    """The axis of which each side writes half, ``batch`` or ``channel``; or ``partial``."""
+    """The axis of which each side writes half, ``batch`` or ``channel``; or ``partial``; or
+    ``whole``, where nothing is halved."""
     keeps_weights: bool
     """Whether both sides have all weights, and so partial sums of their gradient."""
+
+    @property
+    def shares_statistics(self) -> bool:
+        """Whether each side has the statistics of its own channels only."""
+        return self.input != "batch" and self.output != "whole"
 
 
 class Copies(NamedTuple):
@@ -78,8 +84,8 @@ class Node:
         return Copies(
             weights=sum(count for split, count in chosen if split.keeps_weights),
             inputs=sum(count for split, count in chosen if split.input == "whole"),
-            outputs=sum(count for split, count in chosen if split.output == "partial"),
-            statistics=sum(count for split, count in chosen if split.input != "batch"),
+            outputs=sum(count for split, count in chosen if split.output in ("partial", "whole")),
+            statistics=sum(count for split, count in chosen if split.shares_statistics),
         )
 
 
@@ -109,10 +115,20 @@ class Nodes(NamedTuple):
 
 
 def nodes_of(plan: Plan, *, shared_tensors: bool) -> Nodes:
-    """Return a plan's graph; a tensor with several readers is a node where the reading says so."""
+    """Return a plan's graph.
+
+    Parameters
+    ----------
+    shared_tensors
+        Whether a tensor with several readers is a node, and nodes may be whole.
+    """
     network, batch = plan.network.description, plan.batch
     described = list(zip(network.layers, network.maps(), network.sources, strict=True))
     layers = [_layer(layer, maps, batch) for layer, maps, _ in described]
+    if not shared_tensors:
+        layers = [
+            replace(x, splits=tuple(s for s in x.splits if s.output != "whole")) for x in layers
+        ]
     position = {layer.name: n for n, layer in enumerate(network.layers)}
     tied: dict[int, list[int]] = {}
     for n, layer in enumerate(network.layers):
@@ -171,6 +187,9 @@ def _layer(described: Operator, maps: LayerMaps, batch: int) -> Node:
 def _splits(described: Operator, sizes: dict[str, int]) -> Iterator[Split]:
     read, weight, written = described.contraction
     for choice in described.splits:
+        if not choice.axis:  # nothing is halved
+            yield Split(0, "whole", "whole", keeps_weights=bool(weight))
+            continue
         part = "batch" if choice.axis == "b" else "channel"
         source = "shuffled" if described.shuffles and part == "channel" else part
         yield Split(
@@ -202,5 +221,6 @@ def _tensor(writer: Operator, maps: LayerMaps, batch: int) -> Node:
     splits = (
         Split(batch, "batch", "batch", keeps_weights=False),
         Split(maps.pooled.channels, "channel", "channel", keeps_weights=False),
+        Split(0, "whole", "whole", keeps_weights=False),
     )
     return Node(f"output of {writer.name}", splits)

@@ -5,8 +5,11 @@ This is the only module here that imports code of the search: the arguments of a
 
 from __future__ import annotations
 
-from functools import cache
+import itertools
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.search.proofs.exchanges import Counts, Matrix
+    from hypar_opt.search.proofs.exchanges import Counts, Matrix, State
 
 
 class OwnCost:
@@ -57,7 +60,10 @@ class OwnCost:
             # The zeros keep a row for each node where there are no such charges.
             return [sum(column) for column in zip([0] * nodes, *charges, strict=True)]
 
-        self._nodes, self._edges, self._together = node_charges, edges, together
+        self._coupled = bool(workload.coupled(cost.choices).any())
+        self._weights = workload.leads_weights.tolist()
+        self._pairs = partial(cost.pairs, workload)
+        self._nodes, self._edges, self._states = node_charges, edges, together
         columns = set(zip(*plan.assignments(), strict=True))
         # The plan's own states: those are the ones whose charge tables of single levels would lack.
         self.joins_levels = any(cost.of_state(workload, column) for column in columns)
@@ -68,8 +74,17 @@ class OwnCost:
     def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
         return self._edges(source, target)[boundary]
 
+    def together(self, boundary: int) -> bool:
+        return self._coupled and not self._weights[boundary]
+
+    def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        ends = list(itertools.product(sources, targets))
+        columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
+        charges = self._pairs(np.full(len(ends), boundary), *columns).sum(axis=0)
+        return np.array(_integers(charges), object).reshape(len(sources), len(targets))
+
     def state(self, layer: int, state: Sequence[int]) -> int:
-        return self._together(tuple(state))[layer]
+        return self._states(tuple(state))[layer]
 
 
 def _integers(charges: Integers) -> list[Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,41 +12,19 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.errors import RefusedError, argument
-from hypar_opt.search.proofs.charges import Bytes, Charges, built_in
-from hypar_opt.search.proofs.exchanges import Counts, Matrix, shares_tensors
-from hypar_opt.search.proofs.nodes import Node, Nodes, nodes_of
-from hypar_opt.search.proofs.own_cost import OwnCost
+from hypar_opt.search.proofs.bytes_moved import Bytes
 from hypar_opt.search.proofs.restrictions import Restrictions, one_more
+from hypar_opt.search.proofs.rows import charges_of, graph_of, nodes_rows, states
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.search.proofs.charges import Charges
+    from hypar_opt.search.proofs.exchanges import Counts, Matrix, State
+    from hypar_opt.search.proofs.nodes import Nodes
 
 MOST_PAIRS = 2**20
 MOST_ENTRIES = 2**27
 """The largest numbers of pairs of states, and of entries in a table: 1 GiB of int64."""
-
-State = tuple[int, ...]
-
-
-def price_of(plan: Plan) -> Fraction:
-    """Return the cost of a plan's own choices, in its cost's unit.
-
-    Raises
-    ------
-    CheckFailedError
-        If the plan violates its own constraints, or its cost is none of its problem's.
-    """
-    charges, graph = _charges_of(plan), _graph_of(plan)
-    rows = list(nodes_rows(plan, charges, graph))
-    _restrictions_of(plan, graph).check([row for _, row in rows])
-    states = zip(*(row for _, row in rows), strict=True)
-    total = sum(charges.state(n, state) for n, state in enumerate(states))
-    for level, (counts, row) in enumerate(rows):
-        total += sum(charges.node(level, n, counts[n])[choice] for n, choice in enumerate(row))
-        for n, edge in enumerate(graph.edges):
-            above = counts[edge.source], counts[edge.target]
-            total += charges.edge(level, n, *above)[row[edge.source]][row[edge.target]]
-    return Fraction(total, charges.resolution)
 
 
 def tables_of(plan: Plan) -> list[CostTable]:
@@ -66,8 +43,8 @@ def tables_of(plan: Plan) -> list[CostTable]:
     """
     if not plan.levels:
         return []
-    charges, graph = _charges_of(plan), _graph_of(plan)
-    restrictions = _restrictions_of(plan, graph)
+    charges, graph = charges_of(plan), graph_of(plan)
+    restrictions = Restrictions(plan, graph)
     # Scope level: proven is each table given the levels above, never the plan over all levels.
     if plan.solver.scope == "level":
         return _level_tables(plan, charges, graph, restrictions)
@@ -82,111 +59,6 @@ def tables_of(plan: Plan) -> list[CostTable]:
     return [_states_table(plan, charges, graph, restrictions)]
 
 
-def states(levels: int, choices: int) -> list[State]:
-    """Return the states of a layer, its choices at all levels, in a certificate's order.
-
-    Fewest levels not in data parallelism first, then fewest in output parallelism, then those
-    that leave data parallelism topmost.
-    """
-    unordered = itertools.product(range(choices), repeat=levels)
-    return sorted(unordered, key=lambda s: (levels - s.count(0), s.count(2), [-c for c in s]))
-
-
-def _charges_of(plan: Plan) -> Charges:
-    return built_in(plan) or OwnCost(plan)
-
-
-def _graph_of(plan: Plan) -> Nodes:
-    return nodes_of(plan, shared_tensors=shares_tensors(plan))
-
-
-def _restrictions_of(plan: Plan, graph: Nodes) -> Restrictions:
-    return Restrictions(plan, graph)
-
-
-def nodes_rows(
-    plan: Plan, charges: Charges, graph: Nodes
-) -> Iterator[tuple[list[Counts], list[int]]]:
-    """Yield, for each level, all nodes' choices and how often each makes a choice above it.
-
-    What layers share takes what then costs least: weights are whole unless all users split them
-    alike, a tensor is split by batch or by channel, of equals by batch.
-    """
-    layouts: dict[int, Sequence[int]] = {}
-    if plan.constraints.even:
-        tensors = [node for node in range(graph.shared) if not graph.users(node)]
-        levels = list(_free_rows(plan, charges, graph, {}))
-        for node in tensors:
-            costs = [
-                _tensor_costs(charges, graph, level, node, counts, row)
-                for level, (counts, row) in enumerate(levels)
-            ]
-            layouts[node] = _even_layouts(graph.nodes[node], costs)
-    yield from _free_rows(plan, charges, graph, layouts)
-
-
-def _free_rows(
-    plan: Plan, charges: Charges, graph: Nodes, layouts: Mapping[int, Sequence[int]]
-) -> Iterator[tuple[list[Counts], list[int]]]:
-    """Yield the levels as `nodes_rows`, shared tensors in given layouts, or in any parts."""
-    counts: list[Counts] = [(0,) * len(plan.choices) for _ in graph.nodes]
-    for level, layers in enumerate(plan.assignments()):
-        row = [0] * graph.shared + list(layers)
-        for node in range(graph.shared):
-            users = {row[user] for user in graph.users(node)}
-            if users:
-                row[node] = users.pop() if len(users) == 1 else 0
-            elif node in layouts:
-                row[node] = layouts[node][level]
-            else:
-                costs = _tensor_costs(charges, graph, level, node, counts, row)
-                row[node] = costs.index(min(costs))
-        yield counts, row
-        counts = [one_more(*pair) for pair in zip(counts, row, strict=True)]
-
-
-def _tensor_costs(
-    charges: Charges,
-    graph: Nodes,
-    level: int,
-    node: int,
-    counts: Sequence[Counts],
-    row: Sequence[int],
-) -> list[int]:
-    """Return what each layout of a shared tensor is charged at a level."""
-    costs = list(charges.node(level, node, counts[node]))[: len(graph.nodes[node].splits)]
-    for n, edge in enumerate(graph.edges):
-        if node in (edge.source, edge.target):
-            pairs = charges.edge(level, n, counts[edge.source], counts[edge.target])
-            for choice in range(len(costs)):
-                ends = (choice, row[edge.target])
-                if edge.target == node:
-                    ends = (row[edge.source], choice)
-                costs[choice] += pairs[ends[0]][ends[1]]
-    return costs
-
-
-def _even_layouts(tensor: Node, costs: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return a shared tensor's layouts, H1 first: the cheapest in equal parts, if there are any."""
-    batch, channels = (split.size for split in tensor.splits)
-    # By how often it is split by batch: the least cost so far, and its layouts.
-    least: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
-    for by_batch, by_channel in costs:
-        reached: dict[int, tuple[int, tuple[int, ...]]] = {}
-        for times, (cost, layouts) in least.items():
-            for also, charge in enumerate((by_channel, by_batch)):
-                way = (cost + charge, (*layouts, 1 - also))
-                reached[times + also] = min(way, reached.get(times + also, way))
-        least = reached
-    levels = len(costs)
-    even = [
-        way
-        for times, way in least.items()
-        if batch % (1 << times) == 0 and channels % (1 << levels - times) == 0
-    ]
-    return min(even or least.values())[1]
-
-
 def _level_tables(
     plan: Plan, charges: Charges, graph: Nodes, restrictions: Restrictions
 ) -> list[CostTable]:
@@ -197,10 +69,13 @@ def _level_tables(
             f" {argument('search', 'joint')}"
         )
     tables = []
-    for level, (counts, _) in enumerate(nodes_rows(plan, charges, graph)):
-        node = [charges.node(level, n, above) for n, above in enumerate(counts)]
+    above: list[State] = [() for _ in graph.nodes]
+    for level, (counts, row) in enumerate(nodes_rows(plan, charges, graph)):
+        node = [charges.node(level, n, counted) for n, counted in enumerate(counts)]
         edge = [
-            charges.edge(level, n, counts[edge.source], counts[edge.target])
+            _appended(charges, n, above[edge.source], above[edge.target], len(plan.choices))
+            if charges.together(n)
+            else charges.edge(level, n, counts[edge.source], counts[edge.target])
             for n, edge in enumerate(graph.edges)
         ]
 
@@ -214,7 +89,20 @@ def _level_tables(
             charges, np.array(node, object), _objects(edge, len(plan.choices)), _ends(graph)
         )
         tables.append(_restricted(table, restrictions, load))
+        above = [(*prefix, choice) for prefix, choice in zip(above, row, strict=True)]
     return tables
+
+
+def _appended(
+    charges: Charges, boundary: int, source: State, target: State, choices: int
+) -> Integers:
+    """Return what each pair of choices at a level adds to an edge's charges above it."""
+    sources, targets = (
+        [(*above, choice) for choice in range(choices)] for above in (source, target)
+    )
+    above = charges.pairs(boundary, [source], [target])
+    added: Integers = charges.pairs(boundary, sources, targets) - above
+    return added
 
 
 def _ends(graph: Nodes) -> NDArray[np.intp]:
@@ -261,10 +149,15 @@ def _states_table(
     )
     # Python's integers first; the width of the large arrays is decided from their maximum.
     steps = [_step(charges, level, columns, graph, choices) for level in range(levels)]
+    boundaries = [n for n in range(len(graph.edges)) if charges.together(n)]
+    together = {n: charges.pairs(n, columns, columns) for n in boundaries}
     # An edge's entry is a sum over levels: int64 if no such sum can overflow it.
     largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * nodes
+    largest += sum(int(charge.max()) for charge in together.values())
     dtype = exact_dtype(largest)
     edges: Integers = np.zeros((len(graph.edges), len(columns), len(columns)), dtype)
+    for boundary, charge in together.items():
+        edges[boundary] = charge
     for code, charged, edge in steps:
         node = node + charged[:, code]
         for boundary, charge in enumerate(edge.astype(dtype)):
@@ -307,15 +200,16 @@ def _step(
     ]
     size = len(distinct) * choices
     edges: Integers = np.zeros((len(graph.edges), size, size), object)
+    boundaries = [n for n in range(len(graph.edges)) if not charges.together(n)]
     for boundary, (source, target) in itertools.product(
-        range(len(graph.edges)), itertools.product(distinct, repeat=2)
+        boundaries, itertools.product(distinct, repeat=2)
     ):
         rows, into = slice(offset[source], offset[source] + choices), offset[target]
         edges[boundary, rows, into : into + choices] = charges.edge(level, boundary, source, target)
     return np.array(code, np.intp), np.array(nodes, object), edges
 
 
-def _objects(edge: Sequence[Matrix], choices: int) -> Integers:
+def _objects(edge: Sequence[Matrix | Integers], choices: int) -> Integers:
     return np.array(edge, object).reshape(-1, choices, choices)
 
 
