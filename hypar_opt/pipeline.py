@@ -22,6 +22,7 @@ from hypar_opt.errors import (
 from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import (
     Plan,
     SolverRecord,
@@ -37,7 +38,13 @@ from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.partition import Assignments, Progress, Search, silent
 from hypar_opt.search.placement import best_placement
-from hypar_opt.search.pricing import check_plan, price
+from hypar_opt.search.pricing import (
+    check_plan,
+    layouts_of,
+    price,
+    tensors_of,
+    with_layouts,
+)
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.settings import options_from, options_of, settings_of
 from hypar_opt.solvers import SOLVERS
@@ -224,6 +231,8 @@ def _priced(
 ) -> Plan:
     """Return the plan priced from its choices, with the gap to the bound that the solver claims."""
     problem = instance.problem
+    if tensors is None:
+        tensors = tensors_of(instance, rows)
     cost = price(instance, rows, tensors)
     total, bound = cost.total, solver.bound
     # A lower bound above a feasible plan's cost disproves itself.
@@ -238,6 +247,7 @@ def _priced(
         network=NetworkRecord.of(instance.network),
         layers=tuple(layer.name for layer in instance.workload.layers),
         parallelism=words_of(rows, instance.network.choices(len(problem.choices))),
+        layouts=layouts_of(instance, rows, tensors),
         cost=cost,
         solver=solver,
         **fields,
@@ -303,7 +313,9 @@ def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None)
     if update == {"reading": plan.cost.reading, "cost": plan.cost.kind}:
         return plan
     problem = plan.problem.model_copy(update=update)
-    priced = price(Instance(plan.network.description, problem), plan.assignments())
+    instance = Instance(plan.network.description, problem)
+    tensors = plan_tensors(plan, instance.executed_workload)
+    priced = price(instance, plan.assignments(), tensors)
     claims = {"status": "feasible", "bound": None, "gap": None}
     solver = plan.solver.model_copy(update=claims)
     return plan.model_copy(update={"cost": priced, "solver": solver})
@@ -341,12 +353,20 @@ def read_plan(path: str | Path) -> Plan:
         If it is not a plan, has a newer schema, a cost that its choices do not have, or choices
         that violate its own constraints.
     """
-    plan = parse_plan(read_text(path), file=str(path))
+    plan = _with_layouts(parse_plan(read_text(path), file=str(path)), file=str(path))
     check_plan(plan, file=str(path))
     # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
     if plan.constraints.any:
         try:
-            Instance.of_plan(plan).constraints.check(plan.assignments())
+            instance = Instance.of_plan(plan)
+            instance.constraints.check(plan.assignments(), plan_nodes(plan, instance.workload))
         except HyparError as error:
             raise InputError(error.message, file=str(path)) from None
     return plan
+
+
+def _with_layouts(plan: Plan, *, file: str) -> Plan:
+    try:
+        return with_layouts(plan)
+    except HyparError as error:  # what is wrong with its problem
+        raise InputError(error.message, file=file) from None

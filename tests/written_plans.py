@@ -14,7 +14,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
+from hypar_opt.search.pricing import layouts_of, price
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]
@@ -35,6 +35,7 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
         update = {
             "constraints": problem.constraints,
             "parallelism": words_of(rows, plan.words),
+            "layouts": layouts_of(instance, rows),
             "cost": price(instance, rows),
             "solver": solver,
         }
@@ -45,7 +46,8 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
 
 def choosing(plan: ho.Plan, rows: Rows) -> ho.Plan:
     """Return a plan with other choices and, wrongly, the cost of its own."""
-    return plan.model_copy(update={"parallelism": words_of(rows, plan.words)})
+    layouts = layouts_of(Instance.of_plan(plan), rows)
+    return plan.model_copy(update={"parallelism": words_of(rows, plan.words), "layouts": layouts})
 
 
 def every_rows(layers: int, levels: int, choices: int) -> Iterator[Rows]:

@@ -1,4 +1,4 @@
-"""The layouts of what layers share, given the layers' choices: a plan does not state them."""
+"""The layouts of what layers share that cost least, given the layers' choices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel, SplitCounts, level_table
 from hypar_opt.costs.product import canonical_states
-from hypar_opt.workload.parallelism import DATA
+from hypar_opt.sharding.weights import shared_weights as shared_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,18 +91,6 @@ def with_shared(
     for node, column in (shared_weights(workload, choice) | dict(given)).items():
         choice[node] = column
     return tuple(choice)
-
-
-def shared_weights(workload: Workload, choice: Sequence[int]) -> dict[int, int]:
-    """Return the choices of shared weights' nodes, given those of the layers among all nodes'.
-
-    They are whole where a user is in data parallelism, or where users split them differently.
-    """
-    weights = {}
-    for node, users in workload.weight_users.items():
-        columns = {choice[user] for user in users}
-        weights[node] = columns.pop() if len(columns) == 1 else DATA
-    return weights
 
 
 def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers:

@@ -1,12 +1,13 @@
 """A plan: the parallelism of each layer at each level, and what that costs.
 
-A plan file is JSON and self-contained; its schema is ``hypar-opt/plan/1``.
+A plan file is JSON and self-contained; its schema is ``hypar-opt/plan/2``. Version 1, which did
+not state how tensors are stored, is still read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import zip_longest
@@ -26,10 +27,12 @@ from hypar_opt.documents import (
     write_whole,
 )
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
 from hypar_opt.workload.parallelism import Parallelism
 
-SCHEMA: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
+SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
+WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 
 Ratio = Annotated[float, Strict(), Field(ge=0)]
 Amount = Annotated[int, Strict(), Field(ge=0)] | Annotated[float, Strict(), Field(ge=0)]
@@ -139,12 +142,16 @@ class Plan(ProblemFields):
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
+    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS,)
 
     # Underscore and alias, because `schema` is a method of pydantic's models.
-    schema_: Literal["hypar-opt/plan/1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["hypar-opt/plan/1", "hypar-opt/plan/2"] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
     parallelism: tuple[tuple[Parallelism, ...], ...]
+    layouts: Mapping[str, tuple[StoredLayout, ...]] | None = None
+    """How a run stores each layer's output, by the layer's name: its layout at each level, H1
+    first. None in files of version 1, until `hypar_opt.pipeline.read_plan` has derived it."""
     cost: Cost
     solver: SolverRecord
 
@@ -168,6 +175,26 @@ class Plan(ProblemFields):
                 # Each layer's own words: a kind may lack a choice that others have.
                 if choice not in known:
                     raise rule(f"parallelism[{level}]: should be among {json.dumps(known)}")
+        return self
+
+    @model_validator(mode="after")
+    def _stores_each_output(self) -> Self:
+        if self.schema_ == WITHOUT_LAYOUTS:
+            if self.layouts is not None:
+                raise rule(f"layouts: should be in files of {SCHEMA!r} alone")
+            return self
+        stored = self.layouts or {}
+        wrong = next((name for name in stored if name not in self.layers), None)
+        if wrong is not None:
+            raise rule(f"layouts: should be of the network's layers, got {wrong!r}")
+        for name in self.layers:
+            if name not in stored:
+                raise rule(f"layouts: should have the layouts of every layer, not of {name!r}")
+            if len(stored[name]) != self.levels:
+                raise rule(
+                    f"layouts, {name}: should have a layout for each of {self.levels} levels,"
+                    f" got {len(stored[name])}"
+                )
         return self
 
     @property
@@ -224,7 +251,7 @@ def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
 def parse_plan(text: str, *, file: str) -> Plan:
     """Parse a plan file's text, and check its form, its shape and its network's digest.
 
-    `hypar_opt.search.pricing.check_plan` checks the cost.
+    `hypar_opt.search.pricing.check_plan` checks the cost, and the layouts against the choices.
 
     Raises
     ------
@@ -235,7 +262,10 @@ def parse_plan(text: str, *, file: str) -> Plan:
     plan = validate(Plan, document, file=file)
     # Defaults are for code that makes a plan. In a file a missing key must not silently get the
     # default of this version, which another version may change.
-    missing = next((key for key in plan.document() if key not in document), None)
+    keys = dict.fromkeys(plan.document())
+    if plan.layouts is None:
+        del keys["layouts"]
+    missing = next((key for key in keys if key not in document), None)
     if missing:
         raise InputError(f"missing key {missing!r}", file=file)
     return plan

@@ -30,7 +30,7 @@ from pydantic import Discriminator, Field, Strict, Tag
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
 from hypar_opt.errors import CheckFailedError, HyparError
-from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
 from hypar_opt.search.graph_proofs import EliminationProof, FlowProof, Whole, bound_of, prove
 from hypar_opt.search.proofs.tables import price_of, tables_of
 
@@ -304,8 +304,13 @@ def _rows(potentials: Integers) -> tuple[tuple[int, ...], ...]:
 
 
 def _digest(plan: Plan) -> str:
-    """Return a hash of a plan without its solver, whose seconds differ from run to run."""
+    """Return a hash of a plan without its solver, whose seconds differ from run to run.
+
+    Layouts are left out, as in version 1 of the plan file, whose certificates stay valid: the
+    cost, which is checked beside the digest, is that of the plan's own.
+    """
     document: dict[str, Any] = plan.document()
-    proven = {key: value for key, value in document.items() if key != "solver"}
+    proven = {key: value for key, value in document.items() if key not in ("solver", "layouts")}
+    proven["schema"] = WITHOUT_LAYOUTS
     text = json.dumps(proven, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

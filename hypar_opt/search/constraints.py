@@ -135,8 +135,15 @@ class Feasibility:
                 loads[:, column] = load(counts)
         return allowed, loads
 
-    def check(self, rows: Sequence[Sequence[int]]) -> None:
+    def check(
+        self, rows: Sequence[Sequence[int]], nodes: Sequence[Sequence[int]] | None = None
+    ) -> None:
         """Refuse a plan, ``(levels, layers)``, that violates the constraints.
+
+        Parameters
+        ----------
+        nodes : (levels, nodes)
+            The choices of all nodes, where shared tensors' are known.
 
         Raises
         ------
@@ -144,6 +151,7 @@ class Feasibility:
             Naming the layer, level and choice, or the memory that the plan needs.
         """
         load = 0
+        self._check_tensors(nodes or ())
         rows = [self._with_shared_weights(row) for row in rows]
         for position, layer in enumerate(self._workload.nodes):
             counts: Counts = (0,) * len(self._choices)
@@ -163,6 +171,17 @@ class Feasibility:
             # Loads are in units of 2^-levels bytes; negated twice, the shift rounds up.
             needed = -(-load >> self._levels)
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
+
+    def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
+        states = list(zip(*nodes, strict=True))[: self._workload.shared]
+        for position, state in enumerate(states):
+            counts = tuple(map(state.count, range(len(self._choices))))
+            if not self._even_tensors(counts)[position]:
+                tensor = self._workload.nodes[position]
+                axes = _axes(tensor, len(self._choices))
+                raise HyparError(
+                    f"constraints: the {tensor.name} is split into unequal parts; {axes}"
+                )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
         """Return all nodes' choices, those of shared tensors, which take no memory, at will."""

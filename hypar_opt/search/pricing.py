@@ -5,6 +5,7 @@ No code here is shared with a solver: a cost is the sum of the table entries of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -12,9 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel, SplitCounts
-from hypar_opt.costs.sharing import Rows, Tensors, level_tables
+from hypar_opt.costs.sharing import Rows, Tensors, level_tables, nodes_choices
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.plan.plan import Baselines, Cost, Plan, Ratios, json_number
+from hypar_opt.plan.layouts import StoredLayout
+from hypar_opt.plan.nodes import (
+    nodes_rows,
+    plan_tensors,
+    shared_tensors,
+    stored_layouts,
+)
+from hypar_opt.plan.plan import SCHEMA, Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.search.instance import Instance
 from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
@@ -80,8 +88,51 @@ def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels:
         before = appended
 
 
+def tensors_of(instance: Instance, rows: Rows) -> Tensors:
+    """Return the layouts of a run's shared tensors that cost least, given the layers' choices.
+
+    By the problem's own objective where that charges them, or else in bytes by the reading
+    ``executed``.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+    """
+    workload = instance.executed_workload
+    cost = instance.cost if instance.workload is workload else instance.executed
+    nodes = nodes_choices(workload, cost, rows, even=instance.problem.constraints.even)
+    tensors = shared_tensors(workload)
+    return tuple({node: row[node] for node in tensors} for row in nodes)
+
+
+def layouts_of(
+    instance: Instance, rows: Rows, tensors: Tensors | None = None
+) -> dict[str, tuple[StoredLayout, ...]]:
+    """Return how a run of a plan stores each layer's output, by the layer's name.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices.
+    tensors
+        The layouts of shared tensors; unless given those of `tensors_of`.
+    """
+    workload = instance.executed_workload
+    if tensors is None:
+        tensors = tensors_of(instance, rows)
+    return stored_layouts(workload, nodes_rows(workload, rows, tensors))
+
+
 def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cost:
-    """Price a plan and its baselines, by the problem's reading and by ``executed``."""
+    """Price a plan and its baselines, by the problem's reading and by ``executed``.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices.
+    tensors
+        The layouts of a run's shared tensors; unless given those that then cost least.
+    """
     problem, workload, own = instance.problem, instance.workload, instance.cost
     layers = len(workload.layers)
     all_data, all_model = ([[choice] * layers] * problem.levels for choice in (DATA, MODEL))
@@ -141,8 +192,16 @@ def _check_choices(workload: Workload, columns: int, rows: Rows) -> None:
                 )
 
 
+def with_layouts(plan: Plan) -> Plan:
+    """Return a plan with the layouts that follow from its choices, if its file states none."""
+    if plan.layouts is not None:
+        return plan
+    layouts = layouts_of(Instance.of_plan(plan), plan.assignments())
+    return plan.model_copy(update={"schema_": SCHEMA, "layouts": layouts})
+
+
 def check_plan(plan: Plan, *, file: str) -> None:
-    """Refuse a plan whose stated cost is not that of its choices.
+    """Refuse a plan whose stated cost or layouts are not those of its choices.
 
     The solver's status is a claim that only has to be consistent here; a certificate proves it.
 
@@ -151,8 +210,10 @@ def check_plan(plan: Plan, *, file: str) -> None:
     InputError
         Naming the first key that disagrees, what it says and what it should say.
     """
+    instance, rows = Instance.of_plan(plan), plan.assignments()
     try:
-        cost = price(Instance.of_plan(plan), plan.assignments())
+        tensors = plan_tensors(plan, instance.executed_workload)
+        cost = price(instance, rows, tensors)
     except HyparError as error:
         raise InputError(error.message, file=file) from None
     stated = plan.cost.model_dump(mode="json")
@@ -160,6 +221,12 @@ def check_plan(plan: Plan, *, file: str) -> None:
         if stated[key] != derived:
             problem = f"should be {derived}, as the parallelism is priced, got {stated[key]}"
             raise InputError(problem, where=f"cost, {key}", file=file)
+    stored = layouts_of(instance, rows, tensors)
+    for name, layouts in (plan.layouts or {}).items():
+        if tuple(layouts) != stored[name]:
+            words = [json.dumps(list(map(str, own))) for own in (stored[name], layouts)]
+            problem = f"should be {words[0]}, as the parallelism stores it, got {words[1]}"
+            raise InputError(problem, where=f"layouts, {name}", file=file)
     solver, total = plan.solver, plan.cost.total
     if solver.status == "optimal" and solver.bound != total:
         problem = f"should be the cost's total {total} of an optimal plan, got {solver.bound}"

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
-from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.pipeline import plan_of, repriced, solve_problem
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.nodes import plan_nodes
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
 from hypar_opt.search.instance import Instance
@@ -92,9 +92,7 @@ def simulate(
     instance = Instance.of_plan(plan)
     workload, rows = instance.workload, None
     if workload.shared:
-        # As the plan was priced: its own objective decides the layouts of what layers share.
-        even = plan.constraints.even
-        rows = nodes_choices(workload, instance.cost, plan.assignments(), even=even)
+        rows = plan_nodes(plan, workload)
     return simulate_step(plan, workload, target, RunOptions(**run), rows=rows)
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.sharing import level_tables
+from hypar_opt.plan.nodes import plan_tensors
 from hypar_opt.search.instance import Instance
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -81,10 +82,10 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     instance = Instance.of_plan(plan)
     workload, cost = instance.workload, instance.cost
     extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
-    even, first = plan.constraints.even, workload.shared
+    first, tensors = workload.shared, plan_tensors(plan, workload)
     levels = []
     above: list[Sequence[int]] = []
-    tables = level_tables(workload, cost, plan.assignments(), even=even)
+    tables = level_tables(workload, cost, plan.assignments(), tensors)
     for level, (table, row) in enumerate(tables, 1):
         # A level's table is conditioned on the choices above it, so the levels go top down.
         state_costs = _state_costs(workload, cost, above)

@@ -1,0 +1,141 @@
+"""The choices of all nodes that a plan stands for: its layers', and what layers share.
+
+A tensor that one layer reads is stored as the choices on both sides of it say; one that several
+read is a node of its own, whose layout is part of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import HyparError
+from hypar_opt.plan.layouts import StoredLayout, StoredLayouts
+from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.sharding.program import Program
+from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.workload.parallelism import DATA
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.tensors import Workload
+
+Rows = Sequence[Sequence[int]]
+
+# The order of channels is the reader's: a channel shuffle has them stored as it reads them.
+_WORDS = {
+    Layout.BATCH: StoredLayout.BATCH,
+    Layout.CHANNEL: StoredLayout.CHANNEL,
+    Layout.SHUFFLED: StoredLayout.CHANNEL,
+    Layout.WHOLE: StoredLayout.WHOLE,
+}
+
+
+def shared_tensors(workload: Workload) -> dict[int, str]:
+    """Return the nodes of tensors that several layers read, with the layers that write them."""
+    return {
+        boundary.target: workload.nodes[boundary.source].name
+        for boundary in workload.boundaries
+        if boundary.target < workload.shared
+    }
+
+
+def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[StoredLayout, ...]]:
+    """Return the layout in which each layer's output is stored, by the layer's name.
+
+    Parameters
+    ----------
+    workload
+        With shared tensors as nodes.
+    rows : (levels, nodes)
+        The column of every node's choice, H1 first.
+    """
+    stored = Program(workload, rows).stored
+    words = {
+        node.name: tuple(_WORDS[layout] for layout in own)
+        for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
+    }
+    for node, writer in shared_tensors(workload).items():
+        words[writer] = tuple(_WORDS[layout] for layout in stored[node])
+    return words
+
+
+def tensor_columns(
+    workload: Workload, stored: StoredLayouts, columns: int, levels: int
+) -> tuple[dict[int, int], ...]:
+    """Return the choices of shared tensors' nodes at each level, H1 first.
+
+    Parameters
+    ----------
+    columns
+        The number of choices of the problem.
+
+    Raises
+    ------
+    HyparError
+        If a tensor is stored in a layout that none of these choices has.
+    """
+    _, written = layouts(workload, columns)
+    forbidden = workload.forbidden(columns)
+    rows: tuple[dict[int, int], ...] = tuple({} for _ in range(levels))
+    for node, writer in shared_tensors(workload).items():
+        column_of = {
+            _WORDS[Layout(written[node, column])]: column
+            for column in range(columns)
+            if not forbidden[node, column]
+        }
+        wrong = next((word for word in stored[writer] if word not in column_of), None)
+        if wrong is not None:
+            raise HyparError(
+                f"layouts, {writer}: should be among {', '.join(column_of)}, which are the"
+                f" layouts of {columns} choices, got {wrong}"
+            )
+        for row, word in zip(rows, stored[writer], strict=True):
+            row[node] = column_of[word]
+    return rows
+
+
+def nodes_rows(
+    workload: Workload, rows: Rows, tensors: Sequence[Mapping[int, int]]
+) -> list[tuple[int, ...]]:
+    """Return the choices of all nodes, ``(levels, nodes)``, given the layers' and the layouts.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices.
+    tensors
+        As `tensor_columns` returns them; weights that several layers use follow from their
+        users.
+    """
+    full: list[tuple[int, ...]] = []
+    for row, given in zip(rows, tensors, strict=True):
+        choice = [DATA] * workload.shared + list(row)
+        for node, column in (shared_weights(workload, choice) | dict(given)).items():
+            choice[node] = column
+        full.append(tuple(choice))
+    return full
+
+
+def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
+    """Return a plan's choices of shared tensors' nodes at each level, H1 first.
+
+    Parameters
+    ----------
+    plan
+        As `hypar_opt.pipeline.read_plan` or `hypar_opt.pipeline.solve` returns it.
+    workload
+        Of the plan's network and batch, with shared tensors as nodes or without.
+
+    Raises
+    ------
+    HyparError
+        If a shared tensor is stored in a layout that none of the plan's choices has.
+    """
+    assert plan.layouts is not None, "a plan of version 1 that was only parsed"
+    return tensor_columns(workload, plan.layouts, len(plan.choices), plan.levels)
+
+
+def plan_nodes(plan: Plan, workload: Workload) -> list[tuple[int, ...]]:
+    """Return the choices of all nodes of a plan, ``(levels, nodes)``; else as `plan_tensors`."""
+    return nodes_rows(workload, plan.assignments(), plan_tensors(plan, workload))

@@ -1,0 +1,23 @@
+"""The layout of weights that several layers use, which their choices determine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hypar_opt.workload.parallelism import DATA
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.tensors import Workload
+
+
+def shared_weights(workload: Workload, choice: Sequence[int]) -> dict[int, int]:
+    """Return the choices of shared weights' nodes, given those of the layers among all nodes'.
+
+    They are whole where a user is in data parallelism, or where users split them differently.
+    """
+    weights = {}
+    for node, users in workload.weight_users.items():
+        columns = {choice[user] for user in users}
+        weights[node] = columns.pop() if len(columns) == 1 else DATA
+    return weights
