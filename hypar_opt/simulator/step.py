@@ -98,8 +98,11 @@ def _seconds(
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # What layers share takes no time of its own.
     shared = [0.0] * workload.shared
-    # The profile is of one accelerator with the whole batch; every choice halves a layer's work.
+    # The profile is of one accelerator with the whole batch; every choice halves a layer's work,
+    # but where it is whole both sides do all of it.
+    whole = workload.whole(len(plan.choices)) * final_counts(plan, workload, rows)
+    halvings = (plan.levels - whole.sum(axis=0)).tolist()[workload.shared :]
     return {
-        phase: shared + [float(seconds / 2**plan.levels) for seconds in measured[phase]]
+        phase: shared + [float(s / 2**n) for s, n in zip(measured[phase], halvings, strict=True)]
         for phase in phases
     }
