@@ -125,21 +125,37 @@ class CommunicationCost(CostModel):
         """Return the cost model of one pass alone."""
         return self._of_pass[phase]
 
-    def of_choice(self, workload: Workload, state: Sequence[int], choice: int) -> Integers:
-        """Return each layer's charge for its reductions at the levels that make one choice.
+    def over_levels(
+        self, workload: Workload, state: Sequence[int]
+    ) -> dict[tuple[int, ...], Integers]:
+        """Return what each node's reductions move over all levels of a state, in one pass alone.
+
+        One reduction joins all levels whose choices are charged: of a norm's gradient those in
+        data parallelism, and those at which it is whole.
 
         Parameters
         ----------
         state
             The choices of a layer at all levels, H1 first; the same for every layer.
+
+        Returns
+        -------
+        dict
+            By the levels that a reduction joins, H1 being 0: ``(nodes,)`` charges.
         """
         layers = len(workload.nodes)
+        present = sorted(set(state))
+        charged = self.node(workload, SplitCounts.none(layers, self.choices))[:, present] > 0
         # Python's integers, since a sum over up to 64 levels may exceed int64.
-        moved: Integers = np.zeros(layers, object)
-        for level, chosen in enumerate(state):
-            if chosen == choice:
+        moved: dict[tuple[int, ...], Integers] = {}
+        for pattern in np.unique(charged, axis=0):
+            choices = np.array(present)[pattern]
+            levels = tuple(h for h, chosen in enumerate(state) if chosen in choices)
+            alike = (charged == pattern).all(axis=1)
+            for level in levels:
                 above = [state[:level].count(other) for other in range(self.choices)]
-                moved = moved + self.node(workload, SplitCounts.uniform(layers, above))[:, choice]
+                node = self.node(workload, SplitCounts.uniform(layers, above))[:, state[level]]
+                moved[levels] = moved.get(levels, 0) + node.astype(object) * alike
         return moved
 
     def messages(self, workload: Workload, phase: Phase) -> Integers:

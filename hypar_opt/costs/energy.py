@@ -133,14 +133,22 @@ class EnergyCost(CostModel):
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Return each layer's charge for the links that its rings' bytes cross."""
+        if self.rings is None:
+            return {}
         charges: dict[int, Integers] = {}
-        for choice, levels, split in self.rings.joined(state) if self.rings else ():
+        dtype = exact_dtype(self.largest)
+        moved: dict[tuple[int, ...], Integers] = {}
+        for phase in self.communication.phases:
+            for levels, reduced in (
+                self.communication.of(phase).over_levels(workload, state).items()
+            ):
+                moved[levels] = moved.get(levels, 0) + reduced
+        for levels, reduced in moved.items():
             # Without the remote access of a byte, which `node` has charged.
-            crossing = self._of_byte(split.hops) - self._of_byte(Fraction())
-            moved = self.communication.of_choice(workload, state, choice)
-            charge = rounded(moved, crossing * self.per_joule)
+            crossing = self._of_byte(self.rings.link(levels).hops) - self._of_byte(Fraction())
+            charge = rounded(reduced, crossing * self.per_joule).astype(dtype)
             # Reported with the topmost level of the ring.
-            charges[levels[0]] = charge.astype(exact_dtype(self.largest))
+            charges[levels[0]] = charges.get(levels[0], 0) + charge
         return charges
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002

@@ -10,7 +10,7 @@ from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Rings:
     """The rings of an array's all-reduces, under a placement.
 
-    A ring joins all the levels at which a layer makes the same choice.
+    A ring joins all the levels over which a layer reduces a tensor.
 
     Source: docs/decisions/0007-arrays-and-time.md.
     """
@@ -35,14 +35,9 @@ class Rings:
         """Return an array's rings; None if it reduces between pairs."""
         return cls(array.interconnect, placement) if array.collective == "ring" else None
 
-    def joined(self, state: Sequence[int]) -> Iterator[tuple[int, list[int], BisectionLink]]:
-        """Yield each choice of a state, the levels that its ring joins, and the ring's link.
-
-        Levels are numbered from 0, the topmost.
-        """
-        for choice in sorted(set(state)):
-            levels = [level for level, chosen in enumerate(state) if chosen == choice]
-            yield choice, levels, self.interconnect.ring(self.placement[level] for level in levels)
+    def link(self, levels: Iterable[int]) -> BisectionLink:
+        """Return the link of a ring that joins some levels, numbered from 0, the topmost."""
+        return self.interconnect.ring(self.placement[level] for level in levels)
 
 
 def finest(upper_bound: Fraction) -> int:

@@ -96,10 +96,11 @@ class TimeCost(CostModel):
         if self.rings is None:
             for phase in self.communication.phases:
                 # Recursive halving and doubling: at the topmost of the levels that it reduces
-                # over, halving and doubling are one exchange.
-                twice = self.communication.messages(workload, phase)[:, None]
-                messages: Integers = np.where(splits.counts.T == 0, 1, twice).astype(object)
+                # over, by whichever choices, halving and doubling are one exchange.
                 moved = self.communication.of(phase).node(workload, splits)
+                above = (splits.counts.T * (moved > 0)).sum(axis=1)
+                twice = self.communication.messages(workload, phase)
+                messages: Integers = np.where(above == 0, 1, twice).astype(object)[:, None]
                 node = node + self._timed(moved, self.splits[splits.level], messages)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and splits.level == self.work.levels - 1:
@@ -139,18 +140,19 @@ class TimeCost(CostModel):
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Return each layer's charge for its rings, over all levels with the same choice."""
+        if self.rings is None:
+            return {}
         charges: dict[int, Integers] = {}
         dtype = exact_dtype(self.largest)
-        for choice, levels, split in self.rings.joined(state) if self.rings else ():
-            total: Integers = np.zeros(len(workload.nodes), object)
-            for phase in self.communication.phases:
+        for phase in self.communication.phases:
+            moved = self.communication.of(phase).over_levels(workload, state)
+            for levels, reduced in moved.items():
                 # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
                 # all-gather takes n - 1 (docs/simulator.md).
                 steps = 2 ** len(levels) - 1
                 messages = self.communication.messages(workload, phase) * steps
-                moved = self.communication.of(phase).of_choice(workload, state, choice)
-                total = total + self._timed(moved, split, messages)
-            charges[levels[0]] = total.astype(dtype)
+                timed = self._timed(reduced, self.rings.link(levels), messages).astype(dtype)
+                charges[levels[0]] = charges.get(levels[0], 0) + timed
         return charges
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:

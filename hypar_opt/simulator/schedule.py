@@ -5,36 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.readings import Phase
-from hypar_opt.simulator.collectives import Collective, all_gather, all_reduce, reduce_scatter
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.simulator.collectives import all_reduce
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import Compute, Ends, Exchange, ExchangeKind, Task
 
 if TYPE_CHECKING:
+    from hypar_opt.simulator.exchanged import Exchanged, Moved
     from hypar_opt.workload.tensors import Workload
-
-BytesByLevel = tuple[tuple[Fraction, ...], ...]
-"""Bytes by hierarchy level, H1 first, and by node or boundary of the workload."""
-
-
-@dataclass(frozen=True)
-class ExchangedBytes:
-    """What one pass of a plan exchanges, in bytes of all accelerators together.
-
-    Parameters
-    ----------
-    nodes : levels x nodes
-        Each node's own exchanges: partial sums, statistics or gradients.
-    boundaries : levels x boundaries
-        Conversions of feature maps or errors between two nodes.
-    """
-
-    nodes: BytesByLevel
-    boundaries: BytesByLevel
 
 
 @dataclass(frozen=True)
@@ -44,14 +26,11 @@ class Schedule:
     Parameters
     ----------
     exchanged
-        By pass, the bytes of its exchanges.
+        The steps of all exchanges.
     seconds
         By pass, the computing time of every node on one accelerator.
     placement
         For every level, the bit of an accelerator's number that it splits.
-    scatter
-        Reduce-scatter partial sums forward and all-gather errors backward, as the reading
-        ``executed`` does; otherwise all-reduce partial sums.
     ring
         Run collectives around rings, not between pairs.
     overlap
@@ -59,17 +38,16 @@ class Schedule:
     """
 
     workload: Workload
-    exchanged: Mapping[Phase, ExchangedBytes]
+    exchanged: Exchanged
     seconds: Mapping[Phase, Sequence[float]]
     placement: tuple[int, ...]
-    scatter: bool = False
     ring: bool = False
     overlap: str = "none"
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks, forward and then backward through the layers.
 
-        Forward, a layer's inputs are exchanged, the layer computed, its partial sums reduced.
+        Forward, a layer's inputs are converted, the layer computed, its partial sums reduced.
         Backward, the error is gathered where that was a reduce-scatter; the gradient is
         computed and all-reduced, which may overlap with computing the error of the layer's
         inputs and handing it to the layers before. A tensor that several layers read is
@@ -82,48 +60,65 @@ class Schedule:
         layers = range(self.workload.shared, len(self.workload.nodes))
         for layer in layers:
             step.forward(layer)
-        if Phase.BACKWARD in self.exchanged:
+        if Phase.BACKWARD in self.seconds:
             for layer in reversed(layers):
                 step.backward(layer)
         return tuple(step.streams.tasks)
 
-    def boundary(self, boundary: int, layer: str, phase: Phase) -> list[Exchange]:
-        """Return the exchanges of a boundary, topmost level first."""
-        amounts = [float(level[boundary]) for level in self.exchanged[phase].boundaries]
-        # Nothing moves where both nodes have the tensor in the same layout.
+    def conversion(self, boundary: int, layer: str, phase: Phase) -> list[Exchange]:
+        """Return the exchanges that convert a boundary's tensor, always between pairs."""
         return [
-            Exchange(layer, phase, ExchangeKind.BOUNDARY, (level,), (self.placement[level],), moved)
-            for level, moved in enumerate(amounts)
-            if moved
+            self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], float(moved.bytes))
+            for moved in self.exchanged.conversions.get((phase, boundary), ())
         ]
 
-    def collective(
-        self, collective: Collective, node: int, layer: str, phase: Phase, kind: ExchangeKind
+    def reduction(
+        self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[Exchange]:
-        """Return the exchanges over the levels at which a node's shards are reduced or gathered."""
-        amounts = [level_bytes[node] for level_bytes in self.exchanged[phase].nodes]
-        # A node communicates only at the levels whose choice leaves partial sums or replicas.
-        levels = [level for level, moved in enumerate(amounts) if moved]
-        if self.ring and levels:  # one ring through all these levels
-            exchanges = [(tuple(levels), sum(amounts[level] for level in levels))]
-            # An all-reduce is a reduce-scatter and an all-gather, of n - 1 messages each.
-            messages = (2 if collective is all_reduce else 1) * (2 ** len(levels) - 1)
-        else:
-            exchanges = [((level,), share * amounts[level]) for level, share in collective(levels)]
-            messages = 1
+        """Return the exchanges by which one of a node's own tensors is reduced or gathered."""
+        steps = self.exchanged.reductions.get((phase, tensor, node), ())
+        if not steps:
+            return []
+        if self.ring:  # one ring through all these levels
+            moved = float(sum(step.bytes for step in steps))
+            return [self._exchange(layer, phase, tensor, steps, moved, ring=True)]
+        if steps[0].step is not StepKind.ALL_REDUCE:
+            return [
+                self._exchange(layer, phase, tensor, [step], float(step.bytes)) for step in steps
+            ]
+        at_level = {step.level: step for step in steps}
         return [
-            Exchange(
-                layer=layer,
-                phase=phase,
-                kind=kind,
-                levels=crossed,
-                bits=tuple(self.placement[level] for level in crossed),
-                bytes=float(moved),
-                messages=messages,
-                ring=self.ring,
+            self._exchange(
+                layer, phase, tensor, [at_level[level]], float(share * at_level[level].bytes)
             )
-            for crossed, moved in exchanges
+            for level, share in all_reduce(list(at_level))
         ]
+
+    def _exchange(
+        self,
+        layer: str,
+        phase: Phase,
+        tensor: ExchangeKind,
+        steps: Sequence[Moved],
+        moved: float,
+        *,
+        ring: bool = False,
+    ) -> Exchange:
+        levels = tuple(sorted(step.level for step in steps))
+        step = steps[0].step
+        # An all-reduce is a reduce-scatter and an all-gather, of n - 1 messages each.
+        rounds = 2 if step is StepKind.ALL_REDUCE else 1
+        return Exchange(
+            layer=layer,
+            phase=phase,
+            kind=tensor,
+            levels=levels,
+            bits=tuple(self.placement[level] for level in levels),
+            bytes=moved,
+            messages=rounds * (2 ** len(levels) - 1) if ring else 1,
+            ring=ring,
+            step=step,
+        )
 
     @cached_property
     def inputs(self) -> list[list[tuple[int, int]]]:
@@ -165,33 +160,28 @@ class _Step:
         schedule, phase = self._schedule, Phase.FORWARD
         arrived: Ends = ()
         for boundary, source in schedule.inputs[layer]:
-            arrived += self._boundary(boundary, layer, phase, self._maps[source])
-        computed = self._compute(layer, phase, arrived)
-        # Where errors are all-gathered backward, every accelerator needs a shard of the sum only.
-        scatters = schedule.scatter and not self._has_statistics(layer)
-        self._maps[layer] = self._collective(
-            reduce_scatter if scatters else all_reduce, layer, phase, computed
-        )
+            arrived += self._conversion(boundary, layer, phase, self._maps[source])
+        reduced = self._compute(layer, phase, arrived)
+        for tensor in (ExchangeKind.STATISTICS, ExchangeKind.PARTIAL_SUMS):
+            reduced = self._reduction(layer, phase, tensor, reduced)
+        self._maps[layer] = reduced
         if layer in schedule.stored:
             boundary, node = schedule.stored[layer]
-            self._maps[node] = self._boundary(boundary, layer, phase, self._maps[layer])
+            self._maps[node] = self._conversion(boundary, layer, phase, reduced)
 
     def backward(self, layer: int) -> None:
         """Schedule a layer's backward pass: its gradient, and the errors of its inputs."""
-        schedule, phase = self._schedule, Phase.BACKWARD
-        error = self._error_of(layer)
-        gathers = schedule.scatter and not self._has_statistics(layer)
-        if gathers:
-            error = self._collective(all_gather, layer, phase, error)
+        phase = Phase.BACKWARD
+        error = self._reduction(layer, phase, ExchangeKind.ERRORS, self._error_of(layer))
         # The gradient comes first, so that its all-reduce can overlap the error's computation.
         computed = self._compute(layer, Phase.GRADIENT, error)
         self._reduce_gradient(layer, computed)
         error = self._compute(layer, phase, computed)
-        if not gathers:
-            error = self._collective(all_reduce, layer, phase, error)
+        for tensor in (ExchangeKind.STATISTICS, ExchangeKind.PARTIAL_SUMS):
+            error = self._reduction(layer, phase, tensor, error)
         # Last backward, as they are first forward: in another order more bytes would move.
-        for boundary, source in schedule.inputs[layer]:
-            self._errors[source] += self._boundary(boundary, layer, phase, error)
+        for boundary, source in self._schedule.inputs[layer]:
+            self._errors[source] += self._conversion(boundary, layer, phase, error)
 
     def _error_of(self, layer: int) -> Ends:
         """Return after which tasks a layer has the error of its output."""
@@ -199,46 +189,39 @@ class _Step:
             # The error of an output that nobody reads is the loss's, known once it is computed.
             return self._errors[layer] or self._maps[layer]
         boundary, node = self._schedule.stored[layer]
-        return self._boundary(boundary, layer, Phase.BACKWARD, self._errors[node])
+        return self._conversion(boundary, layer, Phase.BACKWARD, self._errors[node])
 
     def _reduce_gradient(self, layer: int, computed: Ends) -> None:
         """All-reduce a layer's gradient: of shared weights once, after the last of their users."""
         weights = self._weights_of.get(layer)
-        self._collective(all_reduce, layer, Phase.GRADIENT, computed)
+        self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, computed)
         if weights is None:
             return
         self._gradients[weights] += computed
         self._users_left[weights] -= 1
         if not self._users_left[weights]:
-            self._collective(
-                all_reduce, layer, Phase.GRADIENT, self._gradients[weights], node=weights
-            )
+            gradients = self._gradients[weights]
+            self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, gradients, node=weights)
 
     def _compute(self, layer: int, phase: Phase, operands: Ends) -> Ends:
         seconds = self._schedule.seconds[phase][layer]
         return self.streams.add(Compute(self._name(layer), phase, seconds), operands)
 
-    def _boundary(self, boundary: int, layer: int, phase: Phase, operands: Ends) -> Ends:
-        exchanges = self._schedule.boundary(boundary, self._name(layer), phase)
+    def _conversion(self, boundary: int, layer: int, phase: Phase, operands: Ends) -> Ends:
+        exchanges = self._schedule.conversion(boundary, self._name(layer), phase)
         return self._in_order(exchanges, operands)
 
-    def _collective(
+    def _reduction(
         self,
-        collective: Collective,
         layer: int,
         phase: Phase,
+        tensor: ExchangeKind,
         operands: Ends,
         *,
         node: int | None = None,
     ) -> Ends:
-        if phase is Phase.GRADIENT:
-            kind = ExchangeKind.GRADIENTS
-        elif self._has_statistics(layer):
-            kind = ExchangeKind.STATISTICS
-        else:
-            kind = ExchangeKind.ERRORS if collective is all_gather else ExchangeKind.PARTIAL_SUMS
-        name, shards = self._name(layer), layer if node is None else node
-        exchanges = self._schedule.collective(collective, shards, name, phase, kind)
+        shards = layer if node is None else node
+        exchanges = self._schedule.reduction(shards, self._name(layer), phase, tensor)
         return self._in_order(exchanges, operands)
 
     def _in_order(self, exchanges: Sequence[Exchange], operands: Ends) -> Ends:
@@ -246,9 +229,6 @@ class _Step:
         for exchange in exchanges:
             operands = self.streams.add(exchange, operands)
         return operands
-
-    def _has_statistics(self, layer: int) -> bool:
-        return any(self._workload.nodes[layer].statistics)
 
     def _name(self, layer: int) -> str:
         return self._workload.nodes[layer].name

@@ -63,6 +63,11 @@ class Span:
         return " + ".join(dict.fromkeys(task.level_names for task in self.exchanges))
 
     @property
+    def steps(self) -> str:
+        """What the exchanges do, without repetition, as ``"all-gather + all-reduce"``."""
+        return " + ".join(dict.fromkeys(task.step for task in self.exchanges if task.step))
+
+    @property
     def is_overlapped(self) -> bool:
         """Whether its task ran overlapped with those of the foreground."""
         return any(map(is_overlapped, self.tasks))

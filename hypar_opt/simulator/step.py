@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from hypar_opt.costs.base import SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
+from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
+from hypar_opt.sharding.program import Program
+from hypar_opt.simulator.exchanged import Exchanged, of_program, of_tables
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.schedule import ExchangedBytes, Schedule
+from hypar_opt.simulator.schedule import Schedule
 
 if TYPE_CHECKING:
     from hypar_opt.costs.sharing import Rows
@@ -46,57 +45,24 @@ def program(
         If the profile is not of this network and batch.
     """
     rows = plan.assignments() if rows is None else rows
-    # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
-    unweighted = plan.problem.model_copy(update={"level_weights": ()})
-    communication = CommunicationCost.from_problem(unweighted, workload)
     schedule = Schedule(
         workload,
-        exchanged_bytes(workload, communication, rows),
+        _exchanged(plan, workload, rows),
         _seconds(plan, workload, array, options, rows),
         _placement(plan, array),
-        scatter=READINGS[plan.cost.reading].gathered_error > 0,
         ring=(options.collective or array.collective) == "ring",
         overlap=options.overlap,
     )
     return schedule.tasks()
 
 
-def exchanged_bytes(
-    workload: Workload, communication: CommunicationCost, rows: Sequence[Sequence[int]]
-) -> Mapping[Phase, ExchangedBytes]:
-    """Return the bytes that every pass exchanges: the cost tables' entries at a plan's choices.
-
-    Parameters
-    ----------
-    rows : levels x nodes
-        The column of every node's choice, H1 first.
-    """
-    return {
-        phase: _of_pass(workload, communication.of(phase), rows) for phase in communication.phases
-    }
-
-
-def _of_pass(
-    workload: Workload, cost: CommunicationCost, rows: Sequence[Sequence[int]]
-) -> ExchangedBytes:
-    """Return the bytes that one pass exchanges, by level and node or boundary."""
-    sources, targets = workload.ends.T
-    nodes, boundaries = [], []
-    splits_above = SplitCounts.down(len(workload.nodes), cost.choices, rows)
-    # `down` yields one more: the splits below the deepest level.
-    for splits, row in zip(splits_above, rows, strict=False):
-        choice = np.asarray(row, np.intp)
-        node = cost.node(workload, splits)[np.arange(len(choice)), choice]
-        edge = cost.edge(workload, splits, splits)
-        pairs = edge[np.arange(len(edge)), choice[sources], choice[targets]]
-        nodes.append(_in_bytes(node, cost))
-        boundaries.append(_in_bytes(pairs, cost))
-    return ExchangedBytes(tuple(nodes), tuple(boundaries))
-
-
-def _in_bytes(charges: Integers, cost: CommunicationCost) -> tuple[Fraction, ...]:
-    # Small elements have fractional bytes: a table of theirs counts halves or quarters.
-    return tuple(Fraction(charge, cost.resolution) for charge in charges.tolist())
+def _exchanged(plan: Plan, workload: Workload, rows: Rows) -> Exchanged:
+    """Return what a plan's step exchanges: what its program runs, or what its reading charges."""
+    if plan.cost.reading == "executed":
+        return of_program(Program(workload, rows), phases_of(plan), plan.element_bytes)
+    # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
+    unweighted = plan.problem.model_copy(update={"level_weights": ()})
+    return of_tables(workload, CommunicationCost.from_problem(unweighted, workload), rows)
 
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:
@@ -132,8 +98,11 @@ def _seconds(
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # What layers share takes no time of its own.
     shared = [0.0] * workload.shared
-    # The profile is of one accelerator with the whole batch; every choice halves a layer's work.
+    # The profile is of one accelerator with the whole batch; every choice halves a layer's work,
+    # but where it is whole both sides do all of it.
+    whole = workload.whole(len(plan.choices)) * final_counts(plan, workload, rows)
+    halvings = (plan.levels - whole.sum(axis=0)).tolist()[workload.shared :]
     return {
-        phase: shared + [float(seconds / 2**plan.levels) for seconds in measured[phase]]
+        phase: shared + [float(s / 2**n) for s, n in zip(measured[phase], halvings, strict=True)]
         for phase in phases
     }

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hypar_opt.costs.readings import Phase
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import Phase
 
 
 class ExchangeKind(StrEnum):
@@ -90,6 +91,8 @@ class Exchange:
         with the other streams.
     after
         The tasks before it that it waits for; None for all those of the foreground.
+    step
+        What it does with the shards; None where a reading says only how many bytes move.
     """
 
     layer: str
@@ -102,11 +105,15 @@ class Exchange:
     ring: bool = False
     stream: int = FOREGROUND
     after: Ends | None = None
+    step: StepKind | None = None
 
     @property
     def name(self) -> str:
         """Its name in timelines."""
-        return f"{self.layer} {self.kind} {self.level_names}"
+        # Which exchange moves partial sums, errors and gradients is one for the whole step.
+        kind = self.kind
+        step = f" {self.step}" if kind is ExchangeKind.BOUNDARY and self.step else ""
+        return f"{self.layer} {kind}{step} {self.level_names}"
 
     @property
     def level_names(self) -> str:

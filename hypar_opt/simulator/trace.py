@@ -18,7 +18,7 @@ def chrome_trace(trace: Trace) -> dict[str, Any]:
     Accelerator i has thread 2i, and 2i + 1 for its overlapped all-reduces of gradients; of s > 2
     streams it has threads s * i to s * i + s - 1. Every link has a thread. Times are in
     microseconds, as the format has them. ``bytes`` are those that an exchange sends from all
-    accelerators together.
+    accelerators together; ``exchange`` is what it does, where the reading says that.
 
     Source: Trace Event Format, Google, 2016: complete events and metadata events.
     """
@@ -51,6 +51,8 @@ def _complete_event(span: Span, process: int, thread: int) -> dict[str, Any]:
     details: dict[str, Any] = {"phase": " + ".join(span.phases)}
     if span.exchanges:
         details |= {"level": span.levels, "bytes": sum(task.bytes for task in span.exchanges)}
+        if span.steps:
+            details["exchange"] = span.steps
     return {
         "name": span.name,
         "ph": "X",

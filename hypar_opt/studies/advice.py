@@ -12,7 +12,6 @@ from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.search.pricing import too_fine
 from hypar_opt.units import format_bytes
-from hypar_opt.workload.parallelism import OUTPUT
 
 EXECUTED = argument("reading", "executed")
 """The reading that plans for what a run moves, as a message names it."""
@@ -25,7 +24,7 @@ MAX_GRAPH_STATES = 3**4
 
 
 def as_executed(cost: Cost, name: str = "") -> str | None:
-    """Say what a plan moves when it is run; None where its total says that.
+    """Say what a plan moves when it is run; None where its total says that, or nothing does.
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
         return None
     which = f"As executed, {name}:" if name else "As executed:"
     if cost.executed_bytes is None:
-        return f"{which} no run of output parallelism is known."
+        return None
     moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
     return f"{which} {moved}; Data Parallelism {data}."
 
@@ -86,13 +85,17 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     moved = plan.cost.executed_bytes
     if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
         return None
-    # `executed` has no charge for output parallelism, so that choice is left out.
-    two_choices = {"choices": plan.choices[:OUTPUT], "level_weights": ()}
     executed: dict[str, int | float] = {}
     for reading in sorted(READINGS, key=lambda name: name != "executed"):
-        problem = plan.problem.model_copy(update={**two_choices, "reading": reading})
-        other = solve_problem(plan.network.description, problem)
-        executed[reading] = other.cost.executed_bytes or 0
+        problem = plan.problem.model_copy(update={"level_weights": (), "reading": reading})
+        try:
+            other = solve_problem(plan.network.description, problem)
+        except HyparError:  # not every reading has all choices
+            continue
+        if other.cost.executed_bytes is not None:
+            executed[reading] = other.cost.executed_bytes
+    if not executed:
+        return None
     best = min(executed, key=executed.__getitem__)  # `executed` stands first, and wins ties
     return (best, executed[best]) if executed[best] < moved else None
 
@@ -124,10 +127,7 @@ def warnings(plan: Plan) -> list[str]:
     sentences: list[str] = []
     more = moves_more(plan.cost)
     if more is not None:
-        try:
-            better = better_reading(plan)
-        except HyparError:  # the other plan's bytes are more than a number holds
-            better = None
+        better = better_reading(plan)
         if better is not None:
             reading, moved = better
             dp = f"{argument('solver', 'dp')} {argument('reading', reading)}"
@@ -148,7 +148,7 @@ def warnings_of_cost(plan: Plan) -> list[str]:
         return []
     try:
         run = repriced(plan, "executed").cost
-    except HyparError:  # no run of output parallelism is known
+    except HyparError:  # a plug-in's cost may have readings of its own
         return []
     reversal = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)
     return [] if reversal is None else [reversal]

@@ -79,15 +79,15 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         If a limit leaves one of them without an optimum.
     """
     options = options_of(plan, parameters=parameters)
+    instance = Instance.of_plan(plan)
+    words = _words_of_reading(plan, instance)
     others = [
         (level, layer, choice)
         for level, row in enumerate(plan.parallelism, 1)
-        for layer, own, words in zip(plan.layers, row, plan.words, strict=True)
-        for choice in words
+        for layer, own, known in zip(plan.layers, row, words, strict=True)
+        for choice in known
         if choice is not own
     ]
-    instance = Instance.of_plan(plan)
-    _ = instance.workload  # which all that follow share
     least = _least_with_choices(plan, instance) if plan.solver.scope == "joint" else None
     if least is not None:
         progress(len(others), len(others))
@@ -102,6 +102,16 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
     return results
+
+
+def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]:
+    """Return the words of each layer's choices, but for those that only a run has: whole."""
+    workload = instance.workload
+    forbidden = workload.forbidden(len(plan.choices))[workload.shared :]
+    return [
+        [word for word, lacks in zip(known, row, strict=False) if not lacks]
+        for known, row in zip(plan.words, forbidden.tolist(), strict=True)
+    ]
 
 
 def _least_with_choices(

@@ -129,12 +129,12 @@ def steps_when_run(
 ) -> Steps | None:
     """Simulate a plan and Data Parallelism by the reading ``executed``.
 
-    None where that is the plan's own reading, or where no run of its choices is known.
+    None where that is the plan's own reading, or where its cost has no such reading.
     """
     try:
         # The same choices priced again, not the plan that `executed` would have chosen.
         executed = repriced(plan, reading="executed")
-    except HyparError:  # output parallelism
+    except HyparError:  # of a plug-in's cost
         return None
     if executed is plan:
         return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, cast
 
@@ -12,18 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.costs.sharing import nodes_choices
+from hypar_opt.hardware.profile import Profile
+from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_table
+from hypar_opt.search.pricing import price_levels
+from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.run import run as run_tasks
-from hypar_opt.simulator.step import program
+from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.tasks import Exchange, ExchangeKind, Task, predecessors
+from hypar_opt.simulator.trace import chrome_trace
 from hypar_opt.studies.evaluation import per_second
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.operators.base import Operator
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
 from tests.strategies import networks
 from tests.workload.drawn_networks import drawn_networks
@@ -32,14 +37,21 @@ PAIR: dict[str, Any] = {"kind": "htree", "accelerators": 2, "link": LINK}
 
 
 @st.composite
-def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]], *, cost: str = "bytes") -> ho.Plan:
-    """A random plan of a random graph, in any reading."""
+def plans(
+    draw: st.DrawFn,
+    topologies: Sequence[dict[str, Any]],
+    *,
+    cost: str = "bytes",
+    readings: Sequence[str] = ("executed", "executed", "text", "figures", "tables"),
+) -> ho.Plan:
+    """A random plan of a random graph, in any of some readings."""
     network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
-    reading = draw(st.sampled_from(["executed", "executed", "text", "figures", "tables"]))
-    choices = tuple(ho.Parallelism)[: 3 if reading == "text" and draw(st.booleans()) else 2]
+    reading = draw(st.sampled_from(readings))
+    three = reading in {"text", "executed"} and draw(st.booleans())
+    choices = tuple(ho.Parallelism)[: 3 if three else 2]
     rows = [
         [
-            draw(st.sampled_from([choice.word for choice in layer.splits[: len(choices)]]))
+            draw(st.sampled_from(words_of_reading(layer, len(choices), reading)))
             for layer in network.layers
         ]
         for _ in range(3)
@@ -57,10 +69,16 @@ def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]], *, cost: str = 
     )
 
 
+def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
+    """The words of a layer's choices; what is whole is a choice of a run alone."""
+    splits = layer.splits[:choices]
+    return [choice.word for choice in splits if choice.axis or reading == "executed"]
+
+
 def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Task, ...]:
     assert plan.array is not None
     instance = Instance.of_plan(plan)
-    rows = nodes_choices(instance.workload, instance.cost, plan.assignments())
+    rows = plan_nodes(plan, instance.workload)
     array_, options_ = plan.array.description, RunOptions(**options)
     return program(plan, instance.workload, array_, options_, rows)
 
@@ -76,14 +94,30 @@ def test_what_moves_is_what_the_cost_charges_by_level_and_pass(plan: ho.Plan) ->
     instance = Instance.of_plan(plan)
     workload, cost = instance.workload, cast(CommunicationCost, instance.cost)
     moved = exchanges_of(plan)
-    rows = nodes_choices(workload, cost, plan.assignments())
-    splits = SplitCounts.down(len(workload.nodes), cost.choices, rows)
-    for level, (row, above) in enumerate(zip(rows, splits, strict=False)):
-        for phase in cost.phases:
-            table = level_table(cost.of(phase), workload, above)
-            charged = price_table(table, row) / table.resolution
+    for phase in cost.phases:
+        tensors = plan_tensors(plan, workload)
+        charged = price_levels(workload, cost.of(phase), plan.assignments(), tensors)
+        for level, expected in enumerate(charged):
             own = [task.bytes for task in moved if (task.phase, task.levels) == (phase, (level,))]
-            assert sum(own) == pytest.approx(charged)
+            assert sum(own) == pytest.approx(float(expected))
+
+
+@settings(max_examples=30)
+@given(plans(IN_LOCKSTEP, readings=("executed",)))
+def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
+    """By pass, level and kind of exchange, replicas of what is whole among them."""
+    workload = Instance.of_plan(plan).workload
+    expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
+    for phase, kind, level, *_, elements in Program(workload, plan_nodes(plan, workload)).exchanges(
+        phases_of(plan)
+    ):
+        expected[phase, kind, level] += elements * plan.element_bytes
+    moved: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
+    for task in exchanges_of(plan):
+        assert task.step is not None
+        moved[task.phase, task.step, task.levels[0]] += Fraction(task.bytes)
+    assert moved == expected
+    assert [level.bytes for level in run(plan).levels] == list(plan.cost.per_level)
 
 
 @settings(max_examples=30)
@@ -287,3 +321,94 @@ def test_rows_without_a_choice_for_what_is_shared_are_refused() -> None:
     workload = Instance.of_plan(plan).workload
     with pytest.raises(ValueError, match="a choice for each of 3 nodes"):
         simulate_step(plan, workload, plan.array.description, rows=[[0, 1]])
+
+
+def test_output_parallelism_gathers_its_input_and_reduce_scatters_its_error() -> None:
+    network = network_of(8, fc("up", "input"), fc("down", "up"))
+    rows = [["data", "output"], ["output", "model"]]
+    four = array({"kind": "htree", "accelerators": 4, "link": LINK})
+    plan = plan_on(network, four, rows, batch=4, reading="executed", choices=tuple(ho.Parallelism))
+    tensor = 4 * 8 * 4
+    assert [
+        (task.name, str(task.phase), task.bytes)
+        for task in exchanges_of(plan)
+        if task.kind is not ExchangeKind.GRADIENTS
+    ] == [
+        ("down boundary all-gather H1", "forward", tensor),
+        # Both sides of H1 then compute outputs of their own from all features.
+        ("down partial sums H2", "forward", tensor),
+        ("down errors H2", "backward", tensor),
+        ("down boundary reduce-scatter H1", "backward", tensor),
+    ]
+
+
+def test_replicas_of_what_is_whole_repeat_the_exchanges_of_the_other_levels() -> None:
+    """Each side of H1 has all of the sum, and converts it at H2 by itself."""
+    network = network_of(
+        8,
+        fc("left", "input"),
+        fc("right", "input"),
+        {"name": "sum", "kind": "add", "inputs": ["left", "right"]},
+        fc("head", "sum"),
+    )
+    rows = [["data", "data", whole, "output"] for whole in ("whole", "data")]
+    rows[1][3] = "model"
+    four = array({"kind": "htree", "accelerators": 4, "link": LINK})
+    plan = plan_on(network, four, rows, batch=4, reading="executed", choices=tuple(ho.Parallelism))
+    tensor = 4 * 8 * 4
+    assert [
+        (task.name, task.bytes) for task in exchanges_of(plan) if task.layer in {"sum", "head"}
+    ] == [
+        ("sum boundary all-gather H1", tensor),
+        ("sum boundary all-gather H1", tensor),
+        ("head boundary all-to-all H2", 2 * tensor / 2),
+        ("head partial sums H2", 2 * tensor / 2),
+        ("head errors H2", 2 * tensor / 2),
+        ("head boundary all-to-all H2", 2 * tensor / 2),
+        ("sum boundary reduce-scatter H1", tensor),
+        ("sum boundary reduce-scatter H1", tensor),
+    ]
+
+
+def test_a_layer_that_is_whole_is_computed_on_both_sides() -> None:
+    network = network_of(8, fc("fc", "input"), {"name": "norm", "kind": "norm", "norm": "affine"})
+    times = {"forward": "8 s", "backward": "8 s", "gradient": "8 s"}
+    profile = Profile.model_validate(
+        {"batch": 4, "layer": [{"name": name} | times for name in ("fc", "norm")]}
+    )
+    computed = {}
+    for choice in ("data", "whole"):
+        plan = plan_on(
+            network,
+            array(PAIR),
+            [["data", choice]],
+            batch=4,
+            reading="executed",
+            choices=tuple(ho.Parallelism),
+        )
+        layers = run(plan, profile=profile).layers
+        computed[choice] = {layer.compute for layer in layers if layer.layer == "norm"}
+    assert computed == {"data": {4}, "whole": {8}}
+
+
+def test_a_trace_names_what_each_exchange_does() -> None:
+    plan = plan_on(
+        network_of(8, fc("up", "input"), fc("down", "up")),
+        array(PAIR),
+        [["data", "output"]],
+        batch=4,
+        reading="executed",
+        choices=tuple(ho.Parallelism),
+    )
+    trace = run(plan, trace=True).trace
+    assert trace is not None
+    named = {
+        event["name"]: event["args"]["exchange"]
+        for event in chrome_trace(trace)["traceEvents"]
+        if "exchange" in event.get("args", {})
+    }
+    assert named == {
+        "down boundary all-gather H1": "all-gather",
+        "down boundary reduce-scatter H1": "reduce-scatter",
+        "up gradients H1": "all-reduce",
+    }

@@ -41,7 +41,7 @@ def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]]) -> ho.Plan:
     network = draw(networks(longest=4))
     reading = draw(st.sampled_from(list(READINGS)))
     choices = ["data", "model"]
-    if reading in {"text", "tables"} and draw(st.booleans()):
+    if reading != "figures" and draw(st.booleans()):
         choices.append("output")
     row = st.lists(
         st.sampled_from(choices), min_size=len(network.layers), max_size=len(network.layers)

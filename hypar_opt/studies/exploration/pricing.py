@@ -222,6 +222,6 @@ def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:
     run = instance.problem.model_copy(update={"reading": "executed"})
     try:
         executed = price(Instance(instance.network, run), rows)
-    except HyparError:  # output parallelism, of which no run is known
+    except HyparError:  # a plug-in's cost may have readings of its own
         executed = None
     return PricedPlan(cost, executed)

@@ -43,7 +43,7 @@ class Grid:
 class PricedPlan:
     """One plan's cost by the exploration's reading, and by the reading ``executed``.
 
-    The latter is None where no run of its choices is known.
+    The latter is None where the cost, a plug-in's, has no such reading.
     """
 
     cost: Cost
