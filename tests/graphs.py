@@ -14,6 +14,8 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.studies.random_networks import random_graph
+from hypar_opt.workload.operators.axes import Choice
+from hypar_opt.workload.operators.base import Operator
 from tests.costs.plans import Asked, Rows
 
 GRAPH_READINGS = ("executed", "executed", "text", "tables", "figures")
@@ -25,17 +27,20 @@ def random_graph_problem(
     """A graph and what is asked of a search, in bytes; a constraint may leave it without a plan."""
     while True:
         network = random_graph(rng, most=rng.randint(1, most))
-        three, levels = rng.random() < 0.2, rng.choice([1, 1, 2, 3])
+        three, levels = rng.random() < 0.35, rng.choice([1, 1, 2, 3])
         choices = tuple(ho.Parallelism)[: 2 + three]
-        while levels > 1 and plans_of(network, levels, len(choices)) > most_plans:
+        readings = ("text", "tables", "executed", "executed") if three else GRAPH_READINGS
+        reading = rng.choice(readings)
+        of_reading = len(choices), reading
+        while levels > 1 and plans_of(network, levels, *of_reading) > most_plans:
             levels -= 1
-        if plans_of(network, levels, len(choices)) <= most_plans:
+        if plans_of(network, levels, *of_reading) <= most_plans:
             break
     asked: Asked = {
         "batch": rng.choice([1, 2, 3, 4, 8, 64]),
         "levels": levels,
         "choices": choices,
-        "reading": rng.choice(("text", "tables") if three else GRAPH_READINGS),
+        "reading": reading,
         "element_bytes": rng.choice([1, 2, 4, 8]),
         "inference": rng.random() < 0.15,
     }
@@ -45,7 +50,7 @@ def random_graph_problem(
         found: dict[str, Any] = {"even": rng.random() < 0.3}
         if rng.random() < 0.3:
             layer, level = rng.choice(network.layers), rng.randint(1, levels)
-            word = rng.choice(layer.splits[: len(choices)]).word
+            word = rng.choice(choices_of(layer, *of_reading)).word
             found["fix"] = (f"{layer.name}@H{level}={word}",)
         if rng.random() < 0.15:
             found["memory"] = rng.choice([300, 3_000, 30_000])
@@ -53,19 +58,27 @@ def random_graph_problem(
     return network, asked
 
 
-def plans_of(network: ho.Network, levels: int, choices: int) -> int:
+def choices_of(layer: Operator, choices: int, reading: str) -> tuple[Choice, ...]:
+    """The choices that a reading has: only what runs may be whole."""
+    return tuple(
+        choice for choice in layer.splits[:choices] if choice.axis or reading == "executed"
+    )
+
+
+def plans_of(network: ho.Network, levels: int, choices: int, reading: str = "executed") -> int:
     count = 1
     for layer in network.layers:
-        count *= min(choices, len(layer.splits)) ** levels
+        count *= len(choices_of(layer, choices, reading)) ** levels
     return count
 
 
-def every_plan_of(network: ho.Network, levels: int, choices: int) -> Iterator[Rows]:
+def every_plan_of(
+    network: ho.Network, levels: int, choices: int, reading: str = "executed"
+) -> Iterator[Rows]:
     """Every plan, in canonical order from the last layer back."""
-    states = [
-        [state for state in canonical_states(levels, choices) if max(state) < len(layer.splits)]
-        for layer in network.layers
-    ]
+    counts = [len(choices_of(layer, choices, reading)) for layer in network.layers]
+    every = canonical_states(levels, choices)
+    states = [[state for state in every if max(state, default=0) < count] for count in counts]
     for columns in itertools.product(*states[::-1]):
         yield tuple(zip(*columns[::-1], strict=True))
 
@@ -78,7 +91,8 @@ def priced_graph_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction
     except ho.HyparError:
         return []
     even = instance.problem.constraints.even
-    plans = every_plan_of(network, instance.problem.levels, len(instance.problem.choices))
+    problem = instance.problem
+    plans = every_plan_of(network, problem.levels, len(problem.choices), problem.reading)
     kept = (rows for rows in plans if constraints.allow(rows))
     priced = [
         (sum(price_levels(instance.workload, instance.cost, rows, even=even), Fraction()), rows)

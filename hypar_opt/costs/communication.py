@@ -235,7 +235,7 @@ class CommunicationCost(CostModel):
     ) -> Integers:
         """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
         levels = len(sources)
-        dtype, _ = self._dtype_and_scale(workload, levels)
+        dtype = exact_dtype(sum(self.upper_bound(workload, level) for level in range(levels)))
         reads, writes = layouts(workload, self.choices)
         source, target = workload.ends[boundaries].T
         written, read = writes[source, sources], reads[target, targets]

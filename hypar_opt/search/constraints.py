@@ -59,7 +59,7 @@ class Feasibility:
         self._problem = problem
         # What layers share is not pinned: it follows from their choices.
         free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
-        self._pinned = [free + pins for pins in pinned_choices(problem, workload.layers)]
+        self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
         self._forbidden = workload.forbidden(len(problem.choices))
         self._lacks_choices = bool(self._forbidden.any())
         self._least: dict[Counts, Integers] = {}

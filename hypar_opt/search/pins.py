@@ -14,7 +14,7 @@ from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.tensors import Workload
 
 Pinned = list[list[dict[int, "Pin"]]]
 """For each level and layer: the column of the pinned choice, and the pin that sets it."""
@@ -76,7 +76,7 @@ def _is_choice(word: str) -> bool:
     return True
 
 
-def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pinned:
+def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
     """Return the pinned choice, if any, of each layer at each level.
 
     Raises
@@ -84,9 +84,10 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
     HyparError
         If two pins conflict, or one names a layer, level or choice that does not exist.
     """
-    pinned: Pinned = [[{} for _ in layers] for _ in range(problem.levels)]
+    names = [layer.name for layer in workload.layers]
+    pinned: Pinned = [[{} for _ in names] for _ in range(problem.levels)]
     for pin in map(Pin.parse, problem.constraints.fix):
-        matched = matching([layer.name for layer in layers], pin.layer)
+        matched = matching(names, pin.layer)
         if not matched:
             raise HyparError(f"{pin.said}: no layer is called {pin.layer!r}")
         if pin.level is not None and not 1 <= pin.level <= problem.levels:
@@ -95,11 +96,10 @@ def pinned_choices(problem: ProblemFields, layers: Sequence[LayerTensors]) -> Pi
         for level, position in itertools.product(levels, matched):
             here = pinned[level][position]
             # Two pins of the same choice agree; a second column is a conflict.
-            here.setdefault(_column(pin, layers[position], problem), pin)
+            here.setdefault(_column(pin, workload, position, problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())
-                name = layers[position].name
-                raise HyparError(f"{one} and {other} conflict at {name}, H{level + 1}")
+                raise HyparError(f"{one} and {other} conflict at {names[position]}, H{level + 1}")
     return pinned
 
 
@@ -109,14 +109,16 @@ def matching(names: Sequence[str], pattern: str) -> list[int]:
     return matched or [n for n, name in enumerate(names) if fnmatchcase(name, f"{pattern}.*")]
 
 
-def _column(pin: Pin, layer: LayerTensors, problem: ProblemFields) -> int:
+def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields) -> int:
     """Return the column of a pin's choice among those of the layer's kind."""
-    words = [choice.word for choice in layer.operator.splits[: len(problem.choices)]]
+    layer = workload.layers[position]
+    splits = layer.operator.splits[: len(problem.choices)]
+    words = [choice.word for choice in splits if choice.axis or workload.replicas]
     if pin.choice in words:
         return words.index(pin.choice)
     # `*=model` is for every layer of a network, whatever its kind calls its second choice.
     column = problem.choices.index(pin.choice) if pin.choice in problem.choices else len(words)
-    if column >= len(words):
+    if column >= len(words) or not splits[column].axis:  # whole is no kind's word for another
         choices = argument("choices", ",".join(problem.choices))
         if set(words) != set(problem.choices):
             choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
