@@ -44,6 +44,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.linear
 	-$(BIN)/python -m benchmarks.joint
 	-$(BIN)/python -m benchmarks.graphs
+	-$(BIN)/python -m benchmarks.three_choices
 	-$(BIN)/python -m benchmarks.cp_sat
 	-$(BIN)/python -m benchmarks.simulator
 	-$(BIN)/python -m benchmarks.closed_form
