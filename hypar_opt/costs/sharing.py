@@ -161,7 +161,7 @@ def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in set(range(workload.shared)) - set(workload.weight_users):
         tensor = workload.nodes[node]
-        batch, channel = (halvings(tensor.sizes[x.axis]) for x in tensor.operator.splits)
+        batch, channel = (halvings(tensor.sizes[x.axis]) for x in tensor.operator.splits[:2])
         # By what the batch saves over the channels: those that save most, or nothing, first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]

@@ -24,9 +24,10 @@ from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.models import PAPER_NETWORKS
+from hypar_opt.plan.nodes import shared_tensors
 from hypar_opt.search.certificate import Certificate
 from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_table
+from hypar_opt.search.pricing import layouts_of, price, price_table
 from hypar_opt.search.proofs.conversions import converted
 from hypar_opt.search.proofs.rows import price_of
 from hypar_opt.search.proofs.tables import tables_of
@@ -121,6 +122,54 @@ def test_a_plan_costs_what_the_search_and_its_program_say(seed: int) -> None:
             )
             elements = sum((exchange.elements for exchange in exchanges), Fraction())
             assert price_of(plan) == elements * plan.element_bytes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shared_tensors_are_in_the_layouts_that_a_plan_states(seed: int) -> None:
+    """Whether they cost least or not: a proof prices the plan's own."""
+    rng = Random(seed)
+    network, asked, levels = some_problem(rng)
+    plan = written(network, "level", **asked)(some_rows(rng, network, levels))
+    instance, rows = Instance.of_plan(plan), plan.assignments()
+    tensors = tuple(
+        {node: rng.randrange(3) for node in shared_tensors(instance.workload)} for _ in rows
+    )
+    cost, layouts = price(instance, rows, tensors), layouts_of(instance, rows, tensors)
+    stating = plan.model_copy(update={"cost": cost, "layouts": layouts})
+    assert price_of(stating) == Fraction(cost.total)
+    nodes = nodes_choices(instance.workload, instance.cost, rows, tensors)
+    added = [
+        table.in_units(price_table(table, row))
+        for table, row in zip(tables_of(stating), nodes, strict=True)
+    ]
+    assert sum(added) == Fraction(cost.total)
+
+
+def test_a_tensor_in_no_layout_or_in_unequal_parts_is_refused() -> None:
+    layers = [
+        {"name": "fc", "kind": "fc", "units": 3},
+        {"name": "other", "kind": "fc", "units": 3},
+        {"name": "sum", "kind": "add", "inputs": ["fc", "other"]},
+    ]
+    described = {"schema": "hypar-opt/network/2", "name": "skip", "input": {"features": 4}}
+    network = ho.Network.model_validate(described | {"layer": layers})
+    asked: dict[str, Any] = {"reading": "executed", "levels": 1, "constraints": {"even": True}}
+    plan = ho.solve(network, batch=4, choices=THREE, **asked)
+    assert plan.layouts is not None
+    for stored, complaint in [
+        (("channel",), "constraints: output of fc is split into unequal parts"),
+        (("partial",), "layouts, fc: should have one of batch, channel, whole for each of 1"),
+        ((), "layouts, fc: should have one of batch, channel, whole for each of 1 levels"),
+    ]:
+        wrong = plan.model_copy(update={"layouts": {**plan.layouts, "fc": stored}})
+        with pytest.raises(CheckFailedError, match=complaint):
+            price_of(wrong)
+    two = ho.solve(network, batch=4, **asked)
+    wrong = two.model_copy(update={"layouts": {**plan.layouts, "fc": ("whole",)}})
+    with pytest.raises(
+        CheckFailedError, match="layouts, fc: should have one of batch, channel for"
+    ):
+        price_of(wrong)
 
 
 def forbidden(table: CostTable) -> NDArray[np.bool_]:
