@@ -69,7 +69,7 @@ def small_problems(
 ) -> tuple[ho.Network, Asked]:
     """A network, and what is asked of it, of so few plans that all can be looked at."""
     network = draw(networks(longest=3))
-    third = reading in ("text", "tables") and draw(st.booleans())
+    third = reading != "figures" and draw(st.booleans())
     choices = tuple(ho.Parallelism)[: 2 + third]
     levels = 2 if len(choices) ** (2 * len(network.layers)) <= 81 else 1
     asked: Asked = {

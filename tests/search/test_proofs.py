@@ -42,13 +42,16 @@ INTRA = {
     "tables": {DATA: 1, MODEL: 1, OUTPUT: 1},
     "text": {DATA: 2, MODEL: 2, OUTPUT: 2},
     "figures": {DATA: 2, MODEL: 2},
-    "executed": {DATA: 2, MODEL: 2},
+    "executed": {DATA: 2, MODEL: 2, OUTPUT: 0},
 }
 HALF = Fraction(1, 2)
 PRINTED = {(DATA, MODEL): HALF, (MODEL, MODEL): HALF, (MODEL, DATA): HALF}
 PRINTED |= {(DATA, OUTPUT): HALF, (OUTPUT, OUTPUT): HALF, (OUTPUT, DATA): HALF}
 INTER = {"tables": PRINTED, "text": PRINTED}
-INTER |= {reading: {(DATA, MODEL): Fraction(1)} for reading in ("figures", "executed")}
+INTER["figures"] = {(DATA, MODEL): Fraction(1)}
+# Half of the tensor each way; or all of it gathered forward, and as much scattered backward.
+INTER["executed"] = {(DATA, MODEL): Fraction(1), (OUTPUT, DATA): Fraction(1)}
+INTER["executed"] |= {(source, OUTPUT): Fraction(2) for source in (DATA, MODEL, OUTPUT)}
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,11 @@ class Small:
                     total += INTRA[self.reading][choice] * shard[choice]
                 if layer:
                     pair = row[layer - 1], choice
-                    total += INTER[self.reading].get(pair, 0) * shard[OUTPUT]
+                    part = shard[OUTPUT]
+                    if self.reading == "executed" and choice != OUTPUT:
+                        # Exchanged before it is gathered for the levels above.
+                        part = Fraction(self.batch * read, 2**level)
+                    total += INTER[self.reading].get(pair, 0) * part
             weight = self.weights[level] if self.weights else 1
             found.append(total * 2**level * self.element_bytes * weight)
         return found
@@ -160,6 +167,9 @@ CASES = [
     Small((3, 2, 5), "joint", "tables", 2, levels=1, choices=3),
     Small((5, 3), "joint", "text", 1, choices=3),
     Small((5, 3, 2), "level", "text", 2, levels=1, choices=3),
+    Small((3, 2, 5), "joint", "executed", 1, levels=1, choices=3),
+    Small((5, 3), "joint", "executed", 2, choices=3),
+    Small((2, 3, 2), "level", "executed", 1, choices=3, constraints={"fix": ("fc1=output",)}),
     Small((3, 2, 5), "joint", "text", 1, constraints={"fix": ("fc1=model",)}),
     Small((3, 2, 5), "joint", "figures", 2, constraints={"fix": ("fc2=data",)}),
     Small((4, 2, 6), "joint", "text", 2, batch=2, constraints={"even": True}),

@@ -119,7 +119,7 @@ class Restrictions:
         for position, node in enumerate(self._nodes):
             counts: Counts = (0,) * len(self._plan.choices)
             for level, row in enumerate(rows):
-                # What is shared takes what its layers leave it, in equal parts or not.
+                # What is shared takes what its layers leave it.
                 if position >= self._shared and not self.allows(
                     level, position, counts, row[position]
                 ):
@@ -127,6 +127,8 @@ class Restrictions:
                     problem = f"{node.name} may not take {choice} at H{level + 1}"
                     raise CheckFailedError(f"constraints: {problem}")
                 counts = one_more(counts, row[position])
+            if not self.even(position, counts):
+                raise CheckFailedError(f"constraints: {node.name} is split into unequal parts")
             total += self.load(position, counts)
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.

@@ -79,14 +79,13 @@ def nodes_rows(
 
 def _stated(plan: Plan, graph: Nodes, tensors: Sequence[int]) -> dict[int, Sequence[int]]:
     """Return the layouts of shared tensors that a plan states, as choices; H1 first."""
-    given: dict[str, tuple[str, ...]] | None = getattr(plan, "layouts", None)
-    if given is None:
+    if plan.layouts is None:
         return {}
     stated: dict[int, Sequence[int]] = {}
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
         known = [split.output for split in graph.nodes[node].splits[: len(plan.choices)]]
-        layouts = given.get(graph.nodes[writer].name, ())
+        layouts = plan.layouts.get(graph.nodes[writer].name, ())
         if len(layouts) != plan.levels or not set(layouts) <= set(known):
             raise CheckFailedError(
                 f"layouts, {graph.nodes[writer].name}: should have one of {', '.join(known)} for"

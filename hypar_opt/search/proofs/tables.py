@@ -149,15 +149,16 @@ def _states_table(
     )
     # Python's integers first; the width of the large arrays is decided from their maximum.
     steps = [_step(charges, level, columns, graph, choices) for level in range(levels)]
-    boundaries = [n for n in range(len(graph.edges)) if charges.together(n)]
-    together = {n: charges.pairs(n, columns, columns) for n in boundaries}
     # An edge's entry is a sum over levels: int64 if no such sum can overflow it.
     largest = sum(int(edge.max(initial=0)) for _, _, edge in steps) * nodes
-    largest += sum(int(charge.max()) for charge in together.values())
     dtype = exact_dtype(largest)
     edges: Integers = np.zeros((len(graph.edges), len(columns), len(columns)), dtype)
-    for boundary, charge in together.items():
-        edges[boundary] = charge
+    for boundary in filter(charges.together, range(len(graph.edges))):
+        pairs = charges.pairs(boundary, columns, columns)
+        largest += int(pairs.max())
+        dtype = exact_dtype(largest)
+        edges = edges.astype(dtype, copy=False)
+        edges[boundary] = pairs
     for code, charged, edge in steps:
         node = node + charged[:, code]
         for boundary, charge in enumerate(edge.astype(dtype)):
