@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hypar_opt.costs import COSTS
-from hypar_opt.errors import HyparError, Sentence
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.errors import HyparError, Sentence, UnknownNameError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
@@ -153,6 +154,8 @@ def compare(
     ]
     for _, stated in cases:
         COSTS[stated.cost]  # an unknown name is no refusal
+        if stated.reading not in READINGS:
+            raise UnknownNameError("reading", stated.reading, list(READINGS))
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
     for done, (described, stated) in enumerate(cases):
