@@ -22,6 +22,7 @@ PLANS = {
     "hypar": "HyPar",
     "joint": "joint optimum",
     "time": "least time",
+    "three": "three choices",
 }
 
 EPILOG = (
@@ -52,7 +53,7 @@ def compare(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare Model and Data Parallelism, the Trick, HyPar, the joint optimum and the fastest."""
+    """Compare Data and Model Parallelism, the Trick, HyPar, Megatron-LM, the optima, the fastest."""
     from hypar_opt.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import comparison
@@ -140,17 +141,23 @@ def _draw(rows: list[ComparisonRow], picture: Path) -> None:
 
     several_batches = len({row.batch for row in rows}) > 1
     several_arrays = len({row.array for row in rows}) > 1
-    series: dict[str, list[float | None]] = {}
+    speedups: dict[str, dict[str, float | None]] = {}
     cases: dict[str, None] = {}  # a set that keeps the order
     for row in rows:
         # A label names only what differs between the groups.
         parts = [row.network]
         parts += [f"batch {row.batch}"] if several_batches else []
         parts += [row.array] if several_arrays else []
-        cases["\n".join(parts)] = None
+        case = "\n".join(parts)
+        cases[case] = None
         # Data Parallelism is the baseline: its bars would have no length.
         if row.plan != "data":
-            series.setdefault(PLANS[row.plan], []).append(row.speedup)
+            speedups.setdefault(row.plan, {})[case] = row.speedup
+    # Only networks with attention have Megatron's plans.
+    series = {
+        PLANS.get(plan, plan): [by_case.get(case) for case in cases]
+        for plan, by_case in speedups.items()
+    }
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))
     drawn = pictures.bars(
         list(cases),

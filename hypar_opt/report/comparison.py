@@ -91,9 +91,11 @@ def _amounts(values: Mapping[str, Any], *, executed: bool) -> list[str]:
 
 def _caption(rows: Sequence[ComparisonRow], varying: set[str], *, executed: bool) -> str:
     """Say by which reading the amounts are, and what all rows share."""
-    readings = {row.reading for row in rows}
+    readings = {row.reading for row in rows if not row.is_of_three_choices}
     reading = f"the reading {rows[0].reading}" if len(readings) == 1 else "each array's reading"
-    if executed:
+    if executed and any(row.is_of_three_choices for row in rows):
+        reading += " (executed, when run, and three choices: by the reading executed)"
+    elif executed:
         reading += " (executed, when run: by the reading executed)"
     shared = [] if "batch" in varying else [f"batch {rows[0].batch:,}"]
     shared += [] if "array" in varying else [f"on {rows[0].array}"]

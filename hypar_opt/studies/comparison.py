@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from hypar_opt.costs import COSTS
-from hypar_opt.errors import HyparError, Sentence
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.errors import HyparError, Sentence, UnknownNameError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
@@ -22,8 +23,10 @@ from hypar_opt.search.partition import Progress, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
+from hypar_opt.studies.megatron import degrees, megatron_pins
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import Parallelism
 
 PLANS: dict[str, tuple[str, str, str | None]] = {
     # The baselines search nothing: their choices depend on no objective.
@@ -33,8 +36,15 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
     "hypar": ("dp", "levelwise", None),
     "joint": ("dp", "joint", None),
     "time": ("dp", "joint", "time"),
+    "three": ("dp", "joint", None),
 }
-"""Each plan's solver, search and cost; None for the problem's own cost."""
+"""Each plan's solver, search and cost; None for the problem's own cost.
+
+Of a network with attention ``megatron-1``, ``megatron-2``, ... follow: Megatron-LM's tensor
+parallelism of each degree, all else as in ``three``.
+"""
+
+MEGATRON = "megatron-"
 
 AMOUNTS = (
     *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
@@ -81,6 +91,11 @@ class ComparisonRow:
         """The network, the batch and the array, which the other plans' rows share."""
         return self.network, self.batch, self.array
 
+    @property
+    def is_of_three_choices(self) -> bool:
+        """Whether the plan has output parallelism: by the reading ``executed``, as it is run."""
+        return self.plan == "three" or self.plan.startswith(MEGATRON)
+
     def __str__(self) -> str:
         return f"{self.plan!r} of {self.network} (batch {self.batch:,}, {self.array})"
 
@@ -120,9 +135,10 @@ def compare(
     Returns
     -------
     list of ComparisonRow
-        Six rows a case, in the order of the plans above: ``joint`` is the optimum over all
-        levels by the cost, ``time`` the one that takes the least time in closed form. One
-        that is infeasible or refused says why.
+        A row a plan and case, in the order of the plans above: ``joint`` is the optimum over all
+        levels by the cost, ``time`` the one that takes the least time in closed form, ``three``
+        the optimum of three choices in the reading ``executed``. One that is infeasible or
+        refused says why.
 
     Raises
     ------
@@ -138,18 +154,49 @@ def compare(
     ]
     for _, stated in cases:
         COSTS[stated.cost]  # an unknown name is no refusal
+        if stated.reading not in READINGS:
+            raise UnknownNameError("reading", stated.reading, list(READINGS))
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
     for done, (described, stated) in enumerate(cases):
         progress(done, len(cases))
-        measured = {name: _measured(name, described, stated, run or {}) for name in PLANS}
+        names = plan_names(described, stated.levels)
+        measured = {name: _measured(name, described, stated, run or {}) for name in names}
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
-        rows += [_row(name, described, stated, measured) for name in PLANS]
+        rows += [_row(name, described, stated, measured) for name in names]
     progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
         raise failures[0]
     return rows
+
+
+def plan_names(network: Network, levels: int) -> list[str]:
+    """Return the names of a network's plans, in order."""
+    return [*PLANS, *(f"{MEGATRON}{degree}" for degree in degrees(network, levels))]
+
+
+def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
+    """Return a plan's solver, search and cost."""
+    if not name.startswith(MEGATRON):
+        return PLANS[name]
+    # What pins leave free has the same optimum level by level, at a fraction of the states.
+    levelwise = problem.cost == "bytes" and problem.constraints.memory is None
+    return "dp", "levelwise" if levelwise else "joint", None
+
+
+def _stated(name: str, network: Network, problem: Problem) -> Problem:
+    """Return the problem that a plan answers."""
+    cost = _how(name, problem)[2]
+    update: dict[str, Any] = {} if cost is None else {"cost": cost}
+    if name not in PLANS or name == "three":
+        update |= {"choices": tuple(Parallelism), "reading": "executed"}
+    if name.startswith(MEGATRON):
+        degree = int(name.removeprefix(MEGATRON))
+        kept = problem.constraints
+        pins = (*kept.fix, *megatron_pins(network, problem.levels, degree))
+        update["constraints"] = kept.model_copy(update={"fix": pins})
+    return problem.model_copy(update=update)
 
 
 def _case(problem: ProblemArguments, batch: int, array: Array) -> ProblemArguments:
@@ -160,10 +207,9 @@ def _measured(
     name: str, network: Network, problem: Problem, run: RunArguments
 ) -> _Measured | HyparError:
     """Solve and simulate one of the plans; return why, where it has no answer."""
-    solver, search, cost = PLANS[name]
-    if cost is not None:
-        problem = problem.model_copy(update={"cost": cost})
+    solver, search, _ = _how(name, problem)
     try:
+        problem = _stated(name, network, problem)
         plan = solve_problem(network, problem, solver=solver, search=search)
         step = simulate(plan, **run)
     except HyparError as error:
@@ -186,12 +232,12 @@ def _row(
         levels=problem.levels,
         array=problem.array.name,
         plan=name,
-        cost=PLANS[name][2] or problem.cost,
-        reading=problem.reading,
+        cost=_how(name, problem)[2] or problem.cost,
+        reading=_stated(name, network, problem).reading,
     )
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
-        who = f"solver {PLANS[name][0]!r} on {network.name}: "  # the row says it already
+        who = f"solver {_how(name, problem)[0]!r} on {network.name}: "  # the row says it already
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
     case = replace(
         case,
@@ -205,11 +251,14 @@ def _row(
     # Pinning a layer to model parallelism makes Data Parallelism infeasible: no baseline.
     if isinstance(data, HyparError):
         return case
-    case = replace(
-        case,
-        speedup=data.step.seconds / own.step.seconds,
-        energy_efficiency=energy_ratio(own.step, data.step),
-    )
+    # Data Parallelism by the plan's own reading.
+    by_reading = data.step if case.reading == problem.reading else data.executed
+    if by_reading is not None:
+        case = replace(
+            case,
+            speedup=by_reading.seconds / own.step.seconds,
+            energy_efficiency=energy_ratio(own.step, by_reading),
+        )
     if own.executed is None or data.executed is None:
         return case
     return replace(
@@ -225,7 +274,7 @@ def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float 
     None where no row has it, or where one is 0.
     """
     means: dict[str, dict[str, float | None]] = {}
-    for name in PLANS:
+    for name in dict.fromkeys((*PLANS, *(row.plan for row in rows))):
         plan_rows = [row for row in rows if row.plan == name]
         means[name] = {
             key: _mean([amount for row in plan_rows if (amount := getattr(row, key)) is not None])
@@ -246,7 +295,9 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
     sentences = []
     # `compare` returns the rows of a case one after the other, as groupby needs.
     for _, case in groupby(rows, key=lambda row: row.case):
-        answered = [row for row in case if row.seconds]
+        # Bytes of one reading are compared with those of that reading.
+        same = [row for row in case if row.seconds]
+        answered = [row for row in same if row.reading == same[0].reading]
         if not answered:
             continue
         # Ties are broken by the other amount, or a tie would count as a disagreement.
@@ -270,6 +321,7 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
     sentences: list[str] = []
     for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
         case = list(grouped)
+        case = [row for row in case if row.reading == case[0].reading]
         where = f"of {network} (batch {batch:,}, {array})"
         data = next((row.bytes for row in case if row.plan == "data"), None)
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
