@@ -52,7 +52,8 @@ def _random(seed: int, most: int = 5) -> tuple[Instance, tuple[tuple[int, ...], 
     rng = Random(seed)
     network = random_graph(rng, most=most)
     levels = rng.randint(1, 3)
-    asked = {"inference": rng.random() < 0.2, "element_bytes": rng.choice([1, 2, 4])}
+    asked: dict[str, Any] = {"inference": rng.random() < 0.2}
+    asked["element_bytes"] = rng.choice([1, 2, 4])
     problem = problem_of(network, batch=rng.randint(1, 9), levels=levels, **asked, **THREE)
     counts = [min(3, len(layer.splits)) for layer in network.layers]
     rows = tuple(tuple(rng.randrange(count) for count in counts) for _ in range(levels))
