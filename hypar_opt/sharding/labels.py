@@ -1,0 +1,281 @@
+"""Labels of indices: which side of each level keeps which channels, rows and images.
+
+An index of an axis has a bit for each level, H1's the most significant; where a level splits the
+axis, a device keeps the indices with its own bit there, whichever other levels split it too.
+Layers without weights tie the channels that they read to those that they write, so labels are
+given to classes of tied indices. Classes with indices in the same tensors are halved together:
+each tensor is then split as evenly as these segments allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
+
+    Integers = NDArray[np.intp]
+
+
+class Uneven(NamedTuple):
+    """Indices that a level does not halve evenly.
+
+    Parameters
+    ----------
+    level
+        From 0 for H1.
+    sizes
+        The indices on both sides, of those that the levels above leave together.
+    """
+
+    axis: Axis
+    level: int
+    sizes: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The labels of all axes of a plan's tensors.
+
+    Parameters
+    ----------
+    of : axis -> (size,)
+        The label of every index; bits of levels that do not split the axis are 0.
+    splits : axis -> levels
+        Where the axis is split, H1 first.
+    """
+
+    levels: int
+    of: Mapping[Axis, Integers]
+    splits: Mapping[Axis, tuple[int, ...]]
+
+    def bits(self, axis: Axis, level: int) -> Integers:
+        """Return the side of each index at one level, 0 or 1."""
+        return self.of[axis] >> (self.levels - 1 - level) & 1
+
+    def order(self, axis: Axis) -> Integers:
+        """Return the axis's indices label by label: contiguous on each device."""
+        return np.argsort(self.of[axis], kind="stable")
+
+    def shuffled(self, network: Network, position: int) -> Integers:
+        """Return the labels with which a shuffle reads its input: those of where it deals it."""
+        output = Axis(position)
+        labels = np.empty_like(self.of[output])
+        labels[dealt(network.layers[position], len(labels))] = self.of[output]
+        return labels
+
+    @cached_property
+    def uneven(self) -> tuple[Uneven, ...]:
+        """What is split into parts that are not equal, the topmost level of each axis."""
+        found = []
+        for axis, labels in self.of.items():
+            for level in self.splits[axis]:
+                place = self.levels - 1 - level
+                counts = np.bincount(labels >> place, minlength=2 << level).reshape(-1, 2)
+                odd = np.flatnonzero(counts[:, 0] != counts[:, 1])
+                if len(odd):
+                    zero, one = counts[odd[0]].tolist()
+                    found.append(Uneven(axis, level, (zero, one)))
+                    break
+        return tuple(found)
+
+
+def labels_of(network: Network, program: Program) -> Labels:
+    """Return labels of a plan's axes that keep together what layers without weights tie."""
+    return _Labelling(network, program).labels()
+
+
+def batch_levels(program: Program) -> tuple[int, ...]:
+    """Return the levels at which any tensor is split by batch, H1 first."""
+    layouts = [*program.read, *program.written, *program.stored]
+    return tuple(
+        level
+        for level in range(len(program.rows))
+        if any(layout[level] is Layout.BATCH for layout in layouts)
+    )
+
+
+def batch_labels(program: Program) -> Integers:
+    """Return the label of each image: contiguous, in as equal parts as there can be."""
+    batch, levels = program.workload.batch, batch_levels(program)
+    parts = np.arange(batch) * 2 ** len(levels) // batch
+    labels = np.zeros(batch, np.intp)
+    for place, level in enumerate(reversed(levels)):
+        labels |= (parts >> place & 1) << (len(program.rows) - 1 - level)
+    return labels
+
+
+class _Labelling:
+    """All axes' indices in one numbering, and what ties them at each level."""
+
+    def __init__(self, network: Network, program: Program) -> None:
+        self.network, self.program = network, program
+        self.levels = len(program.rows)
+        sizes = {Axis(INPUT): network.input.feature_map().channels}
+        for position, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
+            sizes[Axis(position)] = maps.pooled.channels
+            if layer.kind == "embedding":
+                sizes[Axis(position, rows=True)] = layer.sizes(maps)["i"]
+        self.axes = list(sizes)
+        ends = np.cumsum(list(sizes.values()))
+        self.slices = {
+            axis: slice(end - size, end)
+            for (axis, size), end in zip(sizes.items(), ends.tolist(), strict=True)
+        }
+        self.count = int(ends[-1])
+        self.axis_of = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+        self.label = np.zeros(self.count, np.intp)
+        self.ties: dict[int, list[Tie]] = {}
+
+    def labels(self) -> Labels:
+        splits = {axis: tuple(self.levels_of(axis)) for axis in self.axes}
+        for level in range(self.levels):
+            split = np.array([level in splits[axis] for axis in self.axes])
+            self.halve(level, split[self.axis_of])
+        of = {axis: self.label[where] for axis, where in self.slices.items()}
+        return Labels(self.levels, of, splits)
+
+    def levels_of(self, axis: Axis) -> list[int]:
+        return [level for level in range(self.levels) if axis in self.split_axes[level]]
+
+    @cached_property
+    def split_axes(self) -> list[set[Axis]]:
+        """The axes that each level splits."""
+        program, shared = self.program, self.program.workload.shared
+        of_shared = {
+            edge.target: edge.source - shared
+            for edge in program.workload.boundaries
+            if edge.target < shared and not edge.weights
+        }
+        split: list[set[Axis]] = [set() for _ in range(self.levels)]
+        for level, axes in enumerate(split):
+            for node in range(len(program.workload.nodes)):
+                position = of_shared.get(node, node - shared)
+                kept = (program.written[node][level], program.stored[node][level])
+                if position >= 0 and Layout.CHANNEL in kept:
+                    axes.add(Axis(position))
+                if node < shared:
+                    continue
+                if self.network.layers[position].kind == "embedding":
+                    if program.written[node][level] is Layout.PARTIAL:
+                        axes.add(Axis(position, rows=True))
+                elif program.read[node][level] is Layout.CHANNEL:
+                    axes.update(map(Axis, self.network.sources[position]))
+        return split
+
+    def halve(self, level: int, split: NDArray[np.bool_]) -> None:
+        """Give each class of tied indices of split axes its bit of a level."""
+        root = self.classes(level)
+        members = np.flatnonzero(split)
+        first, member_class = np.unique(root[members], return_inverse=True)
+        side = np.full(self.count, -1)
+        dealt_from = self.dealt_from(level)
+        waiting = np.ones(len(first), bool)
+        extra = 0
+        while waiting.any():
+            # A shuffle's own channels are labelled after those that it reads: half of them stay.
+            waits = np.zeros(len(first), bool)
+            source = dealt_from[members]
+            unknown = (source >= 0) & (side[source] < 0) & split[source]
+            waits[member_class[unknown]] = True
+            ready = waiting & ~waits if (waiting & ~waits).any() else waiting.copy()
+            chosen = ready[member_class]
+            known = np.where(source >= 0, side[source], -1)[chosen]
+            codes = (self.axis_of[members[chosen]] << self.levels) | self.label[members[chosen]]
+            codes = codes * 3 + known + 1
+            of_class = np.full(len(first), -1)
+            for together in _alike(member_class[chosen], codes):
+                # Of an odd number one more goes to either side in turn.
+                half = (len(together) + 1 - extra) // 2 if len(together) % 2 else len(together) // 2
+                extra ^= len(together) % 2
+                of_class[together[:half]], of_class[together[half:]] = 0, 1
+            side[members[chosen]] = of_class[member_class[chosen]]
+            waiting &= ~ready
+        self.label[members] |= side[members] << (self.levels - 1 - level)
+
+    def classes(self, level: int) -> Integers:
+        """Return the smallest index of all that each index is tied to at a level."""
+        pairs = [self.pairs(tie) for tie in self.tied_at(level)]
+        parent = np.arange(self.count)
+        if not pairs:
+            return parent
+        left, right = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        while True:
+            low = np.minimum(parent[left], parent[right])
+            high = np.maximum(parent[left], parent[right])
+            if (low == high).all():
+                return parent
+            np.minimum.at(parent, high, low)
+            while (parent[parent] != parent).any():
+                parent = parent[parent]
+
+    def tied_at(self, level: int) -> list[Tie]:
+        program, shared = self.program, self.program.workload.shared
+        tied = []
+        for position in range(len(self.network.layers)):
+            if program.read[position + shared][level] is Layout.CHANNEL:
+                if position not in self.ties:
+                    self.ties[position] = list(ties_of(self.network, position))
+                tied += self.ties[position]
+        for node, users in program.workload.weight_users.items():
+            if program.rows[level][node]:
+                axes = [
+                    self.weight_axis(user - shared, program.rows[level][node]) for user in users
+                ]
+                sizes = [
+                    np.arange(self.slices[axis].stop - self.slices[axis].start) for axis in axes
+                ]
+                tied += [
+                    Tie(axes[0], sizes[0], axis, size)
+                    for axis, size in zip(axes[1:], sizes[1:], strict=True)
+                    if len(size) == len(sizes[0])
+                ]
+        return tied
+
+    def weight_axis(self, position: int, column: int) -> Axis:
+        """Return the axis along which a choice of a layer splits the weights that it shares."""
+        if self.network.layers[position].kind == "embedding":
+            return Axis(position, rows=column == 2)
+        return Axis(position) if column == 2 else Axis(self.network.sources[position][0])
+
+    def pairs(self, tie: Tie) -> tuple[Integers, Integers]:
+        left, right = self.slices[tie.left].start, self.slices[tie.right].start
+        return tie.left_indices + left, tie.right_indices + right
+
+    def dealt_from(self, level: int) -> Integers:
+        """Return, for each channel that a split shuffle writes, the one that it reads; else -1."""
+        source = np.full(self.count, -1)
+        shared = self.program.workload.shared
+        for position, layer in enumerate(self.network.layers):
+            if self.program.read[position + shared][level] is Layout.SHUFFLED:
+                where = self.slices[Axis(position)]
+                read = self.slices[Axis(self.network.sources[position][0])]
+                source[where] = read.start + dealt(layer, where.stop - where.start)
+        return source
+
+
+def _alike(of: Integers, codes: Integers) -> list[Integers]:
+    """Return the classes with the same codes together, each in order.
+
+    Parameters
+    ----------
+    of, codes : (members,)
+        The class of each member, and what has to agree.
+    """
+    order = np.lexsort((codes, of))
+    classes, starts = np.unique(of[order], return_index=True)
+    together: dict[bytes, list[int]] = {}
+    for one, part in zip(classes.tolist(), np.split(codes[order], starts[1:]), strict=True):
+        together.setdefault(part.tobytes(), []).append(one)
+    return [np.array(alike) for alike in together.values()]
