@@ -1,0 +1,99 @@
+"""Windows that slide over feature maps: unfolding for convolutions, and pools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.shares import Array
+    from hypar_opt.workload.operators.windows import Pool
+
+_Pair = tuple[int, int]
+
+
+class Windows(NamedTuple):
+    """Windows of a kernel or pool over maps of one size.
+
+    Parameters
+    ----------
+    extent
+        Height and width of the map.
+    counts
+        Windows down and across: the extents of the output.
+    """
+
+    extent: _Pair
+    counts: _Pair
+    size: _Pair
+    stride: _Pair
+    padding: tuple[int, ...]
+    dilation: _Pair = (1, 1)
+
+    @property
+    def _borders(self) -> tuple[_Pair, _Pair]:
+        """The padding before and behind, as far as windows reach; less than 0 where they end."""
+        borders = []
+        for axis in (0, 1):
+            reach = (self.size[axis] - 1) * self.dilation[axis] + 1
+            covered = (self.counts[axis] - 1) * self.stride[axis] + reach
+            before = self.padding[axis]
+            borders.append((before, covered - before - self.extent[axis]))
+        return borders[0], borders[1]
+
+    def of(self, image: Array, fill: float = 0.0) -> Array:
+        """Return all windows as a view: ``(images, channels, p, q, rows, columns)``."""
+        (top, bottom), (left, right) = self._borders
+        held = image[:, :, : image.shape[2] + min(bottom, 0), : image.shape[3] + min(right, 0)]
+        borders = ((0, 0), (0, 0), (top, max(bottom, 0)), (left, max(right, 0)))
+        padded = np.pad(held, borders, constant_values=fill)
+        reach = [(s - 1) * d + 1 for s, d in zip(self.size, self.dilation, strict=True)]
+        windows = sliding_window_view(padded, tuple(reach), (2, 3))
+        (down, right), (rows, columns) = self.stride, self.dilation
+        view: Array = windows[:, :, ::down, ::right, ::rows, ::columns]
+        return view
+
+    def added(self, windows: Array) -> Array:
+        """Return the map of which windows are the errors: overlaps are added up."""
+        (top, bottom), (left, right) = self._borders
+        height, width = self.extent
+        padded = np.zeros((*windows.shape[:2], top + height + bottom, left + width + right))
+        (p, q), (down, across) = self.counts, self.stride
+        for k in range(self.size[0]):
+            for m in range(self.size[1]):
+                y, x = k * self.dilation[0], m * self.dilation[1]
+                ends = y + (p - 1) * down + 1, x + (q - 1) * across + 1
+                padded[:, :, y : ends[0] : down, x : ends[1] : across] += windows[..., k, m]
+        held = padded[:, :, top : top + height, left : left + width]
+        behind = ((0, 0), (0, 0), (0, height - held.shape[2]), (0, width - held.shape[3]))
+        return np.pad(held, behind)
+
+
+class Pooling:
+    """A pool of feature maps, forward and backward; a window counts its cells on the map alone."""
+
+    def __init__(self, pool: Pool, extent: _Pair, count: _Pair) -> None:
+        self._windows = Windows(extent, count, pool.size, pool.stride, pool.padding)
+        self._largest = pool.kind == "max"
+        self._kept: Array = np.empty(0)
+
+    def forward(self, image: Array) -> Array:
+        windows = self._windows.of(image, -np.inf if self._largest else 0.0)
+        flat = windows.reshape(*windows.shape[:4], windows.shape[4] * windows.shape[5])
+        if self._largest:
+            self._kept = flat.argmax(axis=-1)
+            return np.take_along_axis(flat, self._kept[..., None], -1)[..., 0]
+        ones = np.ones((1, 1, *self._windows.extent))
+        self._kept = self._windows.of(ones).sum(axis=(-2, -1))
+        mean: Array = flat.sum(axis=-1) / self._kept
+        return mean
+
+    def backward(self, error: Array) -> Array:
+        cells = self._windows.size[0] * self._windows.size[1]
+        if self._largest:
+            spread = (np.arange(cells) == self._kept[..., None]) * error[..., None]
+        else:
+            spread = np.broadcast_to((error / self._kept)[..., None], (*error.shape, cells))
+        return self._windows.added(spread.reshape(*error.shape, *self._windows.size))
