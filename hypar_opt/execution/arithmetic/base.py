@@ -91,7 +91,7 @@ def position_axes(array: Array) -> tuple[int, ...]:
 def by_position(array: Array) -> Array:
     """Return an array as ``(images * positions, channels)``."""
     last = np.moveaxis(array, channel_axis(array), -1)
-    return last.reshape(-1, last.shape[-1])
+    return last.reshape(int(np.prod(last.shape[:-1])), last.shape[-1])
 
 
 def along_channels(vector: Array, like: Array) -> Array:
