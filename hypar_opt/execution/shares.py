@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class DividedAxis:
         self._labels = labels
         self._shuffled = labels if shuffled is None else shuffled
         self._member: dict[tuple[Masks, int], NDArray[np.bool_]] = {}
+        self._count: dict[tuple[Masks, int], int] = {}
         self._common: dict[tuple[Masks, int, Masks, int], tuple[Where, Where]] = {}
 
     def member(self, masks: Masks, device: int) -> NDArray[np.bool_]:
@@ -51,7 +53,14 @@ class DividedAxis:
 
     def held(self, masks: Masks, device: int) -> Indices:
         """Return the indices that a device holds, ascending."""
-        return np.flatnonzero(self.member(masks, device))
+        return self.member(masks, device).nonzero()[0]
+
+    def count(self, masks: Masks, device: int) -> int:
+        """Return how many indices a device holds."""
+        key = masks, device & (masks[0] | masks[1])
+        if key not in self._count:
+            self._count[key] = int(self.member(masks, device).sum())
+        return self._count[key]
 
     def common(self, masks: Masks, device: int, others: Masks, other: int) -> tuple[Where, Where]:
         """Return where the indices that two devices hold stand in the part of either."""
@@ -63,7 +72,7 @@ class DividedAxis:
 
 
 def _where(chosen: NDArray[np.bool_]) -> Where:
-    positions = np.flatnonzero(chosen)
+    positions = chosen.nonzero()[0]
     if not len(positions):
         return slice(0, 0)
     first, last = int(positions[0]), int(positions[-1])
@@ -88,11 +97,7 @@ class Tensor:
 
     def masks(self, layouts: Layouts) -> tuple[Masks, Masks]:
         """Return the masks of images and of channels."""
-        bits = {Layout.BATCH: 0, Layout.CHANNEL: 0, Layout.SHUFFLED: 0}
-        for level, layout in enumerate(layouts):
-            if layout in bits:
-                bits[layout] |= 1 << (self.levels - 1 - level)
-        return (bits[Layout.BATCH], 0), (bits[Layout.CHANNEL], bits[Layout.SHUFFLED])
+        return _masks(layouts)
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
         """Return a device's part of a whole array: a copy of its own."""
@@ -115,9 +120,18 @@ class Tensor:
         """Return the shape of a device's part; its other extents are those of ``like``."""
         images, channels = self.masks(layouts)
         shape = list(like.shape)
-        shape[0] = int(self.images.member(images, device).sum())
-        shape[self.channel_axis] = int(self.channels.member(channels, device).sum())
+        shape[0] = self.images.count(images, device)
+        shape[self.channel_axis] = self.channels.count(channels, device)
         return tuple(shape)
+
+
+@lru_cache(maxsize=4096)
+def _masks(layouts: Layouts) -> tuple[Masks, Masks]:
+    bits = {Layout.BATCH: 0, Layout.CHANNEL: 0, Layout.SHUFFLED: 0}
+    for place, layout in enumerate(reversed(layouts)):
+        if layout in bits:
+            bits[layout] |= 1 << place
+    return (bits[Layout.BATCH], 0), (bits[Layout.CHANNEL], bits[Layout.SHUFFLED])
 
 
 def cut(array: Array, rows: Where, axis: int, columns: Where) -> Array:
@@ -127,8 +141,7 @@ def cut(array: Array, rows: Where, axis: int, columns: Where) -> Array:
 
 def place(array: Array, rows: Where, axis: int, columns: Where, values: Array) -> None:
     """Write values at rows of the first axis and columns of another."""
-    target = np.moveaxis(array, axis, 1)
-    values = np.moveaxis(values, axis, 1)
+    target, values = array.swapaxes(axis, 1), values.swapaxes(axis, 1)
     if isinstance(rows, slice) or isinstance(columns, slice):
         target[rows, columns] = values
     else:

@@ -160,7 +160,6 @@ class ShuffleArithmetic(Arithmetic):
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
         made = np.empty_like(error)
-        np.moveaxis(made, channel_axis(error), 0)[self._order] = np.moveaxis(
-            error, channel_axis(error), 0
-        )
+        axis = channel_axis(error)
+        made.swapaxes(axis, 0)[self._order] = error.swapaxes(axis, 0)
         return [made], None

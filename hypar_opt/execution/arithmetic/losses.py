@@ -62,9 +62,8 @@ class SoftmaxLoss(Arithmetic):
 
 def _combined(one: Array, other: Array) -> Array:
     largest = np.maximum(one[:, 0], other[:, 0])
-    # A side without channels has no largest logit: it adds nothing.
-    sums = sum(
-        side[:, 1] * np.exp(np.where(np.isfinite(side[:, 0]), side[:, 0] - largest, 0.0))
-        for side in (one, other)
-    )
-    return np.stack([largest, np.asarray(sums), one[:, 2] + other[:, 2]], axis=1)
+    # A side without channels has no largest logit, and adds nothing.
+    reference = np.where(np.isfinite(largest), largest, 0.0)
+    sums = one[:, 1] * np.exp(one[:, 0] - reference)
+    sums += other[:, 1] * np.exp(other[:, 0] - reference)
+    return np.stack([largest, sums, one[:, 2] + other[:, 2]], axis=1)
