@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.evaluation import simulate as simulate
     from hypar_opt.studies.exploration import explore as explore
+    from hypar_opt.studies.running import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
     from hypar_opt.workload.network import read_network as read_network
@@ -73,6 +74,7 @@ _HOME = {
     "read_plan": "pipeline",
     "regrets": "studies.alternatives",
     "repriced": "pipeline",
+    "run": "studies.running",
     "simulate": "studies.evaluation",
     "solve": "pipeline",
     "write_plan": "plan.plan",
@@ -104,6 +106,7 @@ __all__ = [
     "read_plan",
     "regrets",
     "repriced",
+    "run",
     "simulate",
     "solve",
     "write_plan",

@@ -23,6 +23,7 @@ from hypar_opt.cli import (
     sweep,
     verify,
 )
+from hypar_opt.cli import run as run_command
 from hypar_opt.errors import HyparError
 from hypar_opt.version import __version__
 
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command(epilog=solve.EPILOG)(solve.solve)
 app.command(epilog=simulate.EPILOG)(simulate.simulate)
+app.command(epilog=run_command.EPILOG)(run_command.run)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=explore.EPILOG)(explore.explore)
 app.command(epilog=sweep.EPILOG)(sweep.sweep)

@@ -1,0 +1,74 @@
+"""``hypar-opt run``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import options, output, targets
+from hypar_opt.errors import CheckFailedError
+
+EPILOG = (
+    "Examples: [bold]hypar-opt run plan.json[/bold];"
+    " [bold]hypar-opt run plan.json --scale-down --json[/bold]"
+)
+
+
+class Backend(StrEnum):
+    """The values of ``--backend``, as `hypar_opt.studies.running.BACKENDS`."""
+
+    NUMPY = "numpy"
+    JAX = "jax"
+
+
+PLAN = typer.Argument(metavar="PLAN", help="A plan file, of solve --output.")
+BACKEND = typer.Option(help="Virtual devices in numpy, or a program of JAX.")
+SEED = typer.Option(metavar="N", help="Random seed of inputs, targets and weights.")
+SCALE_DOWN = typer.Option(
+    "--scale-down",
+    help="Run the same choices on a network of the same structure, with small sizes that halve"
+    " evenly.",
+)
+OUTPUT = typer.Option(
+    "--output", "-o", metavar="FILE", help="Write the result as JSON, every exchange of it."
+)
+
+
+def run(
+    plan: Annotated[str, PLAN],
+    backend: Annotated[Backend, BACKEND] = Backend.NUMPY,
+    seed: Annotated[int, SEED] = 0,
+    scale_down: Annotated[bool, SCALE_DOWN] = False,
+    target: Annotated[Path | None, OUTPUT] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Run a step of a plan on virtual devices and count every byte; ends with 1 if one differs."""
+    from hypar_opt.files import recorded_reads, write_whole
+    from hypar_opt.pipeline import read_plan
+    from hypar_opt.studies import running
+
+    with recorded_reads() as read:
+        planned = read_plan(plan)
+    targets.check_outputs(read, target)
+    with output.progress_bar("layers") as progress:
+        result = running.run(
+            planned, backend=backend.value, seed=seed, scale_down=scale_down, progress=progress
+        )
+    document = result.document()
+    if target is not None:
+        write_whole(target, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    if as_json:
+        output.print_json(document)
+    else:
+        # Imported late: --json needs no rich.
+        from hypar_opt.report.run import run_view
+
+        output.print_view(run_view(result))
+    wrong = list(result.disagreements())
+    if wrong:
+        more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise CheckFailedError(f"{wrong[0]}{more}")

@@ -1,0 +1,131 @@
+"""What does not run, refused by name before anything is computed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.errors import RefusedError, argument
+from hypar_opt.execution.arithmetic import KINDS
+from hypar_opt.execution.arithmetic.activations import ACTIVATIONS
+from hypar_opt.sharding.labels import batch_levels
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.ties import Axis
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.division import Division
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
+
+MOST_BYTES = 4 * 10**9
+"""Of memory that a run may take, as estimated."""
+
+SMALLER = f"{argument('scale_down', True)} runs it on a small network of the same structure"
+
+
+def check_layers(network: Network) -> None:
+    """Refuse kinds of layers that do not run.
+
+    Raises
+    ------
+    RefusedError
+        Naming the first such layer.
+    """
+    read = {source for sources in network.sources for source in sources}
+    for position, layer in enumerate(network.layers):
+        if layer.kind not in KINDS:
+            raise RefusedError(
+                f"layer {layer.name!r}: kind {layer.kind!r} does not run; known are"
+                f" {', '.join(KINDS)}"
+            )
+        if getattr(layer, "loss", None) == "softmax" and position in read:
+            raise RefusedError(
+                f"layer {layer.name!r}: a softmax with its loss is the end of a step, and another"
+                " layer reads it; take loss 'none'"
+            )
+
+
+def notes_of(network: Network) -> tuple[str, ...]:
+    """Return what a run leaves out, in words."""
+    words = dict.fromkeys(getattr(layer, "activation", None) for layer in network.layers)
+    unknown = [word for word in words if word and word not in ACTIVATIONS]
+    return tuple(f"activation {word!r} is not known and is left out" for word in unknown)
+
+
+def check_division(division: Division) -> None:
+    """Refuse shares that the model halves and a device cannot.
+
+    Channels may be split unevenly: the bytes are the model's all the same. Images may not, since
+    an exchange between batch and channels would then move less.
+
+    Raises
+    ------
+    RefusedError
+        Naming the batch, or the layer and the level.
+    """
+    program, batch = division.program, division.images.size
+    parts = 2 ** len(batch_levels(program))
+    if batch % parts:
+        raise RefusedError(
+            f"batch: should be a multiple of {parts}, since {len(batch_levels(program))} levels"
+            f" halve it, got {batch}; {SMALLER}"
+        )
+    for position, layer in enumerate(division.network.layers):
+        if layer.kind != "shuffle":
+            continue
+        node, source = position + division.shared, division.network.sources[position][0]
+        if source < 0:
+            continue
+        own = division.labels.of[Axis(source)]
+        dealt = division.labels.shuffled(division.network, position)
+        edge = program.workload.boundaries[division.boundary(source, position)].source
+        for level, read in enumerate(program.read[node]):
+            kept = program.stored[edge][level]
+            if read is not Layout.SHUFFLED or kept is not Layout.CHANNEL:
+                continue
+            moved = int(np.count_nonzero((own ^ dealt) >> (division.levels - 1 - level) & 1))
+            if 2 * moved != len(own):
+                raise RefusedError(
+                    f"layer {layer.name!r}: H{level + 1} has {moved} of its {len(own)} channels"
+                    " change sides, where the model has half of them; split it by batch there"
+                )
+
+
+def check_memory(network: Network, program: Program) -> None:
+    """Refuse a step that would take more memory than `MOST_BYTES`.
+
+    Raises
+    ------
+    RefusedError
+        With the estimate.
+    """
+    estimate = 8 * _elements(network, program)
+    if estimate > MOST_BYTES:
+        raise RefusedError(
+            f"{network.name} would take about {estimate / 1e9:.0f} GB of memory, more than"
+            f" {MOST_BYTES / 1e9:.0f} GB; {SMALLER}"
+        )
+
+
+def _elements(network: Network, program: Program) -> int:
+    """Estimate the elements that a step keeps, on all devices and on one."""
+    workload, total = program.workload, 0
+    for position, layer in enumerate(network.layers):
+        node = position + workload.shared
+        tensors = workload.nodes[node]
+        replicas = 2 ** sum(layout is Layout.WHOLE for layout in program.read[node])
+        copies = 2 ** sum(step.level >= 0 for step in program.gradient_steps(node))
+        window = math.prod(getattr(layer, "kernel", (1, 1)))
+        images = tensors.sizes["b"] * window * tensors.sizes.get("i", 1)
+        unfolded = images * math.prod(tensors.output[2:]) if layer.kind == "conv" else 0
+        unfolded *= tensors.sizes.get("g", 1)
+        scores = 0
+        if layer.kind == "attention":
+            sizes = tensors.sizes
+            scores = 3 * math.prod(sizes[axis] for axis in ("b", "g", "r", "t", "s"))
+        kept = unfolded + scores + workload.inputs[node]
+        kept += 3 * workload.outputs[node] + workload.pooled[node]
+        total += kept * (1 + replicas) + 2 * workload.weights[node] * (2 + copies)
+    return total

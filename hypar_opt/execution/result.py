@@ -1,0 +1,145 @@
+"""What a run of a plan moved and computed, beside what the plan's program and one device say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+TOLERANCE = 1e-9
+"""The largest relative difference from one device in double precision."""
+
+
+@dataclass(frozen=True)
+class ExchangeRow:
+    """The bytes that all devices received for one purpose, as modelled and as counted.
+
+    Parameters
+    ----------
+    phase
+        ``forward``, ``backward`` or ``gradient``; None where a backend cannot tell.
+    kind
+        ``reduce-scatter``, ``all-to-all``, ``all-gather`` or ``all-reduce``.
+    level
+        From 1 for H1.
+    layer
+        The layer, or shared tensor, that the exchange is for; None where a backend cannot tell.
+    tensor
+        What is exchanged: ``input from NAME``, ``output``, ``statistics`` or ``gradient``.
+    """
+
+    phase: str | None
+    kind: str
+    level: int
+    layer: str | None
+    tensor: str | None
+    modelled: int | float
+    counted: int | float
+
+    @property
+    def named(self) -> str:
+        """Where the exchange is, for messages."""
+        parts = (f"H{self.level}", self.layer, self.phase, self.kind, self.tensor)
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One step of a plan on 2^levels devices, compared with its program and with one device.
+
+    Parameters
+    ----------
+    reduced
+        With ``--scale-down`` what was made smaller, in words.
+    notes
+        What the run left out.
+    priced
+        Bytes by level as the cost model of the reading ``executed`` has them; H1 first.
+    loss, reference_loss
+        The devices' loss and one device's.
+    values, gradients
+        The largest difference from one device's: of any layer's output, of any gradient,
+        relative to the tensor's largest element, or to a ten-thousandth of the largest of all
+        tensors where that is more. None where a backend does not compare them.
+    tolerance
+        What they may be.
+    """
+
+    network: str
+    batch: int
+    levels: int
+    backend: str
+    seed: int
+    reduced: tuple[str, ...]
+    notes: tuple[str, ...]
+    rows: tuple[ExchangeRow, ...]
+    priced: tuple[int | float, ...]
+    loss: float
+    reference_loss: float
+    values: float | None
+    gradients: float | None
+    tolerance: float = TOLERANCE
+
+    @property
+    def modelled(self) -> tuple[int | float, ...]:
+        """Bytes by level as the plan's program has them, H1 first."""
+        return self._by_level([row.modelled for row in self.rows])
+
+    @property
+    def counted(self) -> tuple[int | float, ...]:
+        """Bytes by level as the devices received them, H1 first."""
+        return self._by_level([row.counted for row in self.rows])
+
+    def _by_level(self, amounts: list[int | float]) -> tuple[int | float, ...]:
+        return tuple(
+            sum(
+                amount for row, amount in zip(self.rows, amounts, strict=True) if row.level == level
+            )
+            for level in range(1, self.levels + 1)
+        )
+
+    def disagreements(self) -> Iterator[str]:
+        """Yield what does not agree, in words; bytes first."""
+        for row in self.rows:
+            if row.modelled != row.counted:
+                yield f"{row.named}: {row.modelled:,} bytes modelled, {row.counted:,} counted"
+        levels = zip(self.priced, self.counted, strict=True)
+        for level, (priced, counted) in enumerate(levels, start=1):
+            if priced != counted:
+                yield f"H{level}: {priced:,} bytes priced, {counted:,} counted"
+        scale = max(abs(self.reference_loss), 1e-4)
+        loss = abs(self.loss - self.reference_loss) / scale
+        for what, difference in (
+            ("the loss", loss),
+            ("values", self.values),
+            ("gradients", self.gradients),
+        ):
+            # Not a number is no agreement either.
+            if difference is not None and not difference <= self.tolerance:
+                yield f"{what} differ from one device's by {difference:.1e} relatively"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all bytes are as modelled, and all numbers as one device's."""
+        return next(self.disagreements(), None) is None
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "network": self.network,
+            "batch": self.batch,
+            "levels": self.levels,
+            "backend": self.backend,
+            "seed": self.seed,
+            "reduced": list(self.reduced),
+            "notes": list(self.notes),
+            "agrees": self.agrees,
+            "bytes_modelled": list(self.modelled),
+            "bytes_counted": list(self.counted),
+            "bytes_priced": list(self.priced),
+            "loss": self.loss,
+            "one_device_loss": self.reference_loss,
+            "values_difference": self.values,
+            "gradients_difference": self.gradients,
+            "exchanges": [vars(row) for row in self.rows],
+        }

@@ -1,0 +1,154 @@
+"""A plan's step on virtual devices in numpy, compared with its program and with one device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.execution.checks import check_division, check_layers, check_memory, notes_of
+from hypar_opt.execution.data import random_data
+from hypar_opt.execution.division import Division
+from hypar_opt.execution.fabric import Purpose, Source
+from hypar_opt.execution.result import ExchangeRow
+from hypar_opt.execution.step import Progress, StepRecord, TrainingStep
+from hypar_opt.plan.plan import json_number
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
+from hypar_opt.sharding.program import Program
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.shares import Array
+    from hypar_opt.workload.network import Network
+
+
+class Compared(NamedTuple):
+    """What devices did, beside the program and one device; as `RunResult` has it."""
+
+    rows: tuple[ExchangeRow, ...]
+    notes: tuple[str, ...]
+    loss: float
+    reference_loss: float
+    values: float
+    gradients: float | None
+
+
+def run_program(
+    network: Network,
+    program: Program,
+    *,
+    seed: int = 0,
+    element_bytes: Fraction = Fraction(4),
+    inference: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Compared:
+    """Run one step of a program on virtual devices, and on one.
+
+    Parameters
+    ----------
+    program
+        Of the network's workload with shared tensors as nodes.
+
+    Raises
+    ------
+    RefusedError
+        If a layer is of a kind that does not run, a share would not be whole, or memory is short.
+    """
+    check_layers(network)
+    check_memory(network, program)
+    division = Division(network, program)
+    check_division(division)
+    phases = INFERENCE if inference else TRAINING
+    data = random_data(network, program.workload, seed)
+    alone = Division(network, Program(program.workload, ()), division.norm_groups())
+    layers = len(network.layers) * len(phases[:2])
+    one = TrainingStep(alone, data, phases, lambda done, _: progress(done, 2 * layers)).run()
+    step = TrainingStep(division, data, phases, lambda done, _: progress(layers + done, 2 * layers))
+    record = step.run()
+    return Compared(
+        exchange_rows(program, record.fabric.received, element_bytes, phases),
+        notes_of(network),
+        record.loss,
+        one.loss,
+        _difference_of_values(division, record, one),
+        None if inference else _difference_of_gradients(division, record, one),
+    )
+
+
+def exchange_rows(
+    program: Program,
+    received: Mapping[Purpose, int],
+    element_bytes: Fraction,
+    phases: tuple[Phase, ...] = TRAINING,
+) -> tuple[ExchangeRow, ...]:
+    """Return what devices received beside what the program says, in the order of the program."""
+    modelled: Counter[Purpose] = Counter()
+    for exchange in program.exchanges(phases):
+        source = Source(exchange.phase, exchange.node, exchange.boundary)
+        # Counters of the standard library are typed for integers, and add fractions all the same.
+        modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements  # type: ignore[assignment]
+    rows = []
+    for purpose in dict.fromkeys((*modelled, *received)):
+        counted = received.get(purpose, 0)
+        if not modelled[purpose] and not counted:
+            continue
+        source = purpose.source
+        rows.append(
+            ExchangeRow(
+                phase=source.phase.value,
+                kind=purpose.kind.value,
+                level=purpose.level + 1,
+                layer=program.workload.nodes[source.node].name,
+                tensor=_tensor(program, purpose),
+                modelled=json_number(modelled[purpose] * element_bytes),
+                counted=json_number(counted * element_bytes),
+            )
+        )
+    return tuple(rows)
+
+
+def _tensor(program: Program, purpose: Purpose) -> str:
+    boundary = purpose.source.boundary
+    if boundary is not None:
+        source = program.workload.boundaries[boundary].source
+        return f"input from {program.workload.nodes[source].name}"
+    if purpose.kind is StepKind.ALL_REDUCE:
+        return "gradient" if purpose.source.phase is Phase.GRADIENT else "statistics"
+    return "output"
+
+
+def _difference_of_values(division: Division, record: StepRecord, one: StepRecord) -> float:
+    pairs = []
+    for position, (layouts, blocks) in record.outputs.items():
+        whole, tensor = one.outputs[position][1][0], division.output_tensor(position)
+        parts = (tensor.part_of(whole, layouts, device) for device in range(len(blocks)))
+        pairs.append((whole, zip(parts, blocks, strict=True)))
+    return _largest_difference(pairs)
+
+
+def _difference_of_gradients(division: Division, record: StepRecord, one: StepRecord) -> float:
+    pairs = []
+    for position, blocks in record.gradients.items():
+        whole = one.gradients[position][0]
+        held = (division.stored(position, device) for device in range(len(blocks)))
+        pairs.append((whole, zip((whole[np.ix_(*h)] for h in held), blocks, strict=True)))
+    return _largest_difference(pairs)
+
+
+def _largest_difference(
+    tensors: Sequence[tuple[Array, Iterable[tuple[Array, Array]]]],
+) -> float:
+    """Return the largest difference of parts, relative to the largest element of their tensor."""
+    largest = [float(np.abs(whole).max(initial=0.0)) for whole, _ in tensors]
+    # What is zero but for rounding is no measure: see `RunResult`.
+    least = 1e-4 * max(largest, default=0.0)
+    found = 0.0
+    for (_, parts), scale in zip(tensors, largest, strict=True):
+        for part, block in parts:
+            apart = float(np.abs(part - block).max(initial=0.0))
+            if apart:
+                found = max(found, apart / max(scale, least)) if apart == apart else np.inf
+    return found

@@ -1,0 +1,67 @@
+"""A run on a terminal: bytes by level and kind of step, modelled and counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.terminal import rows_view, unbroken
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.result import ExchangeRow, RunResult
+
+_ORDER = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather")
+
+
+def run_view(result: RunResult) -> RenderableType:
+    """Show what a run moved, by level and by kind of step, and whether it agrees."""
+    devices = 2**result.levels
+    head = (
+        f"{result.network}: batch {result.batch:,} on 2^{result.levels} = {devices} devices,"
+        f" {result.backend}, seed {result.seed}"
+    )
+    lines = [Text(head)]
+    if result.reduced:
+        lines.append(Text(f"scaled down: {', '.join(result.reduced)}"))
+    lines += [Text(f"note: {note}") for note in result.notes]
+    return Group(*lines, _table(result), *map(Text, _verdicts(result)))
+
+
+def _table(result: RunResult) -> RenderableType:
+    by_step: dict[tuple[int, str, str], list[ExchangeRow]] = {}
+    for row in result.rows:
+        by_step.setdefault((row.level, row.phase or "-", row.kind), []).append(row)
+    phases = ("forward", "backward", "gradient", "-")
+    lines = []
+    ordered = sorted(by_step, key=lambda key: (key[0], phases.index(key[1]), _ORDER.index(key[2])))
+    previous = None
+    for key in ordered:
+        level, phase, kind = key
+        rows = by_step[key]
+        modelled, counted = sum(r.modelled for r in rows), sum(r.counted for r in rows)
+        # A level is named in its first row only.
+        name = f"H{level}" if level != previous else ""
+        lines.append([name, phase, kind, *_amounts(len(rows), modelled, counted)])
+        previous = level
+    count, modelled, counted = len(result.rows), sum(result.modelled), sum(result.counted)
+    lines.append(["total", "", "", *_amounts(count, modelled, counted)])
+    header = ("level", "pass", "step", "exchanges", "modelled", "counted", "")
+    return unbroken(rows_view(header, lines, (3, 4, 5)))
+
+
+def _amounts(count: int, modelled: float, counted: float) -> list[str]:
+    verdict = "agrees" if modelled == counted else "DIFFERS"
+    return [f"{count:,}", f"{modelled:,}", f"{counted:,}", verdict]
+
+
+def _verdicts(result: RunResult) -> list[str]:
+    lines = ["Bytes received by all devices together."]
+    if result.values is not None:
+        difference = f"values differ from one device's by at most {result.values:.1e}"
+        if result.gradients is not None:
+            difference += f", gradients by {result.gradients:.1e}"
+        lines[0] += f" Relatively, {difference}."
+    lines.append(f"loss {result.loss:.6g}, on one device {result.reference_loss:.6g}")
+    return lines

@@ -1,0 +1,125 @@
+"""Plans that run: one training step for real, its bytes and numbers compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.sharing import nodes_choices
+from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.partition import Progress, silent
+from hypar_opt.search.pricing import price_levels
+from hypar_opt.sharding.program import Program
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.result import RunResult
+
+BACKENDS = ("numpy", "jax")
+"""What runs a plan: virtual devices in numpy, or a program of JAX."""
+
+MOST_DEVICES = 256
+LARGEST_SEED = 2**32 - 1
+
+
+def run(
+    plan: Plan,
+    *,
+    backend: str = "numpy",
+    seed: int = 0,
+    scale_down: bool = False,
+    progress: Progress = silent,
+) -> RunResult:
+    """Run one step of a plan on 2^levels devices that hold shards only, and count every byte.
+
+    Inputs, targets and weights are random numbers. Values and gradients are compared with those
+    of one device, and bytes, by level, layer and pass, with the plan's program and with its price
+    by the reading ``executed``.
+
+    Parameters
+    ----------
+    backend
+        ``numpy`` or ``jax``.
+    seed
+        Of all random numbers.
+    scale_down
+        Run the same choices on a network of the same structure, with small sizes that halve evenly.
+    progress
+        Called with the layers that are done, forward and backward, and their number.
+
+    Raises
+    ------
+    RefusedError
+        If a layer does not run, a batch is not halved evenly, or memory would be short.
+    HyparError
+        If an argument is wrong, or the backend's extra is not installed.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("lenet-c", levels=2, reading="executed")
+    >>> result = ho.run(plan, scale_down=True)
+    >>> result.agrees, result.counted == result.modelled
+    (True, True)
+    """
+    # Imported late: planning alone needs no execution.
+    from hypar_opt.execution.result import RunResult
+    from hypar_opt.execution.run import run_program
+    from hypar_opt.execution.scaling import scaled_down
+
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, list(BACKENDS))
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+        raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
+    if 2**plan.levels > MOST_DEVICES:
+        raise HyparError(
+            f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
+        )
+    instance = Instance.of_plan(plan)
+    even = plan.constraints.even
+    rows = nodes_choices(
+        instance.executed_workload, instance.executed, plan.assignments(), even=even
+    )
+    reduced: tuple[str, ...] = ()
+    if scale_down:
+        small = scaled_down(instance.network, plan.batch, plan.levels)
+        reduced = small.changes
+        # Its own constraints, which name sizes and arrays, say nothing about a small network.
+        problem = plan.problem.model_copy(update={"batch": small.batch})
+        instance = Instance(small.network, problem)
+    program = Program(instance.executed_workload, rows)
+    if backend == "jax":
+        from hypar_opt.execution.jax.run import run_jax  # type: ignore[import-not-found]
+
+        jax_result: RunResult = run_jax(instance.network, program, seed=seed)
+        return jax_result
+    compared = run_program(
+        instance.network,
+        program,
+        seed=seed,
+        element_bytes=Fraction(plan.element_bytes),
+        inference=plan.inference,
+        progress=progress,
+    )
+    return RunResult(
+        network=plan.network.name,
+        batch=instance.problem.batch,
+        levels=plan.levels,
+        backend=backend,
+        seed=seed,
+        reduced=reduced,
+        priced=_priced(instance, rows),
+        **compared._asdict(),
+    )
+
+
+def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> tuple[int | float, ...]:
+    """Return the bytes of each level by the cost model of the reading ``executed``."""
+    workload = instance.executed_workload
+    layers = [row[workload.shared :] for row in rows]
+    tensors = set(range(workload.shared)) - set(workload.weight_users)
+    given = [{node: row[node] for node in tensors} for row in rows]
+    levels = price_levels(workload, instance.executed, layers, given)
+    return tuple(map(json_number, levels))
