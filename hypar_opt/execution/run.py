@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -121,33 +121,45 @@ def _tensor(program: Program, purpose: Purpose) -> str:
 
 
 def _difference_of_values(division: Division, record: StepRecord, one: StepRecord) -> float:
-    pairs = []
-    for position, (layouts, blocks) in record.outputs.items():
-        whole, tensor = one.outputs[position][1][0], division.output_tensor(position)
-        parts = (tensor.part_of(whole, layouts, device) for device in range(len(blocks)))
-        pairs.append((whole, zip(parts, blocks, strict=True)))
-    return _largest_difference(pairs)
+    wholes = {position: blocks[0] for position, (_, blocks) in one.outputs.items()}
+
+    def pairs(position: int) -> Iterator[tuple[Array, Array]]:
+        layouts, blocks = record.outputs[position]
+        tensor = division.output_tensor(position)
+        for device, block in enumerate(blocks):
+            yield tensor.part_of(wholes[position], layouts, device), block
+
+    return _largest_difference(wholes, pairs)
 
 
 def _difference_of_gradients(division: Division, record: StepRecord, one: StepRecord) -> float:
-    pairs = []
-    for position, blocks in record.gradients.items():
-        whole = one.gradients[position][0]
-        held = (division.stored(position, device) for device in range(len(blocks)))
-        pairs.append((whole, zip((whole[np.ix_(*h)] for h in held), blocks, strict=True)))
-    return _largest_difference(pairs)
+    wholes = {position: blocks[0] for position, blocks in one.gradients.items()}
+
+    def pairs(position: int) -> Iterator[tuple[Array, Array]]:
+        for device, block in enumerate(record.gradients[position]):
+            yield wholes[position][np.ix_(*division.stored(position, device))], block
+
+    return _largest_difference(wholes, pairs)
 
 
 def _largest_difference(
-    tensors: Sequence[tuple[Array, Iterable[tuple[Array, Array]]]],
+    wholes: Mapping[int, Array], pairs: Callable[[int], Iterator[tuple[Array, Array]]]
 ) -> float:
-    """Return the largest difference of parts, relative to the largest element of their tensor."""
-    largest = [float(np.abs(whole).max(initial=0.0)) for whole, _ in tensors]
+    """Return the largest difference of parts, relative to the largest element of their tensor.
+
+    Parameters
+    ----------
+    wholes
+        One device's tensors.
+    pairs
+        Of a tensor the parts that devices should have, and those that they have.
+    """
+    largest = {key: float(np.abs(whole).max(initial=0.0)) for key, whole in wholes.items()}
     # What is zero but for rounding is no measure: see `RunResult`.
-    least = 1e-4 * max(largest, default=0.0)
+    least = 1e-4 * max(largest.values(), default=0.0)
     found = 0.0
-    for (_, parts), scale in zip(tensors, largest, strict=True):
-        for part, block in parts:
+    for key, scale in largest.items():
+        for part, block in pairs(key):
             apart = float(np.abs(part - block).max(initial=0.0))
             if apart:
                 found = max(found, apart / max(scale, least)) if apart == apart else np.inf
