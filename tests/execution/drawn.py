@@ -1,0 +1,57 @@
+"""Random networks of every kind of layer and random plans of them, from a seed alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import hypar_opt as ho
+from hypar_opt.costs.sharing import shared_weights
+from hypar_opt.sharding.program import Program
+from hypar_opt.workload.tensors import workload_of
+from tests.workload.drawn_networks import _Drawing
+
+
+class SeededDrawing(_Drawing):
+    """The networks of `tests.workload.drawn_networks`, drawn without Hypothesis: many a second."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(lambda strategy: None)  # type: ignore[arg-type]
+        self.random = random.Random(seed)
+
+    def number(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def yes(self) -> bool:
+        return self.random.random() < 0.5
+
+    def of(self, options: Sequence[Any]) -> Any:
+        return self.random.choice(options)
+
+    def tables(self) -> dict[str, Any]:
+        return {"layer": self.layers} | ({"block": self.blocks} if self.blocks else {})
+
+
+def drawn_network(seed: int, most_steps: int = 5) -> ho.Network:
+    with np.errstate(all="ignore"):
+        drawn = SeededDrawing(seed).network(most_steps)
+    return ho.Network.model_validate(drawn.description)
+
+
+def drawn_programs(network: ho.Network, seed: int, count: int) -> Iterator[Program]:
+    """Yield random plans of two or three choices on 2 to 8 devices, shared tensors' among them."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        levels = rng.randint(1, 3)
+        batch = 2**levels * rng.randint(1, 2)
+        workload = workload_of(network, batch, shared_tensors=True)
+        rows = []
+        for _ in range(levels):
+            row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
+            for node, column in shared_weights(workload, row).items():
+                row[node] = column
+            rows.append(row)
+        yield Program(workload, rows)

@@ -1,0 +1,145 @@
+"""The arithmetic of one device: against plain forward passes, and against finite differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.execution.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.data import StepData, random_data
+from hypar_opt.execution.division import Division
+from hypar_opt.execution.step import StepRecord, TrainingStep
+from hypar_opt.sharding.program import Program
+from hypar_opt.workload.tensors import Workload, workload_of
+from tests.execution.drawn import drawn_network
+from tests.workload import forward
+
+BATCH = 2
+
+
+def one_device(network: ho.Network, data: StepData, workload: Workload) -> StepRecord:
+    program = Program(workload, ())
+    # Batch norms see an image at a time, as the plain forward pass does.
+    apart = {p: [np.array([image]) for image in range(BATCH)] for p in range(len(network.layers))}
+    return TrainingStep(Division(network, program, apart), data).run()
+
+
+def stated(network: ho.Network) -> tuple[StepData, Workload]:
+    workload = workload_of(network, BATCH, shared_tensors=True)
+    return random_data(network, workload, seed=1), workload
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_outputs_are_those_of_a_plain_forward_pass(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = drawn_network(seed)
+    data, workload = stated(network)
+    record = one_device(network, data, workload)
+    for image in range(BATCH):
+        made: dict[int, Any] = {-1: _plain(data.input[image], network.input.feature_map())}
+        for position, (layer, sources) in enumerate(
+            zip(network.layers, network.sources, strict=True)
+        ):
+            table = layer.model_dump(exclude_none=True)
+            weights = _weights(network, data, position)
+            if layer.kind == "output":
+                table["loss"] = "none"  # a softmax keeps its logits
+            expected = _forward(table, [made[s] for s in sources], weights, monkeypatch)
+            got = record.outputs[position][1][0][image]
+            maps = list(network.maps())[position]
+            assert np.allclose(_plain(got, maps.pooled), expected, rtol=1e-9, atol=1e-9), layer
+            made[position] = expected
+
+
+def _plain(array: Any, over: Any) -> Any:
+    """Return an image's array as the plain forward pass has it: a vector of one axis."""
+    if array.dtype.kind == "i" or over.tokens:
+        return array
+    return array.reshape(-1) if over.positions == 1 else array
+
+
+def _weights(network: ho.Network, data: StepData, position: int) -> Any:
+    layer = network.layers[position]
+    owner = layer.shares_weights_with
+    if owner is None:
+        return data.weights.get(position)
+    names = [one.name for one in network.layers]
+    own = data.weights[names.index(owner)]
+    return own.T if network.layers[names.index(owner)].kind == "embedding" else own
+
+
+def _forward(
+    table: dict[str, Any], reads: list[Any], weights: Any, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Compute one layer by `tests.workload.forward`, with these weights in place of its own."""
+    activation = table.pop("activation", None)
+    pool = table.pop("pool", None) if table["kind"] == "conv" else None
+    given = []
+    if weights is not None:
+        given = list(weights) if table["kind"] == "norm" else [weights]
+        if table["kind"] == "norm" and len(given) == 1:
+            given.append(np.zeros_like(given[0]))
+    if table["kind"] == "conv":
+        kernel = weights if weights.ndim == 5 else weights[:, :, None]
+        given = [kernel.transpose(2, 4, 3, 0, 1)]  # group, filter, channel, rows, columns
+    left = iter(given)
+    monkeypatch.setattr(forward, "_values", lambda *shape: next(left).reshape(shape))
+    # A pixel's worth of channels is a vector there, an image of one pixel for windows.
+    if table["kind"] in ("conv", "pool"):
+        reads = [read if read.ndim == 3 else read[:, None, None] for read in reads]
+    made, _ = forward.forward(table, *reads)
+    if table["kind"] == "add":
+        made = made - 1.0  # it begins at one, as a product does
+    if activation is not None:
+        made = ACTIVATIONS[activation][0](made)
+    if pool is not None:
+        made = forward.pool(pool, made)
+    return made.reshape(-1) if made.ndim == 3 and made.shape[1:] == (1, 1) else made
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gradients_are_the_slopes_of_the_loss(seed: int) -> None:
+    network = drawn_network(seed)
+    data, workload = stated(network)
+    record = one_device(network, data, workload)
+    rng = np.random.default_rng(seed)
+    for position, whole in data.weights.items():
+        direction = rng.standard_normal(whole.shape)
+        step = 1e-6
+        losses = []
+        for sign in (1, -1):
+            moved = dict(data.weights) | {position: whole + sign * step * direction}
+            other = StepData(data.input, moved, data.targets, data.errors)
+            losses.append(one_device(network, other, workload).loss)
+        slope = (losses[0] - losses[1]) / (2 * step)
+        expected = float((record.gradients[position][0] * direction).sum())
+        assert slope == pytest.approx(expected, rel=1e-4, abs=1e-5), network.layers[position].name
+
+
+@pytest.mark.parametrize("word", ACTIVATIONS)
+def test_an_activations_slope_is_its_derivative(word: str) -> None:
+    value, slope = ACTIVATIONS[word]
+    x = np.linspace(-7.3, 7.1, 301)
+    numeric = (value(x + 1e-6) - value(x - 1e-6)) / 2e-6
+    assert np.allclose(slope(x), numeric, atol=1e-6)
+
+
+def test_softmaxs_loss_is_the_cross_entropy() -> None:
+    network = ho.Network.model_validate(
+        {
+            "name": "softmax",
+            "schema": "hypar-opt/network/2",
+            "input": {"tokens": 3, "features": 5},
+            "layer": [{"name": "output", "kind": "output"}],
+        }
+    )
+    data, workload = stated(network)
+    logits = data.input
+    shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    images, tokens = np.indices(data.targets[0].shape)
+    expected = -np.log(shares[images, tokens, data.targets[0]]).mean()
+    assert one_device(network, data, workload).loss == pytest.approx(expected)

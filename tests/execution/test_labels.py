@@ -1,0 +1,140 @@
+"""Labels: every index on one side of each level, ties kept together, halves as even as can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.sharding.labels import Labels, batch_labels, labels_of
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.program import Program
+from hypar_opt.sharding.ties import Axis, dealt, ties_of
+from hypar_opt.workload.tensors import workload_of
+from tests.execution.drawn import drawn_network, drawn_programs
+
+
+def program_of(description: dict[str, object], rows: list[list[int]]) -> tuple[ho.Network, Program]:
+    network = ho.Network.model_validate(
+        {"name": "small", "schema": "hypar-opt/network/2"} | description
+    )
+    return network, Program(workload_of(network, 8, shared_tensors=True), rows)
+
+
+def labels(description: dict[str, object], rows: list[list[int]]) -> Labels:
+    return labels_of(*program_of(description, rows))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tied_channels_have_one_label(seed: int) -> None:
+    network = drawn_network(seed)
+    for program in drawn_programs(network, seed, 3):
+        made = labels_of(network, program)
+        for position in range(len(network.layers)):
+            read = program.read[position + program.workload.shared]
+            for level in range(len(program.rows)):
+                if read[level] is not Layout.CHANNEL:
+                    continue
+                for tie in ties_of(network, position):
+                    left = made.bits(tie.left, level)[tie.left_indices]
+                    right = made.bits(tie.right, level)[tie.right_indices]
+                    assert (left == right).all()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_axis_has_bits_only_where_it_is_split(seed: int) -> None:
+    network = drawn_network(seed)
+    for program in drawn_programs(network, seed, 3):
+        made = labels_of(network, program)
+        levels = range(len(program.rows))
+        for axis in made.of:
+            for level in set(levels) - set(made.splits[axis]):
+                assert not made.bits(axis, level).any()
+
+
+def test_free_channels_are_halved_one_after_the_other() -> None:
+    made = labels(
+        {"input": {"features": 6}, "layer": [{"name": "fc", "kind": "fc", "units": 8}]},
+        [[2], [2]],
+    )
+    assert made.of[Axis(0)].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert made.of[Axis(-1)].tolist() == [0] * 6
+    assert made.uneven == ()
+
+
+def test_channels_that_are_no_power_of_two_are_named() -> None:
+    made = labels(
+        {"input": {"features": 6}, "layer": [{"name": "fc", "kind": "fc", "units": 6}]},
+        [[2], [2]],
+    )
+    (uneven,) = made.uneven
+    assert (uneven.axis, uneven.level, sorted(uneven.sizes)) == (Axis(0), 1, [1, 2])
+
+
+def test_heads_stay_whole_in_queries_keys_and_values_side_by_side() -> None:
+    made = labels(
+        {
+            "input": {"tokens": 2, "features": 8},
+            "layer": [
+                {"name": "qkv", "kind": "fc", "units": 16},
+                # Four query heads of two features, on two key-value heads.
+                {"name": "attention", "kind": "attention", "heads": 4, "kv_heads": 2},
+            ],
+        },
+        [[2, 1]],
+    )
+    # Queries of either key-value head, then keys, then values.
+    assert made.of[Axis(0)].tolist() == [0] * 4 + [1] * 4 + [0, 0, 1, 1] + [0, 0, 1, 1]
+    assert made.of[Axis(1)].tolist() == [0] * 4 + [1] * 4
+
+
+def test_each_part_of_a_concatenation_is_halved() -> None:
+    made = labels(
+        {
+            "input": {"features": 4},
+            "layer": [
+                {"name": "a", "kind": "fc", "units": 4, "inputs": ["input"]},
+                {"name": "b", "kind": "fc", "units": 2, "inputs": ["input"]},
+                {"name": "both", "kind": "concat", "inputs": ["a", "b"]},
+            ],
+        },
+        [[2, 2, 1]],
+    )
+    assert made.of[Axis(2)].tolist() == [0, 0, 1, 1, 0, 1]
+
+
+def test_a_split_shuffle_moves_half_of_its_channels() -> None:
+    network, program = program_of(
+        {
+            "input": {"channels": 4, "height": 2, "width": 2},
+            "layer": [
+                {"name": "conv", "kind": "conv", "filters": 8, "kernel": 1},
+                {"name": "shuffle", "kind": "shuffle", "groups": 2},
+            ],
+        },
+        [[2, 1], [2, 1]],
+    )
+    made = labels_of(network, program)
+    read, written = made.of[Axis(0)], made.of[Axis(1)]
+    assert (made.shuffled(network, 1)[dealt(network.layers[1], 8)] == written).all()
+    for level in (0, 1):
+        moved = (read ^ made.shuffled(network, 1)) >> (1 - level) & 1
+        assert moved.sum() == 4
+
+
+def test_images_are_split_where_any_tensor_is() -> None:
+    _, program = program_of(
+        {"input": {"features": 4}, "layer": [{"name": "fc", "kind": "fc", "units": 4}]},
+        [[0], [2], [0]],
+    )
+    # The levels H1 and H3 halve the batch; the batch of an output is that of its layer.
+    assert batch_labels(program).tolist() == [0, 0, 1, 1, 4, 4, 5, 5]
+
+
+def test_labels_by_level_make_a_permutation() -> None:
+    network = drawn_network(3)
+    for program in drawn_programs(network, 3, 3):
+        made = labels_of(network, program)
+        for axis, of in made.of.items():
+            assert sorted(made.order(axis).tolist()) == list(range(len(of)))
+            assert (np.diff(of[made.order(axis)]) >= 0).all()
