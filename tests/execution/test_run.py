@@ -1,0 +1,300 @@
+"""Runs of plans: what they report, what they refuse, and that a wrong exchange is noticed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run as command
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.execution import checks
+from hypar_opt.execution.fabric import Blocks, Fabric, Purpose, Source
+from hypar_opt.execution.run import run_program
+from hypar_opt.execution.scaling import scaled_down
+from hypar_opt.sharding.conversions import StepKind, all_reduce
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.sharding.program import Program
+from hypar_opt.workload.tensors import workload_of
+
+THREE = ("data", "model", "output")
+
+BLOCK: dict[str, Any] = {
+    "name": "block",
+    "schema": "hypar-opt/network/2",
+    "input": {"tokens": 4, "features": 8},
+    "layer": [
+        {"name": "norm", "kind": "norm", "norm": "layer"},
+        {"name": "qkv", "kind": "fc", "units": 24},
+        {"name": "attention", "kind": "attention", "heads": 4, "causal": True},
+        {"name": "proj", "kind": "fc", "units": 8},
+        {"name": "add", "kind": "add", "inputs": ["norm", "proj"]},
+        {"name": "up", "kind": "fc", "units": 16, "activation": "gelu"},
+        {"name": "down", "kind": "fc", "units": 8},
+        {"name": "sum", "kind": "add", "inputs": ["add", "down"]},
+        {"name": "output", "kind": "output"},
+    ],
+}
+
+
+def plan_of(description: dict[str, Any], **problem: Any) -> ho.Plan:
+    network = ho.Network.model_validate(description)
+    arguments: dict[str, Any] = {"reading": "executed", "choices": THREE, "levels": 2}
+    return ho.solve(network, **arguments | problem)
+
+
+def program_of(
+    description: dict[str, Any], rows: Sequence[Sequence[int]], batch: int = 8
+) -> tuple[ho.Network, Program]:
+    network = ho.Network.model_validate(description)
+    return network, Program(workload_of(network, batch, shared_tensors=True), rows)
+
+
+# By level: the shared tensors "norm" and "add", then the layers: heads and features at H1.
+MEGATRON = [0, 0, 0, 2, 1, 1, 0, 2, 1, 0, 0]
+BOTH = [MEGATRON, [1, 0, 1, 1, 0, 2, 1, 0, 0, 1, 1]]
+
+
+def test_a_run_has_the_plans_bytes_by_level() -> None:
+    plan = plan_of(BLOCK, batch=8)
+    result = ho.run(plan)
+    assert result.agrees
+    assert result.counted == result.modelled == result.priced == plan.cost.per_level
+    assert (result.batch, result.levels, result.reduced, result.notes) == (8, 2, (), ())
+
+
+def test_every_exchange_names_its_pass_kind_level_and_layer() -> None:
+    network, program = program_of(BLOCK, [MEGATRON])
+    rows = run_program(network, program).rows
+    found = {(row.phase, row.kind, row.layer, row.tensor) for row in rows}
+    # Output, heads, model: one all-gather in front and one reduce-scatter behind.
+    assert ("forward", "all-gather", "qkv", "input from output of norm") in found
+    assert ("forward", "reduce-scatter", "proj", "output") in found
+    assert ("backward", "all-gather", "proj", "output") in found
+    assert ("gradient", "all-reduce", "norm", "gradient") in found
+    assert {layer for _, _, layer, _ in found}.isdisjoint({"attention"})
+    assert all(row.modelled == row.counted for row in rows)
+
+
+def test_inference_runs_the_forward_pass_alone() -> None:
+    plan = plan_of(BLOCK, batch=8, inference=True)
+    result = ho.run(plan)
+    assert {row.phase for row in result.rows} <= {"forward"}
+    assert result.gradients is None
+    assert result.counted == plan.cost.per_level
+
+
+def test_bytes_are_elements_of_the_plans_width() -> None:
+    network, program = program_of(BLOCK, BOTH)
+    four = run_program(network, program)
+    one = run_program(network, program, element_bytes=Fraction(1))
+    assert [4 * row.counted for row in one.rows] == [row.counted for row in four.rows]
+
+
+def test_a_seed_makes_the_numbers() -> None:
+    network, program = program_of(BLOCK, BOTH)
+    losses = [run_program(network, program, seed=seed).loss for seed in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_single_device_exchanges_nothing() -> None:
+    result = ho.run(plan_of(BLOCK, batch=3, levels=0))
+    assert result.rows == ()
+    assert result.values == result.gradients == 0.0
+
+
+# A wrong exchange
+
+
+def test_a_message_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    swap = Fabric.swap
+
+    def losing(self: Fabric, messages: Sequence[Any], purpose: Purpose) -> Blocks:
+        arrived = swap(self, messages, purpose)
+        if purpose.kind is StepKind.REDUCE_SCATTER and purpose.source.phase is Phase.FORWARD:
+            arrived[0] = np.zeros_like(arrived[0])
+        return arrived
+
+    monkeypatch.setattr(Fabric, "swap", losing)
+    result = ho.run(plan_of(BLOCK, batch=8, constraints=ho.Constraints(fix=("proj=model",))))
+    assert [line for line in result.disagreements() if line.startswith("values differ")]
+
+
+def test_bytes_too_many_are_named_by_level_layer_and_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    swap = Fabric.swap
+
+    def wasting(self: Fabric, messages: Sequence[Any], purpose: Purpose) -> Blocks:
+        arrived = swap(self, messages, purpose)
+        if purpose.source.phase is Phase.GRADIENT:
+            self.received[purpose] += 1
+        return arrived
+
+    monkeypatch.setattr(Fabric, "swap", wasting)
+    network, program = program_of(BLOCK, [MEGATRON])
+    (row,) = [r for r in run_program(network, program).rows if r.counted != r.modelled]
+    assert row.named == "H1, norm, gradient, all-reduce, gradient"
+    # Both directions of the all-reduce counted an element of four bytes too many.
+    assert row.counted - row.modelled == 8
+
+
+def test_an_exchange_that_the_program_leaves_out_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Program, "gradient_steps", lambda self, node: ())
+    network, program = program_of(BLOCK, [MEGATRON])
+    result = run_program(network, program)
+    assert result.gradients is not None
+    assert result.gradients > 0.01
+
+
+def test_an_exchange_that_the_price_lacks_is_noticed() -> None:
+    result = ho.run(plan_of(BLOCK, batch=8))
+    wrong = replace(result, priced=(result.priced[0] + 4, *result.priced[1:]))
+    (line,) = wrong.disagreements()
+    assert line.startswith("H1: ")
+    assert line.endswith(" counted")
+
+
+def test_what_is_not_a_number_is_no_agreement() -> None:
+    result = replace(ho.run(plan_of(BLOCK, batch=8)), values=float("nan"))
+    assert not result.agrees
+
+
+# Exchanges
+
+
+def test_an_all_reduce_adds_over_its_levels_alone() -> None:
+    fabric = Fabric(2)
+    blocks = [np.arange(5.0) * 10**device for device in fabric.devices]
+    steps = all_reduce((Layout.PARTIAL, Layout.CHANNEL))
+    made = fabric.all_reduce(blocks, steps, Source(Phase.GRADIENT, 0, None))
+    # H1 is the first bit of a device's number: 0 and 2, 1 and 3.
+    assert [block[1] for block in made] == [101, 1010, 101, 1010]
+    # Two pairs of devices, and five elements for each of these: halves out and back.
+    assert sum(fabric.received.values()) == 2 * (5 + 5)
+
+
+# Refused
+
+
+def test_a_batch_that_levels_do_not_halve_is_refused() -> None:
+    plan = plan_of(BLOCK, batch=6, constraints=ho.Constraints(fix=("*=data",)))
+    with pytest.raises(RefusedError, match=r"^batch: should be a multiple of 4, .* got 6; "):
+        ho.run(plan)
+    assert ho.run(plan, scale_down=True).agrees
+
+
+def test_memory_is_estimated_before_anything_is_computed() -> None:
+    with pytest.raises(RefusedError, match=r"^VGG-E would take about \d+ GB of memory"):
+        ho.run(ho.solve("vgg-e", levels=1))
+
+
+def test_arguments_are_checked() -> None:
+    plan = plan_of(BLOCK, batch=8)
+    with pytest.raises(HyparError, match="backend 'torch'"):
+        ho.run(plan, backend="torch")
+    with pytest.raises(HyparError, match=r"^seed: should be a number from 0"):
+        ho.run(plan, seed=-1)
+    with pytest.raises(HyparError, match="1,024 accelerators, and a run has at most 256"):
+        ho.run(plan_of(BLOCK, batch=8, levels=10))
+
+
+def test_a_softmax_that_another_layer_reads_is_refused() -> None:
+    layers = [*BLOCK["layer"], {"name": "after", "kind": "fc", "units": 2}]
+    plan = plan_of(BLOCK | {"layer": layers}, batch=8)
+    with pytest.raises(RefusedError, match="layer 'output': a softmax with its loss is the end"):
+        ho.run(plan)
+
+
+def test_an_unknown_activation_is_left_out_and_said() -> None:
+    layers = [{"name": "fc", "kind": "fc", "units": 4, "activation": "squircle"}]
+    result = ho.run(plan_of(BLOCK | {"layer": layers}, batch=8))
+    assert result.notes == ("activation 'squircle' is not known and is left out",)
+    assert result.agrees
+
+
+# Scaled down
+
+
+@pytest.mark.parametrize("name", ho.names())
+def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) -> None:
+    network = ho.load(name)
+    small = scaled_down(network, 256, 2)
+    assert [layer.name for layer in small.network.layers] == [x.name for x in network.layers]
+    assert [layer.splits for layer in small.network.layers] == [x.splits for x in network.layers]
+    assert small.network.sources == network.sources
+    layers = workload_of(small.network, small.batch).layers
+    assert sum(np.prod(layer.weight, dtype=int) for layer in layers if layer.weight) < 2e6
+    checks.check_memory(small.network, Program(workload_of(small.network, small.batch), ()))
+
+
+def test_tied_weights_stay_tied() -> None:
+    small = scaled_down(ho.load("gpt2"), 8, 3).network
+    head = next(layer for layer in small.layers if layer.shares_weights_with)
+    embedding = next(x for x in small.layers if x.name == head.shares_weights_with)
+    assert head.model_dump()["units"] == embedding.model_dump()["vocabulary"]
+
+
+# The command
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    ho.write_plan(plan_of(BLOCK, batch=8), path)
+    return path
+
+
+def test_the_command_ends_with_zero_where_all_agrees(
+    plan_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["run", str(plan_file)]) == 0
+    shown = capsys.readouterr().out
+    assert "agrees" in shown
+    assert "DIFFERS" not in shown
+
+
+def test_the_command_writes_every_exchange(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "run.json"
+    assert command(["run", str(plan_file), "--json", "-o", str(target), "--seed", "5"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads(target.read_text())
+    assert document["seed"] == 5
+    assert document["agrees"] is True
+    counted = sum(row["counted"] for row in document["exchanges"])
+    assert counted == sum(document["bytes_counted"]) == sum(document["bytes_modelled"])
+
+
+def test_the_command_ends_with_one_where_a_byte_differs(
+    plan_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swap = Fabric.swap
+
+    def wasting(self: Fabric, messages: Sequence[Any], purpose: Purpose) -> Blocks:
+        self.received[purpose] += 1
+        return swap(self, messages, purpose)
+
+    monkeypatch.setattr(Fabric, "swap", wasting)
+    assert command(["run", str(plan_file)]) == 1
+    captured = capsys.readouterr()
+    assert "DIFFERS" in captured.out
+    (line,) = captured.err.splitlines()
+    assert "bytes modelled" in line
+    assert "H1" in line
+
+
+@pytest.mark.parametrize("plan", ["lenet-c", "absent.json"])
+def test_what_is_no_plan_file_is_refused(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["run", plan]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert plan in line
