@@ -76,7 +76,7 @@ def price_levels(
 def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels: list[int]) -> None:
     """Charge every level what crosses it, where tables charge what appending a level adds."""
     coupled = np.flatnonzero(workload.coupled(cost.choices))
-    if not coupled.size:
+    if not coupled.size or not full:
         return
     sources, targets = np.array(full, np.intp)[:, workload.ends[coupled].T].transpose(1, 0, 2)
     appended, before = 0, 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import Plan, json_number
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
@@ -78,10 +78,8 @@ def run(
             f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
         )
     instance = Instance.of_plan(plan)
-    even = plan.constraints.even
-    rows = nodes_choices(
-        instance.executed_workload, instance.executed, plan.assignments(), even=even
-    )
+    rows = plan_nodes(plan, instance.executed_workload)
+    tensors = plan_tensors(plan, instance.executed_workload)
     reduced: tuple[str, ...] = ()
     if scale_down:
         small = scaled_down(instance.network, plan.batch, plan.levels)
@@ -110,16 +108,15 @@ def run(
         backend=backend,
         seed=seed,
         reduced=reduced,
-        priced=_priced(instance, rows),
+        priced=_priced(instance, plan, tensors),
         **compared._asdict(),
     )
 
 
-def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> tuple[int | float, ...]:
+def _priced(
+    instance: Instance, plan: Plan, tensors: Sequence[Mapping[int, int]]
+) -> tuple[int | float, ...]:
     """Return the bytes of each level by the cost model of the reading ``executed``."""
     workload = instance.executed_workload
-    layers = [row[workload.shared :] for row in rows]
-    tensors = set(range(workload.shared)) - set(workload.weight_users)
-    given = [{node: row[node] for node in tensors} for row in rows]
-    levels = price_levels(workload, instance.executed, layers, given)
+    levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
     return tuple(map(json_number, levels))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import hypar_opt as ho
-from hypar_opt.costs.sharing import shared_weights
 from hypar_opt.sharding.program import Program
+from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.tensors import workload_of
 from tests.workload.drawn_networks import _Drawing
 

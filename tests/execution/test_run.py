@@ -203,8 +203,8 @@ def test_arguments_are_checked() -> None:
         ho.run(plan, backend="torch")
     with pytest.raises(HyparError, match=r"^seed: should be a number from 0"):
         ho.run(plan, seed=-1)
-    with pytest.raises(HyparError, match="1,024 accelerators, and a run has at most 256"):
-        ho.run(plan_of(BLOCK, batch=8, levels=10))
+    with pytest.raises(HyparError, match="512 accelerators, and a run has at most 256"):
+        ho.run(plan_of(BLOCK, batch=8, levels=9, choices=("data", "model")))
 
 
 def test_a_softmax_that_another_layer_reads_is_refused() -> None:
