@@ -1,0 +1,55 @@
+"""A run on virtual devices against one step of the same work in numpy.
+
+Ratios of one run, of Lenet-c at batch 256 on sixteen devices, the optimum of three choices:
+
+* `ho.run`, with its step on one device, the devices' step, and the comparison of all values and
+  gradients, against one device's step alone (at most 20);
+* the devices' step against one device's (no target).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import hypar_opt as ho
+from hypar_opt.execution.data import random_data
+from hypar_opt.execution.division import Division
+from hypar_opt.execution.step import TrainingStep
+from hypar_opt.plan.nodes import plan_nodes
+from hypar_opt.search.instance import Instance
+from hypar_opt.sharding.program import Program
+
+TIMES = 5
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Return the median seconds of a call."""
+    times = []
+    for _ in range(TIMES):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return median(times)
+
+
+def main() -> None:
+    plan = ho.solve(
+        "lenet-c", levels=4, reading="executed", choices=("data", "model", "output"), search="joint"
+    )
+    instance = Instance.of_plan(plan)
+    network, workload = instance.network, instance.executed_workload
+    data = random_data(network, workload, seed=0)
+    alone = Division(network, Program(workload, ()))
+    devices = Division(network, Program(workload, plan_nodes(plan, workload)))
+    one = seconds(lambda: TrainingStep(alone, data).run())
+    sixteen = seconds(lambda: TrainingStep(devices, data).run())
+    whole = seconds(lambda: ho.run(plan))
+    print(f"run of Lenet-c on 16 devices: {whole / one:.1f} steps of one device (at most 20)")
+    print(f"the devices' step alone: {sixteen / one:.1f}")
+
+
+if __name__ == "__main__":
+    main()
