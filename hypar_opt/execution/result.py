@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.shares import Array
 
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""
@@ -54,7 +59,8 @@ class RunResult:
     notes
         What the run left out.
     priced
-        Bytes by level as the cost model of the reading ``executed`` has them; H1 first.
+        Bytes by level as the cost model of the reading ``executed`` has them, H1 first; none where
+        a backend's bytes are not all of these.
     loss, reference_loss
         The devices' loss and one device's.
     values, gradients
@@ -103,11 +109,11 @@ class RunResult:
         for row in self.rows:
             if row.modelled != row.counted:
                 yield f"{row.named}: {row.modelled:,} bytes modelled, {row.counted:,} counted"
-        levels = zip(self.priced, self.counted, strict=True)
+        levels = zip(self.priced, self.counted, strict=False)  # a backend may have no price
         for level, (priced, counted) in enumerate(levels, start=1):
             if priced != counted:
                 yield f"H{level}: {priced:,} bytes priced, {counted:,} counted"
-        scale = max(abs(self.reference_loss), 1e-4)
+        scale = max(abs(self.reference_loss), 1e-4)  # a loss may be zero
         loss = abs(self.loss - self.reference_loss) / scale
         for what, difference in (
             ("the loss", loss),
@@ -143,3 +149,27 @@ class RunResult:
             "gradients_difference": self.gradients,
             "exchanges": [vars(row) for row in self.rows],
         }
+
+
+def largest_difference(
+    wholes: Mapping[int, Array], pairs: Callable[[int], Iterator[tuple[Array, Array]]]
+) -> float:
+    """Return the largest difference of parts, relative to the largest element of their tensor.
+
+    Parameters
+    ----------
+    wholes
+        One device's tensors.
+    pairs
+        Of a tensor the parts that devices should have, and those that they have.
+    """
+    largest = {key: float(np.abs(whole).max(initial=0.0)) for key, whole in wholes.items()}
+    # What is zero but for rounding is no measure: see `RunResult`.
+    least = 1e-4 * max(largest.values(), default=0.0)
+    found = 0.0
+    for key, scale in largest.items():
+        for part, block in pairs(key):
+            apart = float(np.abs(part - block).max(initial=0.0))
+            if apart:
+                found = max(found, apart / max(scale, least)) if apart == apart else np.inf
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,7 @@ from hypar_opt.execution.checks import check_division, check_layers, check_memor
 from hypar_opt.execution.data import random_data
 from hypar_opt.execution.division import Division
 from hypar_opt.execution.fabric import Purpose, Source
-from hypar_opt.execution.result import ExchangeRow
+from hypar_opt.execution.result import ExchangeRow, largest_difference
 from hypar_opt.execution.step import Progress, StepRecord, TrainingStep
 from hypar_opt.plan.plan import json_number
 from hypar_opt.sharding.conversions import StepKind
@@ -129,7 +129,7 @@ def _difference_of_values(division: Division, record: StepRecord, one: StepRecor
         for device, block in enumerate(blocks):
             yield tensor.part_of(wholes[position], layouts, device), block
 
-    return _largest_difference(wholes, pairs)
+    return largest_difference(wholes, pairs)
 
 
 def _difference_of_gradients(division: Division, record: StepRecord, one: StepRecord) -> float:
@@ -139,28 +139,4 @@ def _difference_of_gradients(division: Division, record: StepRecord, one: StepRe
         for device, block in enumerate(record.gradients[position]):
             yield wholes[position][np.ix_(*division.stored(position, device))], block
 
-    return _largest_difference(wholes, pairs)
-
-
-def _largest_difference(
-    wholes: Mapping[int, Array], pairs: Callable[[int], Iterator[tuple[Array, Array]]]
-) -> float:
-    """Return the largest difference of parts, relative to the largest element of their tensor.
-
-    Parameters
-    ----------
-    wholes
-        One device's tensors.
-    pairs
-        Of a tensor the parts that devices should have, and those that they have.
-    """
-    largest = {key: float(np.abs(whole).max(initial=0.0)) for key, whole in wholes.items()}
-    # What is zero but for rounding is no measure: see `RunResult`.
-    least = 1e-4 * max(largest.values(), default=0.0)
-    found = 0.0
-    for key, scale in largest.items():
-        for part, block in pairs(key):
-            apart = float(np.abs(part - block).max(initial=0.0))
-            if apart:
-                found = max(found, apart / max(scale, least)) if apart == apart else np.inf
-    return found
+    return largest_difference(wholes, pairs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.plan.nodes import plan_nodes, plan_tensors
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 BACKENDS = ("numpy", "jax")
 """What runs a plan: virtual devices in numpy, or a program of JAX."""
+
+JAX_TOLERANCE = 1e-5
+"""The largest relative difference of gradients in single precision."""
 
 MOST_DEVICES = 256
 LARGEST_SEED = 2**32 - 1
@@ -88,11 +94,16 @@ def run(
         problem = plan.problem.model_copy(update={"batch": small.batch})
         instance = Instance(small.network, problem)
     program = Program(instance.executed_workload, rows)
+    of_run: dict[str, Any] = {
+        "network": plan.network.name,
+        "batch": instance.problem.batch,
+        "levels": plan.levels,
+        "backend": backend,
+        "seed": seed,
+        "reduced": reduced,
+    }
     if backend == "jax":
-        from hypar_opt.execution.jax.run import run_jax  # type: ignore[import-not-found]
-
-        jax_result: RunResult = run_jax(instance.network, program, seed=seed)
-        return jax_result
+        return RunResult(**of_run, **_in_jax(instance, program, seed))
     compared = run_program(
         instance.network,
         program,
@@ -101,16 +112,61 @@ def run(
         inference=plan.inference,
         progress=progress,
     )
-    return RunResult(
-        network=plan.network.name,
-        batch=instance.problem.batch,
-        levels=plan.levels,
-        backend=backend,
-        seed=seed,
-        reduced=reduced,
-        priced=_priced(instance, plan, tensors),
-        **compared._asdict(),
+    return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
+
+
+def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
+    """Return a step of JAX compiled and run, as the fields of a `RunResult`.
+
+    A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
+    told apart by kind and level alone; errors that no weights need it drops.
+    """
+    from hypar_opt.execution.jax.run import one_device, random_data, run_step
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.execution.result import ExchangeRow, largest_difference
+
+    if instance.problem.inference:
+        raise HyparError("the plan is of inference; what runs in JAX is a training step")
+    _ask_for_devices(2**instance.problem.levels)
+    sharded = ShardedNetwork(instance.network, program)
+    data = random_data(sharded, seed)
+    step = run_step(sharded, data)
+    reference_loss, gradients = one_device(sharded, data)
+    planned: Counter[tuple[int, str]] = Counter()
+    compiled: Counter[tuple[int, str]] = Counter()
+    for row in step.rows:
+        planned[row.level, row.kind] += int(row.planned)
+        compiled[row.level, row.kind] += row.compiled
+    rows = tuple(
+        ExchangeRow(None, kind, level + 1, None, None, planned[level, kind], compiled[level, kind])
+        for level, kind in sorted({*planned, *compiled})
     )
+    notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if step.unused:
+        notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
+    numbers = {name: n for n, name in enumerate(gradients)}
+    return {
+        "rows": rows,
+        "notes": tuple(notes),
+        "priced": (),
+        "loss": step.loss,
+        "reference_loss": reference_loss,
+        "values": None,
+        "gradients": largest_difference(
+            {numbers[name]: whole for name, whole in gradients.items()},
+            lambda n: iter([(list(gradients.values())[n], step.gradients[list(numbers)[n]])]),
+        ),
+        "tolerance": JAX_TOLERANCE,
+    }
+
+
+def _ask_for_devices(count: int) -> None:
+    """Have JAX make as many devices of the host, where it is not there yet."""
+    if "jax" not in sys.modules:
+        flags = os.environ.get("XLA_FLAGS", "")
+        if "xla_force_host_platform_device_count" not in flags:
+            flag = f"--xla_force_host_platform_device_count={count}"
+            os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()
 
 
 def _priced(
