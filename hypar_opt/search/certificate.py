@@ -29,11 +29,18 @@ from pydantic import Discriminator, Field, Strict, Tag
 
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
-from hypar_opt.errors import CheckFailedError, HyparError
+from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
 from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
-from hypar_opt.search.graph_proofs import EliminationProof, FlowProof, Whole, bound_of, prove
+from hypar_opt.search.graph_proofs import (
+    EliminationProof,
+    FlowProof,
+    Whole,
+    bound_of,
+    prove,
+    too_large,
+)
 from hypar_opt.search.proofs.rows import price_of
-from hypar_opt.search.proofs.tables import tables_of
+from hypar_opt.search.proofs.tables import allowed_states, tables_of
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 
@@ -91,10 +98,15 @@ def certify(plan: Plan) -> Certificate:
     HyparError
         If the plan is not optimal within its scope, or if under a memory limit no potentials
         prove it, as there is a duality gap; the message gives the best bound and the gap.
+        If a proof is larger than memory allows; the message gives what the solver claims.
     """
     check_price(plan)
-    tables = tables_of(plan)
-    proofs = tuple(_prove(table) if table.is_chain else prove(table) for table in tables)
+    try:
+        _check_size(plan)
+        tables = tables_of(plan)
+        proofs = tuple(_prove(table) if table.is_chain else prove(table) for table in tables)
+    except RefusedError as error:
+        raise RefusedError(f"no certificate: {error.message}{_claimed(plan)}") from None
     certificate = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=proofs)
     bound = _bound(tables, certificate)
     total = Fraction(plan.cost.total)
@@ -105,6 +117,25 @@ def certify(plan: Plan) -> Certificate:
             f" the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         )
     return certificate
+
+
+def _check_size(plan: Plan) -> None:
+    """Refuse a proof of a graph over states that is too large, before its table is made."""
+    found = allowed_states(plan)
+    if found is None:
+        return
+    refusal = too_large(*found)
+    if refusal is not None:
+        raise RefusedError(f"a proof over all levels {refusal}")
+
+
+def _claimed(plan: Plan) -> str:
+    """Return, as text, the bound that a plan's solver claims, without proof, and its gap."""
+    bound, total = plan.solver.bound, plan.cost.total
+    if bound is None or bound >= total:
+        return ""
+    gap = float((Fraction(total) - Fraction(bound)) / Fraction(total))
+    return f"; without a proof the solver's bound is {bound} {plan.cost.unit}, a gap of {gap:.3g}"
 
 
 def check_certificate(plan: Plan, certificate: Certificate) -> None:

@@ -30,7 +30,9 @@ from hypar_opt.documents import Document
 from hypar_opt.errors import CheckFailedError
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 Whole = Annotated[int, Strict()]
 Pair = tuple[int, int]
@@ -90,6 +92,27 @@ def prove(table: CostTable) -> FlowProof | EliminationProof:
     order = buckets.order.layers
     messages = [buckets.messages[layer].reshape(-1).tolist() for layer in order]
     return EliminationProof(order=order, messages=tuple(map(tuple, messages)))
+
+
+def too_large(choices: Sequence[int], ends: NDArray[np.intp]) -> str | None:
+    """Return why messages of a table of such a size would not fit the memory, if they do not.
+
+    Parameters
+    ----------
+    choices
+        Of each layer, the number that it may take.
+    ends : (edges, 2)
+    """
+    from hypar_opt.solvers.elimination.solve import refusal_of_size
+
+    sources, targets = ends.T
+    chain = (targets == sources + 1).all() and (np.diff(sources) > 0).all()
+    # Of two choices a flow may be the proof, and of a chain potentials are.
+    if chain or max(choices) <= 2:
+        return None
+    refusal = refusal_of_size(choices, ends)
+    # Programs find an optimum, but no proof that additions check.
+    return refusal and refusal.removesuffix(", try ilp or cpsat")
 
 
 def _maximum_flow(table: CostTable) -> FlowProof:

@@ -21,7 +21,7 @@ from hypar_opt.costs.product import expanded
 from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.costs.table import CostTable
 from hypar_opt.documents import validate
-from hypar_opt.errors import CheckFailedError
+from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.plan.nodes import shared_tensors
@@ -145,14 +145,19 @@ def test_shared_tensors_are_in_the_layouts_that_a_plan_states(seed: int) -> None
     assert sum(added) == Fraction(cost.total)
 
 
-def test_a_tensor_in_no_layout_or_in_unequal_parts_is_refused() -> None:
+def skip(features: int) -> ho.Network:
+    """Two fully-connected layers, of which an addition skips the second."""
     layers = [
-        {"name": "fc", "kind": "fc", "units": 3},
-        {"name": "other", "kind": "fc", "units": 3},
+        {"name": "fc", "kind": "fc", "units": features},
+        {"name": "other", "kind": "fc", "units": features},
         {"name": "sum", "kind": "add", "inputs": ["fc", "other"]},
     ]
     described = {"schema": "hypar-opt/network/2", "name": "skip", "input": {"features": 4}}
-    network = ho.Network.model_validate(described | {"layer": layers})
+    return ho.Network.model_validate(described | {"layer": layers})
+
+
+def test_a_tensor_in_no_layout_or_in_unequal_parts_is_refused() -> None:
+    network = skip(features=3)
     asked: dict[str, Any] = {"reading": "executed", "levels": 1, "constraints": {"even": True}}
     plan = ho.solve(network, batch=4, choices=THREE, **asked)
     assert plan.layouts is not None
@@ -310,6 +315,21 @@ def test_a_message_that_is_changed_is_refused() -> None:
         forged["tables"][0]["messages"][place][0] += 1
         with pytest.raises(CheckFailedError, match=r"tables\[0\]"):
             ho.check_certificate(plan, validate(Certificate, forged))
+
+
+def test_what_is_too_large_for_a_proof_is_refused_with_the_bound_that_is_claimed() -> None:
+    """729 states of each layer, and two paths that meet: tables of three layers."""
+    network = skip(features=4)
+    plan = ho.solve(network, batch=4, levels=6, choices=THREE, reading="executed", solver="data")
+    claim = {"scope": "joint", "bound": plan.cost.total // 2}
+    plan = plan.model_copy(update={"solver": plan.solver.model_copy(update=claim)})
+    with pytest.raises(
+        RefusedError,
+        match=r"^no certificate: a proof over all levels needs a table of 729\^3 entries; at most"
+        r" 134,217,728 are kept in memory; without a proof the solver's bound is \d+ bytes, a gap"
+        r" of 0\.5",
+    ):
+        ho.certify(plan)
 
 
 @pytest.mark.parametrize("name", PAPER_NETWORKS)

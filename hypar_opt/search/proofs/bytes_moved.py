@@ -7,14 +7,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.search.proofs.exchanges import (
-    Counts,
-    Exchanges,
-    Matrix,
-    State,
-    each_level,
-    exchanges_of,
-)
+from hypar_opt.search.proofs.conversions import each_level
+from hypar_opt.search.proofs.exchanges import Counts, Exchanges, Matrix, State, exchanges_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ of that, each for its own replica. The error takes the same way back, and moves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +52,28 @@ def converted(sources: Sequence[Layouts], targets: Sequence[Layouts]) -> Integer
     quarters = np.where(gathered, ALL_GATHERED, EXCHANGED * exchanged).astype(dtype)
     moved: Integers = quarters << (replicas + gathered_above * gathered)
     return moved
+
+
+def each_level(quarters: Integers, charge: Callable[[int, int], int]) -> Integers:
+    """Return the charges of quarters of an element, ``(levels, ...)``, added over the levels.
+
+    Parameters
+    ----------
+    charge
+        Of a level and an amount; asked once for amounts that are equal.
+    """
+    of_levels: list[Integers] = []
+    largest = 0
+    for level, moved in enumerate(quarters):
+        amounts, position = np.unique(moved, return_inverse=True)
+        charges: Integers = np.array([charge(level, int(each)) for each in amounts], object)
+        largest += int(charges.max())
+        of_levels.append(charges[position.reshape(moved.shape)])
+    dtype = exact_dtype(largest)
+    total: Integers = np.zeros(quarters.shape[1:], dtype)
+    for level_charges in of_levels:
+        total += level_charges.astype(dtype)
+    return total
 
 
 def _of_levels(states: Sequence[Layouts]) -> NDArray[np.str_]:

@@ -7,14 +7,12 @@ input: integers, even where a size is odd.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
@@ -253,28 +251,6 @@ def _converted(
 def _of_choice(layouts: Sequence[str], choice: int) -> str:
     """Return a choice's layout; that of the first for one that the node does not have."""
     return layouts[choice] if choice < len(layouts) else layouts[0]
-
-
-def each_level(quarters: Integers, charge: Callable[[int, int], int]) -> Integers:
-    """Return charges of quarters of an element, ``(levels, ...)``, added over the levels.
-
-    Parameters
-    ----------
-    charge
-        Of a level and an amount; asked once for amounts that are equal.
-    """
-    of_levels: list[Integers] = []
-    largest = 0
-    for level, moved in enumerate(quarters):
-        amounts, position = np.unique(moved, return_inverse=True)
-        charges: Integers = np.array([charge(level, int(each)) for each in amounts], object)
-        largest += int(charges.max())
-        of_levels.append(charges[position.reshape(moved.shape)])
-    dtype = exact_dtype(largest)
-    total: Integers = np.zeros(quarters.shape[1:], dtype)
-    for level_charges in of_levels:
-        total += level_charges.astype(dtype)
-    return total
 
 
 def shares_tensors(plan: Plan) -> bool:

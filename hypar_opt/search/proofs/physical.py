@@ -8,14 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.search.proofs.exchanges import (
-    Counts,
-    Exchanges,
-    Matrix,
-    State,
-    each_level,
-    exchanges_of,
-)
+from hypar_opt.search.proofs.conversions import each_level
+from hypar_opt.search.proofs.exchanges import Counts, Exchanges, Matrix, State, exchanges_of
 from hypar_opt.search.proofs.nodes import Node
 
 if TYPE_CHECKING:

@@ -41,6 +41,10 @@ class Restrictions:
         return bool(constraints.fix) or constraints.even or constraints.memory is not None or fewer
 
     @property
+    def choices(self) -> int:
+        return len(self._plan.choices)
+
+    @property
     def capacity(self) -> int | None:
         """Bytes of an accelerator's memory, times 2^levels, as loads are."""
         memory = self._plan.constraints.memory

@@ -48,15 +48,42 @@ def tables_of(plan: Plan) -> list[CostTable]:
     # Scope level: proven is each table given the levels above, never the plan over all levels.
     if plan.solver.scope == "level":
         return _level_tables(plan, charges, graph, restrictions)
-    if (
-        isinstance(charges, Bytes)
-        and len(plan.choices) == 2
+    if isinstance(charges, Bytes) and _has_thresholds(plan, charges, restrictions):
+        return [_threshold_table(plan, charges, graph)]
+    return [_states_table(plan, charges, graph, restrictions)]
+
+
+def allowed_states(plan: Plan) -> tuple[list[int], NDArray[np.intp]] | None:
+    """Return the number of states that each node may have, and the ends of edges.
+
+    None where no table has states, see `tables_of`.
+
+    Raises
+    ------
+    RefusedError
+        As `tables_of`.
+    """
+    charges, graph = charges_of(plan), graph_of(plan)
+    restrictions = Restrictions(plan, graph)
+    thresholds = isinstance(charges, Bytes) and _has_thresholds(plan, charges, restrictions)
+    if not plan.levels or plan.solver.scope == "level" or thresholds:
+        return None
+    _check_states(plan, graph)
+    columns = states(plan.levels, len(plan.choices))
+    counts = [len(columns)] * len(graph.nodes)
+    if restrictions.any:
+        loads = [[_load(restrictions, n, state) for state in columns] for n in range(len(counts))]
+        counts = [len(row) - row.count(None) for row in loads]
+    return counts, _ends(graph)
+
+
+def _has_thresholds(plan: Plan, charges: Bytes, restrictions: Restrictions) -> bool:
+    return (
+        len(plan.choices) == 2
         and len(set(plan.level_weights)) <= 1
         and not restrictions.any
         and charges.exchanges.separable
-    ):
-        return [_threshold_table(plan, charges, graph)]
-    return [_states_table(plan, charges, graph, restrictions)]
+    )
 
 
 def _level_tables(
@@ -137,12 +164,7 @@ def _states_table(
 ) -> CostTable:
     """Return one table with a choice for each state of a node, in the order of `states`."""
     nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
-    pairs = choices ** (2 * levels)
-    if pairs > MOST_PAIRS or max(nodes, len(graph.edges)) * pairs > MOST_ENTRIES:
-        raise RefusedError(
-            f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
-            f" more than memory allows for {nodes - graph.shared} layers"
-        )
+    _check_states(plan, graph)
     columns = states(levels, choices)
     node: Integers = np.array(
         [[charges.state(n, s) for s in columns] for n in range(nodes)], object
@@ -165,14 +187,29 @@ def _states_table(
             edges[boundary] += charge[np.ix_(code, code)]
 
     def load(layer: int, column: int) -> int | None:
-        counts: Counts = (0,) * choices
-        for level, choice in enumerate(columns[column]):
-            if not restrictions.allows(level, layer, counts, choice):
-                return None
-            counts = one_more(counts, choice)
-        return restrictions.load(layer, counts) if restrictions.even(layer, counts) else None
+        return _load(restrictions, layer, columns[column])
 
     return _restricted(_table(charges, node, edges, _ends(graph)), restrictions, load)
+
+
+def _check_states(plan: Plan, graph: Nodes) -> None:
+    nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
+    pairs = choices ** (2 * levels)
+    if pairs > MOST_PAIRS or max(nodes, len(graph.edges)) * pairs > MOST_ENTRIES:
+        raise RefusedError(
+            f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
+            f" more than memory allows for {nodes - graph.shared} layers"
+        )
+
+
+def _load(restrictions: Restrictions, layer: int, state: State) -> int | None:
+    """Return the load of a node in a state; None where it may not be in it."""
+    counts: Counts = (0,) * restrictions.choices
+    for level, choice in enumerate(state):
+        if not restrictions.allows(level, layer, counts, choice):
+            return None
+        counts = one_more(counts, choice)
+    return restrictions.load(layer, counts) if restrictions.even(layer, counts) else None
 
 
 def _step(
