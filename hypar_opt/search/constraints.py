@@ -25,7 +25,7 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, argument
 from hypar_opt.search.pins import pinned_choices
 from hypar_opt.workload.operators.axes import BATCH
-from hypar_opt.workload.parallelism import DATA
+from hypar_opt.workload.parallelism import DATA, OUTPUT
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import SplitCounts
@@ -296,9 +296,11 @@ class Feasibility:
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
                     f" {_axes(layer, len(self._choices))}"
                 )
-        # Of a shared tensor's layouts, by batch or by channel, some have to be even.
-        # With three choices whole always is one.
+        # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
+        # choices it may be whole, which always is.
         even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
+        if len(self._choices) > OUTPUT:
+            even.append(self._even_tensors((0, 0, self._levels)))
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"

@@ -317,6 +317,23 @@ def test_a_message_that_is_changed_is_refused() -> None:
             ho.check_certificate(plan, validate(Certificate, forged))
 
 
+def test_a_tensor_of_odd_sizes_is_stored_whole_where_splits_are_even() -> None:
+    """Three features of one image; its writer and its readers split other axes."""
+    layers = [
+        {"name": "fc", "kind": "fc", "units": 3},
+        {"name": "left", "kind": "fc", "units": 4},
+        {"name": "right", "kind": "fc", "units": 4, "inputs": ["fc"]},
+        {"name": "sum", "kind": "add", "inputs": ["left", "right"]},
+    ]
+    described = {"schema": "hypar-opt/network/2", "name": "odd", "input": {"features": 4}}
+    network = ho.Network.model_validate(described | {"layer": layers})
+    asked: dict[str, Any] = {"batch": 1, "levels": 1, "reading": "executed"}
+    plan = ho.solve(network, choices=THREE, constraints={"even": True}, **asked)
+    assert plan.layouts is not None
+    assert plan.layouts["fc"] == ("whole",)
+    ho.check_certificate(plan, ho.certify(plan))
+
+
 def test_what_is_too_large_for_a_proof_is_refused_with_the_bound_that_is_claimed() -> None:
     """729 states of each layer, and two paths that meet: tables of three layers."""
     network = skip(features=4)
