@@ -6,7 +6,14 @@ from pathlib import Path
 
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
-from hypar_opt.report.pictures import draw_paper, network_graph, plan_dots, save, timeline
+from hypar_opt.report.pictures import (
+    draw_paper,
+    network_graph,
+    plan_dots,
+    plans_side_by_side,
+    save,
+    timeline,
+)
 
 IMAGES = Path(__file__).parent / "images"
 FIGURES = ("fig6", "fig8", "fig10", "fig11")
@@ -23,7 +30,24 @@ def draw(folder: Path) -> list[Path]:
     save(plan_dots(plan), dots)
     title = f"A step of VGG-A on hmc-htree-16: {step.seconds:.2f} s"
     save(timeline(step.trace, accelerators=[0], title=title), time)
-    return [graph, dots, time, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+    blocks = folder / "megatron-gpt2-xl.svg"
+    save(plans_side_by_side(_gpt_plans()), blocks)
+    return [graph, dots, time, blocks, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+
+
+def _gpt_plans() -> dict[str, ho.Plan]:
+    """Return the optima of GPT-2 XL on eight accelerators, by the batch."""
+    return {
+        f"batch {batch}": ho.solve(
+            "gpt2-xl",
+            batch=batch,
+            levels=3,
+            search="joint",
+            reading="executed",
+            choices=tuple(ho.Parallelism),
+        )
+        for batch in (4, 8, 16, 64, 256)
+    }
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def compare(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare Data and Model Parallelism, the Trick, HyPar, Megatron-LM, the optima, the fastest."""
+    """Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's plans."""
     from hypar_opt.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import comparison

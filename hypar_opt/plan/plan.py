@@ -88,7 +88,7 @@ class Cost(Document):
     where exchanges are all that is charged."""
     executed_bytes: Amount | None
     """Bytes that running the plan moves, whatever the reading that it was optimised for; null
-    with output parallelism, for which no run has been measured."""
+    with output parallelism in files of version 1, until these are read."""
     data_parallel_bytes: Amount
     """Bytes that running Data Parallelism moves."""
     baselines: Baselines

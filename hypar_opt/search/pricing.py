@@ -196,8 +196,14 @@ def with_layouts(plan: Plan) -> Plan:
     """Return a plan with the layouts that follow from its choices, if its file states none."""
     if plan.layouts is not None:
         return plan
-    layouts = layouts_of(Instance.of_plan(plan), plan.assignments())
-    return plan.model_copy(update={"schema_": SCHEMA, "layouts": layouts})
+    instance, rows, cost = Instance.of_plan(plan), plan.assignments(), plan.cost
+    tensors = tensors_of(instance, rows)
+    if cost.executed_bytes is None:
+        # Version 1 knew of no run of output parallelism.
+        moved = price(instance, rows, tensors).executed_bytes
+        cost = cost.model_copy(update={"executed_bytes": moved})
+    layouts = layouts_of(instance, rows, tensors)
+    return plan.model_copy(update={"schema_": SCHEMA, "layouts": layouts, "cost": cost})
 
 
 def check_plan(plan: Plan, *, file: str) -> None:

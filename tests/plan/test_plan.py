@@ -206,6 +206,8 @@ def test_a_file_of_version_1_has_the_layouts_that_cost_least(
     plan = ho.solve(RESIDUAL, batch=4, levels=2, reading=reading, choices=words)
     older = plan.document() | {"schema": "hypar-opt/plan/1"}
     del older["layouts"]
+    if choices == 3:
+        older["cost"]["executed_bytes"] = None
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(older))
     assert ho.read_plan(file) == plan

@@ -11,6 +11,7 @@ from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import surface
 from hypar_opt.report.pictures.paper import draw_paper
 from hypar_opt.report.pictures.scaling_chart import scaling
+from hypar_opt.report.pictures.side_by_side import plans_side_by_side
 from hypar_opt.report.pictures.time import timeline
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "draw_paper",
     "network_graph",
     "plan_dots",
+    "plans_side_by_side",
     "save",
     "scaling",
     "surface",

@@ -102,7 +102,7 @@ def _folded_dots(plan: Plan, which: Stored) -> Figure:
         [level[layers.positions[0]] for level in plan.parallelism] if layers else None
         for _, layers in lines
     ]
-    size = _draw_marks(
+    size = draw_marks(
         axes, [(level, n, own) for n, row in enumerate(rows) for level, own in _numbered(row)], cell
     )
     for layout in StoredLayout:
@@ -111,7 +111,7 @@ def _folded_dots(plan: Plan, which: Stored) -> Figure:
         _scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
     _label_lines(axes, plan, lines, cell, columns)
     if stored:
-        _write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
+        write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
     _add_title(figure, plan, which)
     return figure
 
@@ -169,11 +169,12 @@ def _label_lines(
     axes.set_xticks(range(plan.levels), costs, rotation=90, fontsize=7)
     axes.tick_params(axis="x", length=0, pad=3)
     for level in range(plan.levels):
-        _write_above(axes, level, f"H{level + 1}")
+        write_above(axes, level, f"H{level + 1}")
     axes.spines[:].set_visible(False)
 
 
-def _write_above(axes: Axes, column: float, text: str) -> None:
+def write_above(axes: Axes, column: float, text: str) -> None:
+    """Write a column's heading above the first row."""
     axes.annotate(
         text,
         (column, -0.5),
@@ -260,7 +261,7 @@ def draw_choices(
     printed
         Another plan: a square stands around each mark that is not as in this one.
     """
-    size = _draw_marks(
+    size = draw_marks(
         axes,
         [(layer, level, own) for level, row in enumerate(rows) for layer, own in enumerate(row)],
         cell,
@@ -276,10 +277,10 @@ def draw_choices(
     _label_axes(axes, layers, len(rows), cell)
 
 
-def _draw_marks(axes: Axes, choices: Sequence[tuple[int, int, Parallelism]], cell: float) -> float:
+def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, Parallelism]], cell: float) -> float:
     """Draw a mark for each choice, at its x and y; return the size of one, in square points."""
     size = (72 * cell * 0.55) ** 2
-    points: dict[Parallelism, list[tuple[int, int]]] = {choice: [] for choice in Parallelism}
+    points: dict[Parallelism, list[tuple[float, int]]] = {choice: [] for choice in Parallelism}
     for x, y, choice in choices:
         points.setdefault(choice, []).append((x, y))
     for choice, own in points.items():
