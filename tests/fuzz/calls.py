@@ -128,6 +128,8 @@ SWEEP: dict[str, Any] = {
     "overlap": ["none"],
     "readings": ["text"],
 }
+THREE = ("--choices", "data,model,output", "--reading", "executed")
+"""Plans of three choices that run."""
 CALLS: tuple[tuple[str, ...], ...] = (
     ("solve", "net.toml"),
     ("solve", "net.toml", "--array", "array.toml"),
@@ -141,6 +143,11 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("verify", "deep.toml", "--solvers", "dp,cut,brute", "--levels", "1"),
     ("simulate", "deep.toml", "--array", "array.toml", "--overlap", "branches"),
     ("explore", "deep.toml", "--free", "head,H1", "--levels", "1"),
+    ("solve", "deep.toml", *THREE, "--levels", "2", "--fix", "sum=whole"),
+    ("solve", "net.toml", *THREE, "--levels", "2", "--regret"),
+    ("simulate", "deep.toml", *THREE, "--array", "array.toml", "--overlap", "branches"),
+    ("explore", "deep.toml", *THREE, "--free", "head", "--levels", "1"),
+    ("verify", "deep.toml", *THREE, "--solvers", "dp,cpsat", "--levels", "1"),
     ("show", "plan.json"),
     ("show", "plan.json", "--rerun"),
     ("verify", "plan.json", "--certificate", "proof.json"),
@@ -165,7 +172,14 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "--csv": ("out.rows", "sub/../net.toml"),
     "--element-bytes": ("1", "2", "8", "3"),
     "--even": (),
-    "--fix": ("fc1=data", "fc*@H1=model", "fc1@H" + "9" * 5000 + "=data", "[=data", "fc1@H0=model"),
+    "--fix": (
+        "fc1=data",
+        "fc*@H1=model",
+        "fc1@H" + "9" * 5000 + "=data",
+        "[=data",
+        "fc1@H0=model",
+        "sum=whole",
+    ),
     "--free": ("all", "H1,H2", "fc1@H2", "H1,H1"),
     "--gap": ("0", "0.5", "nan"),
     "--inference": (),

@@ -19,7 +19,12 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.studies.advice import as_executed, moves_more, turns, warnings_of_cost
+from hypar_opt.studies.advice import (
+    as_executed,
+    better_reading,
+    moves_more,
+    turns,
+)
 from tests.strategies import networks
 
 Capture = pytest.CaptureFixture[str]
@@ -52,8 +57,9 @@ def test_an_array_is_the_papers_by_what_it_is_not_by_its_name(name: str) -> None
     assert problem_of(array=validate(Array, described)).reading == "executed"
 
 
-def test_with_output_parallelism_no_run_is_known_and_the_reading_is_the_text() -> None:
-    assert problem_of(array="h100-8x8", choices=THREE).reading == "text"
+def test_output_parallelism_changes_no_default() -> None:
+    assert problem_of(array="h100-8x8", choices=THREE).reading == "executed"
+    assert problem_of(array="hmc-htree-16", choices=THREE).reading == "text"
 
 
 def test_a_plan_file_records_the_reading_that_was_taken(tmp_path: Path, capsys: Capture) -> None:
@@ -150,12 +156,41 @@ def test_what_a_run_moves_is_said_unless_the_total_says_it() -> None:
     assert as_executed(weighted.cost) is not None
 
 
-def test_of_output_parallelism_no_run_is_known() -> None:
+def test_what_output_parallelism_moves_when_run_is_said_too() -> None:
     plan = ho.solve("lenet-c", choices=THREE, constraints={"fix": ("fc1=output",)})
-    assert plan.cost.executed_bytes is None
-    assert as_executed(plan.cost) == "As executed: no run of output parallelism is known."
+    by_run = repriced(plan, reading="executed")
+    assert plan.cost.executed_bytes == by_run.cost.total
+    said = as_executed(plan.cost)
+    assert said == f"As executed: {by_run.cost.total / 1e6:.4g} MB; Data Parallelism 51.66 MB."
     assert moves_more(plan.cost) is None
-    assert warnings_of_cost(plan) == []
+
+
+@pytest.mark.parametrize("network", ["lenet-c", "cifar-c", "resnet-18"])
+def test_of_three_choices_the_better_plan_is_that_of_a_run(network: str) -> None:
+    """The reading `figures` has no output parallelism, and is passed over."""
+    model = ho.solve(network, choices=THREE, reading="text", solver="model", levels=2)
+    best = ho.solve(network, choices=THREE, reading="executed", levels=2)
+    assert better_reading(model) == ("executed", best.cost.total)
+
+
+def test_what_is_whole_can_be_run_and_has_no_other_reading() -> None:
+    layers: list[dict[str, Any]] = [
+        {"name": "fc", "kind": "fc", "units": 8},
+        {"name": "norm", "kind": "norm", "norm": "affine"},
+    ]
+    network = ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "whole",
+            "input": {"features": 4},
+            "layer": layers,
+        }
+    )
+    asked: Any = {"choices": THREE, "reading": "executed", "constraints": {"fix": ("norm=whole",)}}
+    plan = ho.solve(network, levels=2, **asked)
+    assert plan.parallelism[0][1] == "whole"
+    with pytest.raises(ho.HyparError, match="layer 'norm': whole needs the reading executed"):
+        repriced(plan, reading="text")
 
 
 @pytest.mark.parametrize("cost", ["bytes", "time", "energy"])

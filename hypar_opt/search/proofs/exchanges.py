@@ -136,7 +136,22 @@ class Exchanges:
             for reduction in self.reductions[node]
         ]
 
-    def over_levels(self, node: int, reduction: Reduction, state: Sequence[int]) -> int:
+    def choices_of(self, node: int, step: Pass) -> frozenset[int]:
+        """Return the choices that reduce in a pass; it is one reduction over all their levels."""
+        return frozenset(other.choice for other in self.reductions[node] if other.step is step)
+
+    def joined(self, node: int, state: Sequence[int]) -> dict[Pass, tuple[list[int], int]]:
+        """Return the levels over which each pass of a node reduces, and the quarters it moves."""
+        passes = {}
+        for step in {reduction.step for reduction in self.reductions[node]}:
+            choices = self.choices_of(node, step)
+            levels = [level for level, choice in enumerate(state) if choice in choices]
+            if levels:
+                own = (r for r in self.reductions[node] if r.step is step)
+                passes[step] = levels, sum(self._over_levels(node, r, state) for r in own)
+        return passes
+
+    def _over_levels(self, node: int, reduction: Reduction, state: Sequence[int]) -> int:
         """Return the quarters that a reduction moves over all levels with its choice."""
         quarters = 0
         for level, choice in enumerate(state):

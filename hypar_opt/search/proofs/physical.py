@@ -110,8 +110,11 @@ class Time:
         charges = [0] * self.exchanges.choices
         if not self.joins_levels:
             for reduction, quarters in self.exchanges.reduced(layer, counts):
-                # At the topmost level with the choice, halving and doubling are one exchange.
-                crossed_twice = reduction.all_reduce and counts[reduction.choice] > 0
+                # At the topmost of the levels that are reduced over, by whichever choices, halving
+                # and doubling are one exchange.
+                alike = self.exchanges.choices_of(layer, reduction.step)
+                above = sum(counts[choice] for choice in alike)
+                crossed_twice = reduction.all_reduce and above > 0
                 charges[reduction.choice] += self.paces[level].time(
                     quarters, 2 if crossed_twice else 1
                 )
@@ -138,20 +141,18 @@ class Time:
         return each_level(self.exchanges.pairs(boundary, sources, targets), charge)
 
     def state(self, layer: int, state: Sequence[int]) -> int:
-        """Return the charge of the rings: one for each reduction, over all levels of its choice."""
+        """Return the charge of the rings: one for each pass, over all levels that it reduces."""
         if not self.joins_levels:
             return 0
         total = 0
-        for reduction in self.exchanges.reductions[layer]:
-            bits = [self.placement[h] for h, c in enumerate(state) if c == reduction.choice]
-            if bits:
-                quarters = self.exchanges.over_levels(layer, reduction, state)
-                # n - 1 messages for a reduce-scatter or an all-gather around a ring of n
-                # accelerators.
-                messages = (2 ** len(bits) - 1) * (2 if reduction.all_reduce else 1)
-                ring = self.array.interconnect.ring(bits)
-                pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
-                total += pace.time(quarters, messages)
+        for step, (levels, quarters) in self.exchanges.joined(layer, state).items():
+            own = (r for r in self.exchanges.reductions[layer] if r.step is step)
+            all_reduce = any(reduction.all_reduce for reduction in own)
+            # n - 1 messages for a reduce-scatter or an all-gather around a ring of n accelerators.
+            messages = (2 ** len(levels) - 1) * (2 if all_reduce else 1)
+            ring = self.array.interconnect.ring(self.placement[level] for level in levels)
+            pace = Pace.of(ring, self.plan.element_bytes, self.per_second)
+            total += pace.time(quarters, messages)
         return total
 
     def _compute(self, position: int, counts: Sequence[int]) -> int:
@@ -256,19 +257,16 @@ class Energy:
         return each_level(self.exchanges.pairs(boundary, sources, targets), charge)
 
     def state(self, layer: int, state: Sequence[int]) -> int:
-        """Return the charge of the links that rings cross, each over all levels of its choice."""
+        """Return the charge of the links that rings cross, each over all levels it reduces."""
         if not self.joins_levels:
             return 0
+        # What goes around the same ring is rounded together, as in the search's charges.
+        rings: dict[tuple[int, ...], int] = {}
+        for levels, quarters in self.exchanges.joined(layer, state).values():
+            bits = tuple(self.placement[level] for level in levels)
+            rings[bits] = rings.get(bits, 0) + quarters
         total = 0
-        for choice in set(state):
-            bits = [self.placement[h] for h, chosen in enumerate(state) if chosen == choice]
-            # Reductions of one choice go around the same ring and are rounded together, as in the
-            # search's charges.
-            moved = sum(
-                self.exchanges.over_levels(layer, reduction, state)
-                for reduction in self.exchanges.reductions[layer]
-                if reduction.choice == choice
-            )
+        for bits, moved in rings.items():
             # Remote access is charged by `node`; a ring adds the links only.
             crossed = self.array.energy.hop * self.array.interconnect.ring(bits).hops
             total += nearest(moved, self._quarter * crossed)
