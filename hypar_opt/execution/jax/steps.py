@@ -1,0 +1,377 @@
+"""The lines of a step: a layer's exchanges, and what it computes between them."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.execution.jax.tensors import ACTIVATIONS, NETWORK_INPUT, ShardedNetwork
+from hypar_opt.execution.jax.weights import (
+    COLLECTIVES,
+    ends_of,
+    inputs_of,
+    is_softmax,
+    split_by,
+    split_ends,
+)
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.layouts import Layout
+
+if TYPE_CHECKING:
+    from hypar_opt.sharding.conversions import Step
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.windows import Pool
+
+_WORDS = {
+    Layout.BATCH: "BATCH",
+    Layout.CHANNEL: "CHANNEL",
+    Layout.SHUFFLED: "CHANNEL",
+}
+_RESERVED = frozenset("inputs jax jnp lax loss math partial targets total w x y".split())
+
+
+class Lines:
+    """The lines of the loss of a sharded network, layer by layer."""
+
+    def __init__(self, sharded: ShardedNetwork, reserved: frozenset[str]) -> None:
+        self.sharded = sharded
+        self.network, self.program = sharded.network, sharded.program
+        self.shared = sharded.shared
+        self.inputs = inputs_of(sharded)[1]
+        self.names = _identifiers([layer.name for layer in self.network.layers], reserved)
+        self._copies: Counter[object] = Counter()
+
+    def layer(self, position: int) -> list[str]:
+        """Return the lines of one layer, which assign what it writes to its variable."""
+        layer, node = self.network.layers[position], position + self.shared
+        words = [layer.splits[row[node]].word for row in self.program.rows]
+        at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
+        lines = [f"# {layer.name}: {at or 'one device'}"]
+        reads = []
+        for number, source in enumerate(self.network.sources[position]):
+            name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
+            converted = list(self._read(position, source, name))
+            # What needs no step is read as it is.
+            if len(converted) == 1:
+                reads.append(converted[0].removeprefix(f"{name} = "))
+            else:
+                lines += converted
+                reads.append(name)
+        lines += self._computed(position, layer, reads)
+        return lines
+
+    def ends(self) -> Iterator[str]:
+        """Yield the lines that add up the loss."""
+        for position in ends_of(self.sharded):
+            name = self.network.layers[position].name
+            variable, target = self.names[position], f"targets[{name!r}]"
+            layouts = self.program.stored[position + self.shared]
+            if is_softmax(self.sharded, position):
+                split = _names(split_by(layouts, Layout.CHANNEL))
+                yield f"total += softmax_loss({variable}, {target}, {split})"
+                continue
+            whole = len(split_by(layouts, Layout.WHOLE))
+            share = f" / {2**whole}" if whole else ""
+            yield f"total += squared_error({variable}, {target}){share}"
+
+    def _read(self, position: int, source: int, name: str) -> Iterator[str]:
+        """Yield the lines that bring an input into the layout that the layer reads."""
+        node = position + self.shared
+        if source == NETWORK_INPUT:
+            yield f"{name} = inputs[{self.inputs[position]!r}]"
+            return
+        boundary = self._boundaries[source, node]
+        start = self.program.workload.boundaries[boundary].source
+        yield f"{name} = {self.names[source] if start >= self.shared else self._stored(source)}"
+        steps = self.program.input_steps(boundary)
+        layer = self.network.layers[position]
+        if layer.kind == "shuffle":
+            rest = self.sharded.written(position).shape[:-1]
+            inner = self.sharded.layer_maps[position].input.channels // layer.groups  # type: ignore[attr-defined]
+            last = inner >> len(self.sharded.written(position).split)
+            yield f"{name} = by_group({name}, {(*rest, last)})"
+        yield from self._steps(name, steps, boundary, grouped=layer.kind == "shuffle")
+
+    def _stored(self, source: int) -> str:
+        return f"{self.names[source]}_stored"
+
+    def stored(self, position: int) -> list[str]:
+        """Return the lines that store a tensor with several readers in its own layout."""
+        boundary = self._into_shared.get(position + self.shared)
+        if boundary is None:
+            return []
+        name = self._stored(position)
+        steps = self._steps(name, self.program.input_steps(boundary), boundary)
+        return [f"{name} = {self.names[position]}", *steps]
+
+    def _steps(
+        self, name: str, steps: Sequence[Step], boundary: int | None, *, grouped: bool = False
+    ) -> Iterator[str]:
+        for step in steps:
+            target = _WORDS.get(step.target, "")
+            source = _WORDS.get(step.source, "")
+            if grouped and step.source is Layout.CHANNEL:
+                source = "GROUP"
+            if grouped and step.target is Layout.CHANNEL:
+                target = "GROUP"
+            ends = {
+                StepKind.SLICE: target,
+                StepKind.REDUCE_SCATTER: target,
+                StepKind.ALL_TO_ALL: f"{source}, {target}",
+                StepKind.ALL_GATHER: source,
+            }[step.kind]
+            copy = self._copy(step, boundary)
+            yield f'{name} = {COLLECTIVES[step.kind]}({name}, "h{step.level + 1}", {ends}{copy})'
+
+    def _copy(self, step: Step, boundary: int | None) -> str:
+        """Return the argument that tells an exchange from others that may be alike in all."""
+        if boundary is None or step.kind is StepKind.SLICE:
+            return ""
+        key = (self._alike[boundary], step.kind, step.level, step.source, step.target)
+        self._copies[key] += 1
+        return f", copy={self._copies[key] - 1}" if self._copies[key] > 1 else ""
+
+    @cached_property
+    def _alike(self) -> dict[int, int]:
+        """Of each boundary the group of those that may carry equal tensors, or equal errors.
+
+        One tensor's readers are given equal tensors; a sum hands one error on to all that it reads,
+        and so do sums of sums.
+        """
+        edges = self.program.workload.boundaries
+        group = list(range(len(edges)))
+
+        def find(edge: int) -> int:
+            while group[edge] != edge:
+                edge = group[edge]
+            return edge
+
+        first: dict[tuple[str, int], int] = {}
+        for number, edge in enumerate(edges):
+            ends = [("source", edge.source)]
+            if edge.target >= self.shared:
+                kind = self.network.layers[edge.target - self.shared].kind
+                ends += [("target", edge.target)] * (kind in ("add", "concat"))
+            else:
+                ends.append(("source", edge.target))
+            if edge.source >= self.shared:
+                kind = self.network.layers[edge.source - self.shared].kind
+                ends += [("target", edge.source)] * (kind in ("add", "concat"))
+            for end in ends:
+                group[find(number)] = find(first.setdefault(end, number))
+        return {number: find(number) for number in range(len(edges))}
+
+    @cached_property
+    def _boundaries(self) -> dict[tuple[int, int], int]:
+        """The boundary over which a layer's node reads what a layer writes."""
+        edges = self.program.workload.boundaries
+        stored_from = {
+            edge.target: edge.source - self.shared for edge in edges if edge.target < self.shared
+        }
+        return {
+            (stored_from.get(edge.source, edge.source - self.shared), edge.target): number
+            for number, edge in enumerate(edges)
+            if not edge.weights and edge.target >= self.shared
+        }
+
+    @cached_property
+    def _into_shared(self) -> dict[int, int]:
+        edges = enumerate(self.program.workload.boundaries)
+        return {edge.source: number for number, edge in edges if edge.target < self.shared}
+
+    def _computed(self, position: int, layer: Operator, reads: list[str]) -> Iterator[str]:
+        """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
+        variable, node = self.names[position], position + self.shared
+        value = self._value(position, layer, reads)
+        reductions = list(self._steps("y", self.program.output_steps(node), None))
+        if reductions:
+            yield f"y = {value}"
+            yield from reductions
+            value = "y"
+        activation = getattr(layer, "activation", None)
+        if activation is not None:
+            value = f"{ACTIVATIONS[activation]}({_unwrapped(value)})"
+        if layer.kind == "conv" and getattr(layer, "pool", None):
+            value = self._pooled(position, layer.pool, value)  # type: ignore[attr-defined]
+        yield f"{variable} = {_unwrapped(value)}"
+
+    def _value(self, position: int, layer: Operator, reads: list[str]) -> str:
+        build: Any = getattr(self, f"_{layer.kind}")
+        value: str = build(position, layer, *reads)
+        return value
+
+    def _weights(self, position: int) -> str:
+        """Return a layer's weights, cut to what it multiplies of those that it shares."""
+        layer, node = self.network.layers[position], position + self.shared
+        users = self.program.workload.weight_users
+        shared = next((one for one, of in users.items() if node in of), None)
+        if shared is None:
+            return f"w[{layer.name!r}]"
+        text = f"w[{layer.shares_weights_with or layer.name!r}]"
+        owner = self.network.layers[self.sharded.owner(node)].name
+        text = f"w[{owner!r}]"
+        turned = self.sharded.transposes(position)
+        if turned:
+            text = f"transposed({text})"
+        stored = split_ends(self.sharded, shared)
+        if turned:
+            stored = stored[::-1]
+        own = split_ends(self.sharded, node)
+        for kept, here, end in zip(own, stored, ("INPUTS", "OUTPUTS"), strict=True):
+            for level in kept:
+                if level not in here:
+                    text = f'keep_half({text}, "h{level + 1}", {end})'
+        return text
+
+    def _fc(self, position: int, layer: Operator, read: str) -> str:
+        del layer
+        (source,) = self.network.sources[position]
+        if self.sharded.read_positions(source) and len(self.sharded.positions[position]) == 0:
+            read = f"flatten({read})"
+        return f"linear({read}, {self._weights(position)})"
+
+    def _conv(self, position: int, layer: Any, read: str) -> str:
+        padding = _borders(layer.padding)
+        dilation = f", {layer.dilation}" if layer.dilation else ""
+        return f"conv({read}, {self._weights(position)}, {layer.stride}, {padding}{dilation})"
+
+    def _pooled(self, position: int, pool: Pool, value: str) -> str:
+        maps = self.sharded.layer_maps[position]
+        over = maps.output if self.network.layers[position].kind == "conv" else maps.input
+        extents = (over.height, over.width)  # type: ignore[union-attr]
+        borders = []
+        for extent, count, size, stride, (before, after) in zip(
+            extents,
+            (maps.pooled.height, maps.pooled.width),  # type: ignore[union-attr]
+            pool.size,
+            pool.stride,
+            _borders(pool.padding),
+            strict=True,
+        ):
+            # A last window that is only partly covered needs a wider border.
+            borders.append((before, max(after, (count - 1) * stride + size - extent - before)))
+        padding = tuple(borders)
+        return f"{pool.kind}_pool({_unwrapped(value)}, {pool.size}, {pool.stride}, {padding})"
+
+    def _pool(self, position: int, layer: Any, read: str) -> str:
+        return self._pooled(position, layer.pool, read)
+
+    def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
+        rows = self.sharded.rows(position)
+        node = position + self.shared
+        split = _names(split_by(self.program.written[node], Layout.PARTIAL))
+        weights = self._weights(position)
+        if read is not None:
+            return f"embedding({read}, {weights}, {rows.shape}, {split})"
+        data = split_by(self.program.written[node], Layout.BATCH)
+        sizes = self.sharded.batch.shape
+        local = (*(1 if n in data else size for n, size in enumerate(sizes[:-1])), sizes[-1])
+        ids = f"jnp.broadcast_to(jnp.arange({rows.size}), {(*local, rows.size)})"
+        return f"embedding({ids}, {weights}, {rows.shape}, {split})"
+
+    def _attention(self, position: int, layer: Any, *reads: str) -> str:
+        sizes = layer.sizes(self.sharded.layer_maps[position])
+        groups = sizes["g"] >> len(self.sharded.written(position).split)
+        inputs = "".join(f"{read}, " for read in reads).rstrip()
+        inputs = inputs if len(reads) == 1 else inputs.rstrip(",")
+        return f"attention(({inputs}), {groups}, {sizes['r']}, causal={bool(layer.causal)})"
+
+    def _norm(self, position: int, layer: Any, read: str) -> str:
+        weights = self._weights(position)
+        if layer.norm == "affine":
+            return f"affine({read}, {weights})"
+        if layer.norm == "batch":
+            return f"batch_norm({read}, {weights})"
+        split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
+        features = self.sharded.written(position).size
+        source = self.network.sources[position][0]
+        key = ("statistics", source, split, layer.norm)
+        self._copies[key] += 1
+        copy = f", copy={self._copies[key] - 1}" if self._copies[key] > 1 and split else ""
+        centred = layer.norm == "layer"
+        return (
+            f"layer_norm({read}, {weights}, {features}, {_names(split)}, centred={centred}{copy})"
+        )
+
+    def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
+        places = len(self.sharded.positions[position])
+        terms = []
+        for read, source in zip(reads, self.network.sources[position], strict=True):
+            same = len(self.sharded.read_positions(source)) == places
+            terms.append(read if same else f"at_positions({read}, {places})")
+        return f"({f' {sign} '.join(terms)})"
+
+    def _add(self, position: int, layer: Operator, *reads: str) -> str:
+        del layer
+        return self._broadcast(position, reads, "+")
+
+    def _mul(self, position: int, layer: Operator, *reads: str) -> str:
+        del layer
+        return self._broadcast(position, reads, "*")
+
+    def _concat(self, position: int, layer: Any, *reads: str) -> str:
+        axis = self.sharded.levels + 1 if layer.axis == "tokens" else -1
+        return f"jnp.concatenate([{', '.join(reads)}], {axis})"
+
+    def _global_pool(self, position: int, layer: Any, read: str) -> str:
+        del position
+        match layer.over:
+            case "average":
+                return f"jnp.mean({read}, over_positions({read}))"
+            case "max":
+                return f"jnp.max({read}, over_positions({read}))"
+        return f"token({read}, {0 if layer.over == 'first' else -1})"
+
+    def _flatten(self, position: int, layer: Any, read: str) -> str:
+        (source,) = self.network.sources[position]
+        if layer.to == "features":
+            return f"flatten({read})" if self.sharded.read_positions(source) else read
+        already = len(self.sharded.read_positions(source)) == 1
+        return read if already else f"as_tokens({read})"
+
+    def _shuffle(self, position: int, layer: Operator, read: str) -> str:
+        del position, layer
+        return f"dealt_out({read})"
+
+    def _output(self, position: int, layer: Operator, read: str) -> str:
+        del position, layer
+        return read
+
+
+def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    top, left = padding[:2]
+    bottom, right = padding[-2:]
+    return (top, bottom), (left, right)
+
+
+def _names(levels: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"h{level + 1}" for level in levels)
+
+
+def _unwrapped(value: str) -> str:
+    """Return an expression without the brackets around a sum."""
+    return value[1:-1] if value.startswith("(") and value.endswith(")") else value
+
+
+def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
+    """Return a variable for each layer, as like its name as Python allows."""
+    taken: defaultdict[str, int] = defaultdict(int)
+    variables = []
+    for name in names:
+        plain = re.sub(r"[^0-9a-zA-Z]+", "_", name).strip("_").lower() or "layer"
+        if plain[0].isdigit() or keyword.iskeyword(plain) or plain in _RESERVED | reserved:
+            plain = f"layer_{plain}"
+        variables.append(plain)
+        taken[plain] += 1
+    used: set[str] = set()
+    for number, plain in enumerate(variables):
+        unique = plain if taken[plain] == 1 else f"{plain}_{number + 1}"
+        while unique in used:
+            unique += "_"
+        used |= {unique, f"{unique}_stored"}
+        variables[number] = unique
+    return variables
