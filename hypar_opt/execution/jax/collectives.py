@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 _INSTRUCTION = re.compile(rf"= (\(?[^=]*?\)?) ({'|'.join(KINDS)})(-start)?\(")
+_COMMENT = re.compile(r"/\*.*?\*/")
 _SHAPE = re.compile(r"[a-z]+(\d+)(?:e\dm\d\w*)?\[([\d,]+)\]")
 _LISTED = re.compile(r"replica_groups=\{(\{[\d,{}]*\})\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -49,7 +50,8 @@ def collectives(text: str, levels: int) -> Iterator[Moved]:
         The module's HLO, of which device n is the n-th of a mesh with an axis of two a level.
     """
     for line in text.splitlines():
-        found = _INSTRUCTION.search(line)
+        # A long tuple has its positions as comments.
+        found = _INSTRUCTION.search(_COMMENT.sub("", line))
         if found is None:
             continue
         shape, kind, started = found.groups()

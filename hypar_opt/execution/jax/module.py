@@ -20,15 +20,17 @@ _FOLDER = Path(__file__).parent
 _WIDTH = 100
 
 
-def module_text(sharded: ShardedNetwork, *, title: str) -> str:
+def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> str:
     """Return a module with the mesh, the shardings and the training step of a plan.
 
     Parameters
     ----------
     title
         The first line of its docstring.
+    alone
+        Compute the loss on one device, as a reference: `loss` is then all that may be called.
     """
-    lines = Lines(sharded, library_names())
+    lines = Lines(sharded, library_names(), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
     for position in range(len(sharded.network.layers)):
         body += ["", *lines.layer(position), *lines.stored(position)]
@@ -91,9 +93,9 @@ def _library() -> dict[str, str]:
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
-    # The loss is given its backward pass after both are there.
-    functions["softmax_loss_backward"] += "\n\n\n" + lines[-1]
-    functions["softmax_loss"] += ""
+    # The loss is of no use without its two passes, which only the last line names.
+    passes = [functions.pop(f"softmax_loss{which}") for which in ("", "_forward", "_backward")]
+    functions["softmax_loss"] = "\n\n\n".join([*passes, lines[-1]])
     return functions
 
 

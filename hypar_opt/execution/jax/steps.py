@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.tensors import ACTIVATIONS, NETWORK_INPUT, ShardedNetwork
 from hypar_opt.execution.jax.weights import (
     COLLECTIVES,
@@ -35,9 +36,20 @@ _RESERVED = frozenset("inputs jax jnp lax loss math partial targets total w x y"
 
 
 class Lines:
-    """The lines of the loss of a sharded network, layer by layer."""
+    """The lines of the loss of a sharded network, layer by layer.
 
-    def __init__(self, sharded: ShardedNetwork, reserved: frozenset[str]) -> None:
+    Parameters
+    ----------
+    reserved
+        Names that no variable may have.
+    alone
+        For one device that holds everything: the same arrays, and no exchanges.
+    """
+
+    def __init__(
+        self, sharded: ShardedNetwork, reserved: frozenset[str], *, alone: bool = False
+    ) -> None:
+        self.alone = alone
         self.sharded = sharded
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
@@ -71,10 +83,11 @@ class Lines:
             variable, target = self.names[position], f"targets[{name!r}]"
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
-                split = _names(split_by(layouts, Layout.CHANNEL))
+                split = self._names(split_by(layouts, Layout.CHANNEL))
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
-            whole = len(split_by(layouts, Layout.WHOLE))
+            # Replicas count a share each.
+            whole = 0 if self.alone else len(split_by(layouts, Layout.WHOLE))
             share = f" / {2**whole}" if whole else ""
             yield f"total += squared_error({variable}, {target}){share}"
 
@@ -88,13 +101,17 @@ class Lines:
         start = self.program.workload.boundaries[boundary].source
         yield f"{name} = {self.names[source] if start >= self.shared else self._stored(source)}"
         steps = self.program.input_steps(boundary)
-        layer = self.network.layers[position]
-        if layer.kind == "shuffle":
-            rest = self.sharded.written(position).shape[:-1]
-            inner = self.sharded.layer_maps[position].input.channels // layer.groups  # type: ignore[attr-defined]
-            last = inner >> len(self.sharded.written(position).split)
-            yield f"{name} = by_group({name}, {(*rest, last)})"
-        yield from self._steps(name, steps, boundary, grouped=layer.kind == "shuffle")
+        shuffles = self.network.layers[position].kind == "shuffle"
+        if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
+            yield f"{name} = by_group({name}, {self._of_group(position)})"
+        yield from self._steps(name, steps, boundary, grouped=shuffles)
+
+    def _of_group(self, position: int) -> tuple[int, ...]:
+        """Return the dimensions of a group's channels, as a shuffle splits them."""
+        layer: Any = self.network.layers[position]
+        written = self.sharded.written(position)
+        channels = self.sharded.layer_maps[position].input.channels // layer.groups
+        return (*written.shape[:-1], channels >> len(written.split))
 
     def _stored(self, source: int) -> str:
         return f"{self.names[source]}_stored"
@@ -111,7 +128,7 @@ class Lines:
     def _steps(
         self, name: str, steps: Sequence[Step], boundary: int | None, *, grouped: bool = False
     ) -> Iterator[str]:
-        for step in steps:
+        for step in () if self.alone else steps:
             target = _WORDS.get(step.target, "")
             source = _WORDS.get(step.source, "")
             if grouped and step.source is Layout.CHANNEL:
@@ -187,7 +204,18 @@ class Lines:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
         value = self._value(position, layer, reads)
-        reductions = list(self._steps("y", self.program.output_steps(node), None))
+        shuffled = Layout.SHUFFLED in self.program.stored[node] and layer.kind != "shuffle"
+        reductions = list(
+            self._steps("y", self.program.output_steps(node), None, grouped=shuffled)
+        )
+        if shuffled:
+            # Partial sums are scattered in the order in which the shuffle reads them.
+            (reader,) = (n for n, of in enumerate(self.network.sources) if position in of)
+            if getattr(layer, "pool", None):
+                raise HyparError(
+                    f"layer {layer.name!r}, pool: none may precede a shuffle of partial sums"
+                )
+            reductions.insert(0, f"y = by_group(y, {self._of_group(reader)})")
         if reductions:
             yield f"y = {value}"
             yield from reductions
@@ -221,11 +249,16 @@ class Lines:
         if turned:
             stored = stored[::-1]
         own = split_ends(self.sharded, node)
+        if self.alone:
+            return text
         for kept, here, end in zip(own, stored, ("INPUTS", "OUTPUTS"), strict=True):
             for level in kept:
                 if level not in here:
                     text = f'keep_half({text}, "h{level + 1}", {end})'
         return text
+
+    def _names(self, levels: Sequence[int]) -> tuple[str, ...]:
+        return () if self.alone else _names(levels)
 
     def _fc(self, position: int, layer: Operator, read: str) -> str:
         del layer
@@ -263,11 +296,11 @@ class Lines:
     def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
         rows = self.sharded.rows(position)
         node = position + self.shared
-        split = _names(split_by(self.program.written[node], Layout.PARTIAL))
+        split = self._names(split_by(self.program.written[node], Layout.PARTIAL))
         weights = self._weights(position)
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
-        data = split_by(self.program.written[node], Layout.BATCH)
+        data = () if self.alone else split_by(self.program.written[node], Layout.BATCH)
         sizes = self.sharded.batch.shape
         local = (*(1 if n in data else size for n, size in enumerate(sizes[:-1])), sizes[-1])
         ids = f"jnp.broadcast_to(jnp.arange({rows.size}), {(*local, rows.size)})"
@@ -285,7 +318,10 @@ class Lines:
         if layer.norm == "affine":
             return f"affine({read}, {weights})"
         if layer.norm == "batch":
-            return f"batch_norm({read}, {weights})"
+            # One device takes the statistics of each share as the devices do.
+            own = split_by(self.program.read[position + self.shared], Layout.BATCH)
+            apart = f", {_names(own)}" if self.alone else ""
+            return f"batch_norm({read}, {weights}{apart})"
         split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
         features = self.sharded.written(position).size
         source = self.network.sources[position][0]
@@ -294,7 +330,7 @@ class Lines:
         copy = f", copy={self._copies[key] - 1}" if self._copies[key] > 1 and split else ""
         centred = layer.norm == "layer"
         return (
-            f"layer_norm({read}, {weights}, {features}, {_names(split)}, centred={centred}{copy})"
+            f"layer_norm({read}, {weights}, {features}, {self._names(split)}, centred={centred}{copy})"
         )
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:

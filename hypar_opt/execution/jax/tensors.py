@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import Axis, AxisTies
@@ -79,6 +82,24 @@ class Tensor(NamedTuple):
                 names += [f"h{n + 1}" if n in split else None for n in range(dim.levels)]
                 names.append(None)
         return tuple(names)
+
+
+    def stored(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an array in the network's own order as this tensor stores it."""
+        indices = (
+            np.arange(dim) if isinstance(dim, int) else dim.order.ravel() for dim in self.dims
+        )
+        return array[np.ix_(*indices)].reshape(self.shape)
+
+    def original(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """Return a stored array in the network's own order; inverts `stored`."""
+        sizes = [dim if isinstance(dim, int) else dim.size for dim in self.dims]
+        array = np.empty(sizes, stored.dtype)
+        indices = (
+            np.arange(dim) if isinstance(dim, int) else dim.order.ravel() for dim in self.dims
+        )
+        array[np.ix_(*indices)] = stored.reshape(sizes)
+        return array
 
 
 class Shapes(NamedTuple):

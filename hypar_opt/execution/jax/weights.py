@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.tensors import NETWORK_INPUT, Tensor
@@ -51,6 +54,14 @@ class Given:
 
     tensor: Tensor
     below: int | None = None
+    labels: Axis | None = None
+    """The axis of which the integers are indices: a stored label is a stored position."""
+
+    def stored(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an array in the network's own order as it is stored."""
+        if self.labels is not None:
+            array = np.argsort(self.labels.order.ravel())[array]
+        return self.tensor.stored(array)
 
 
 def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
@@ -113,7 +124,8 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, Given], dict[int, str]
             ids = (sharded.batch, *sharded.input_positions)
             data = split_by(sharded.program.written[node], Layout.BATCH)
             below = getattr(sharded.network.input, "vocabulary", None)
-            one = Given(Tensor(ids, (data, *((),) * (len(ids) - 1))), below)
+            tensor = Tensor(ids, (data, *((),) * (len(ids) - 1)))
+            one = Given(tensor, below, sharded.rows(position))
         elif Layout.SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
@@ -146,7 +158,8 @@ def _target(sharded: ShardedNetwork, position: int) -> Given:
     if not is_softmax(sharded, position):
         return Given(whole)
     # A label for each position instead of a channel's values.
-    return Given(Tensor(whole.dims[:-1], whole.split[:-1]), sharded.written(position).size)
+    labels = sharded.written(position)
+    return Given(Tensor(whole.dims[:-1], whole.split[:-1]), labels.size, labels)
 
 
 def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
