@@ -37,10 +37,8 @@ def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
         "schema": SCHEMA,
         "network": sharded.network.name,
         "batch": batch,
-        "mesh": {name: 2 for name in _mesh_axes(range(sharded.levels))},
-        "layers": {
-            layer.name: _layer(sharded, position) for position, layer in enumerate(layers)
-        },
+        "mesh": dict.fromkeys(_mesh_axes(range(sharded.levels)), 2),
+        "layers": {layer.name: _layer(sharded, position) for position, layer in enumerate(layers)},
         "inputs": {
             name: _array(one.tensor, _activation(sharded.input_positions))
             for name, one in inputs_of(sharded)[0].items()

@@ -33,8 +33,10 @@ def chain(rng: random.Random) -> Network:
     given: dict[str, int] = {"features": 16}
     if layers:
         given = {"channels": 8, "height": 4, "width": 4}
-    for number in range(rng.randint(0 if layers else 1, 3)):
-        layers.append({"name": f"fc{number}", "kind": "fc", "units": rng.choice([8, 16, 32])})
+    layers += [
+        {"name": f"fc{number}", "kind": "fc", "units": rng.choice([8, 16, 32])}
+        for number in range(rng.randint(0 if layers else 1, 3))
+    ]
     for layer in layers:
         if rng.random() < 0.5:
             layer["activation"] = rng.choice(["relu", "tanh"])

@@ -86,7 +86,11 @@ def _pool(pool: Any, x: Any) -> Any:
         while start + pool.size[axis] <= extent + after:
             starts.append(start)
             start += pool.stride[axis]
-        if pool.rounding == "up" and start < extent and starts[-1] + pool.size[axis] < extent + after:
+        if (
+            pool.rounding == "up"
+            and start < extent
+            and starts[-1] + pool.size[axis] < extent + after
+        ):
             starts.append(start)
         sides.append([(max(s, 0), min(s + pool.size[axis], extent)) for s in starts])
     reduce = jnp.max if pool.kind == "max" else jnp.mean
@@ -112,7 +116,7 @@ def _attention(layer: Any, w: Any, *reads: Any, **_: Any) -> Any:
     key, value = (jnp.repeat(x, heads // shared, axis=2) for x in (key, value))
     scores = jnp.einsum("bthe,bshe->bhts", query, key) / math.sqrt(query.shape[-1])
     if layer.causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:]) == 0, -jnp.inf, scores)
+        scores = jnp.where(jnp.tril(jnp.ones_like(scores)) == 0, -jnp.inf, scores)
     mixed = jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), value)
     return mixed.reshape(*mixed.shape[:2], -1)
 

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.run import run_step
+from hypar_opt.execution.jax.run import one_device, random_data, run_step
 from hypar_opt.execution.jax.tensors import ShardedNetwork
-from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
@@ -28,17 +27,26 @@ ROOT = Path(__file__).parents[2]
 DEVICES = 8
 
 
-def results(programs: list[tuple[Network, Program]]) -> list[dict[str, Any]]:
-    """Return of each step what differs from the plan, in a process with virtual devices."""
+def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[dict[str, Any]]:
+    """Return of each step what differs from the plan, in a process with virtual devices.
+
+    The numbers of every ``compared``-th step are compared with one device's, which has to be
+    compiled too.
+    """
     cases = [
         {
             "network": network.description(),
             "batch": program.workload.batch,
+            "compare": number % compared == 0,
             "rows": [list(map(int, row)) for row in program.rows],
         }
-        for network, program in programs
+        for number, (network, program) in enumerate(programs)
     ]
-    flags = f"--xla_force_host_platform_device_count={DEVICES}"
+    # Machine code need not be fast: the passes that decide on collectives come before.
+    flags = (
+        f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0"
+        " --xla_llvm_disable_expensive_passes=true"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "tests.execution.steps_in_jax"],
         input=json.dumps(cases),
@@ -54,8 +62,10 @@ def results(programs: list[tuple[Network, Program]]) -> list[dict[str, Any]]:
     return found
 
 
-def result(network: Network, program: Program, seed: int) -> dict[str, Any]:
-    """Run one step; return its differences in bytes, and in loss and gradients."""
+def result(
+    network: Network, program: Program, seed: int, *, compare: bool = True
+) -> dict[str, Any]:
+    """Run one step; return its differences in bytes and, to compare, in loss and gradients."""
     import jax
 
     from tests.execution.one_device import loss
@@ -64,31 +74,26 @@ def result(network: Network, program: Program, seed: int) -> dict[str, Any]:
         sharded = ShardedNetwork(network, program)
     except HyparError as error:
         return {"refused": str(error)}
-    rng = np.random.default_rng(seed)
-
-    def draw(tensor: Any, below: int | None = None) -> Any:
-        shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
-        if below is not None:
-            return rng.integers(0, below, shape)
-        return rng.standard_normal(shape).astype(np.float32)
-
-    weights = {
-        name: draw(one.tensor) / max(one.summed, 1) ** 0.5 + (one.summed == 0)
-        for name, one in weights_of(sharded).items()
-    }
-    weights = {name: one.astype(np.float32) for name, one in weights.items()}
-    given = next((draw(g.tensor, g.below) for g in inputs_of(sharded)[0].values()), None)
-    targets = {name: draw(g.tensor, g.below) for name, g in targets_of(sharded).items()}
-    step = run_step(sharded, weights, given, targets)
+    data = random_data(sharded, seed)
+    step = run_step(sharded, data)
     found: dict[str, Any] = {
         "differences": [[*key, str(value)] for key, value in step.differences.items()],
         "moved": sum(row.compiled for row in step.rows),
         "unused": str(step.unused),
     }
-    shares = _shares(sharded)
+    if program.rows and len(network.layers) % 4 == 0:
+        # The same module for one device: it is what a run without numpy compares with.
+        value, gradients = one_device(sharded, data)
+        found["alone"] = max(
+            (_distance(one, step.gradients[name]) for name, one in gradients.items()),
+            default=abs(value - step.loss),
+        )
+    shares = _shares(sharded) if compare else None
     if shares is not None:
-        alone = jax.jit(jax.value_and_grad(lambda w: loss(network, w, given, targets, shares)))
-        value, gradients = alone(weights)
+        alone = jax.jit(
+            jax.value_and_grad(lambda w: loss(network, w, data.given, data.targets, shares))
+        )
+        value, gradients = alone(data.weights)
         found["loss"] = abs(float(value) - step.loss) / max(abs(float(value)), 1e-9)
         found["gradients"] = {
             name: _distance(np.asarray(one), step.gradients[name])
@@ -121,8 +126,10 @@ def main() -> None:
     for seed, case in enumerate(json.load(sys.stdin)):
         network = Network.model_validate(case["network"])
         workload = workload_of(network, case["batch"], shared_tensors=True)
-        found.append(result(network, Program(workload, case["rows"]), seed))
-        jax.clear_caches()
+        found.append(
+            result(network, Program(workload, case["rows"]), seed, compare=case["compare"])
+        )
+        jax.clear_caches()  # type: ignore[no-untyped-call]
     print(json.dumps(found))
 
 

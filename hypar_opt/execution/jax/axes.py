@@ -97,7 +97,9 @@ class AxisTies:
         """Say that two axes are one."""
         self._same[self._root(other)] = self._root(axis)
 
-    def tie(self, inner: int, outer: int, scale: int = 1, offset: int = 0, repeats: int = 1) -> None:
+    def tie(
+        self, inner: int, outer: int, scale: int = 1, offset: int = 0, repeats: int = 1
+    ) -> None:
         """Say that every index of ``inner`` stands for ``scale`` indices of ``outer``."""
         self._ties.append(_Tie(inner, outer, scale, offset, repeats))
 

@@ -59,7 +59,7 @@ def collectives(text: str, levels: int) -> Iterator[Moved]:
         phase = _phase(line)
         if kind == "collective-permute":
             pairs = _numbers(_PAIRS, line)
-            for level, count in Counter(_level(*pair, levels) for pair in pairs).items():
+            for level, count in Counter(_level(a, b, levels) for a, b in pairs).items():
                 if level >= 0:
                     yield Moved(phase, kind, level, size * count)
             continue

@@ -204,9 +204,7 @@ def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) 
     return jnp.where(at[..., None] < 0, 0, found).reshape(*ids.shape, *features)
 
 
-def attention(
-    x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool
-) -> jax.Array:
+def attention(x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool) -> jax.Array:
     """Mix values by softmax of queries and keys, in each head that this device holds.
 
     ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each.
@@ -226,7 +224,7 @@ def attention(
     v = value.reshape(math.prod(batch), value.shape[len(batch)], many, -1)
     scores = jnp.einsum("btgre,bsge->bgrts", q, k) / math.sqrt(q.shape[-1])
     if causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
+        scores = jnp.where(jnp.tril(jnp.ones_like(scores)) > 0, scores, -jnp.inf)
     y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
     return y.reshape(*batch, y.shape[1], *dims, -1)
 
@@ -291,13 +289,13 @@ def softmax_loss(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
     return softmax_and_loss(x, labels, split)[0]
 
 
-def softmax_and_loss(
-    x: jax.Array, labels: jax.Array, split: Levels
-) -> tuple[jax.Array, jax.Array]:
+def softmax_and_loss(x: jax.Array, labels: jax.Array, split: Levels) -> tuple[jax.Array, jax.Array]:
     """Return this device's share of the loss, and its error."""
     half = len(LEVELS) + 1
     over = tuple(range(x.ndim - half, x.ndim))
-    sizes = [n * 2 if level in split else n for level, n in zip(LEVELS, x.shape[-half:-1])]
+    sizes = list(x.shape[-half:-1])
+    for level in split:
+        sizes[LEVELS.index(level)] = 2
     classes = jnp.arange(math.prod(sizes) * x.shape[-1]).reshape(*sizes, x.shape[-1])
     for level in split:
         at = LEVELS.index(level)

@@ -8,12 +8,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hypar_opt.execution.jax.steps import Lines
+from hypar_opt.execution.jax.steps import Lines, names, quoted
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
+    from hypar_opt.execution.jax.weights import Given
 
 _FOLDER = Path(__file__).parent
 
@@ -38,19 +41,22 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
     loss = textwrap.indent("\n".join(body), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
     called = _library_of(loss)
-    program = _template("program.py").replace("    return jnp.zeros(())  # the step", loss)
+    program = _template("program.py.txt").replace("    return jnp.zeros(())  # the step", loss)
     values = {
-        "LEVELS": repr(tuple(f"h{n + 1}" for n in range(sharded.levels))),
+        "LEVELS": names(range(sharded.levels)),
         "WEIGHTS": _weights_table(sharded),
-        "INPUTS_GIVEN": _given_table(sharded, "inputs"),
-        "TARGETS": _given_table(sharded, "targets"),
+        "INPUTS_GIVEN": _given_table(inputs_of(sharded)[0]),
+        "TARGETS": _given_table(targets_of(sharded)),
     }
     for name, value in values.items():
         program = program.replace(f"{name} = ...", f"{name} = {value}")
+    if "partial(" not in called:
+        program = program.replace("from functools import partial\n", "")
     head, mark, rest = program.partition("# The library\n")
     assert mark
     header = _header(sharded, title)
-    return header + head + called + rest + "\n\n" + _collectives() + "\n\n" + _template("main.py")
+    parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
+    return "\n\n".join(parts)
 
 
 def _header(sharded: ShardedNetwork, title: str) -> str:
@@ -67,7 +73,7 @@ PartitionSpec says which level splits what. Exchanges are explicit; biases are l
 """
     # A name may hold quotes and backslashes: the docstring is written as a literal.
     text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return f'"""{text}"""\n'
+    return f'"""{text}"""\n\n'
 
 
 def _library_of(loss: str) -> str:
@@ -120,26 +126,32 @@ def _template(name: str) -> str:
 
 
 def _weights_table(sharded: ShardedNetwork) -> str:
-    rows = []
+    rows = {}
     for name, weights in weights_of(sharded).items():
-        reduced = tuple(f"h{level + 1}" for level in weights.reduced)
-        rows.append(f"{name!r}: ({_array(weights.tensor)}, {reduced}, {weights.summed})")
+        rows[name] = [*_array(weights.tensor), names(weights.reduced), str(weights.summed)]
     return _table(rows)
 
 
-def _given_table(sharded: ShardedNetwork, which: str) -> str:
-    given = inputs_of(sharded)[0] if which == "inputs" else targets_of(sharded)
-    return _table([f"{name!r}: ({_array(g.tensor)}, {g.below})" for name, g in given.items()])
+def _given_table(given: Mapping[str, Given]) -> str:
+    return _table({name: [*_array(one.tensor), str(one.below)] for name, one in given.items()})
 
 
-def _array(tensor: Tensor) -> str:
+def _array(tensor: Tensor) -> list[str]:
+    """Return the text of an array's shape and of its sharding."""
     axes = list(tensor.mesh_axes)
     while axes and axes[-1] is None:
         axes.pop()
     spec = ", ".join("None" if axis is None else f'"{axis}"' for axis in axes)
-    return f"{tensor.shape}, P({spec})"
+    return [str(tensor.shape), f"P({spec})"]
 
 
-def _table(rows: list[str]) -> str:
-    lines = (f"    {row}," for row in rows)
-    return "\n".join(["{", *lines, "}"])
+def _table(rows: Mapping[str, list[str]]) -> str:
+    """Return the text of a table, each row on one line or, where it is long, on several."""
+    lines = []
+    for name, values in rows.items():
+        line = f"    {quoted(name)}: ({', '.join(values)}),"
+        if len(line) > _WIDTH:
+            parts = "".join(f"        {value},\n" for value in values)
+            line = f"    {quoted(name)}: (\n{parts}    ),"
+        lines.append(line)
+    return "\n".join(["{", *lines, "}"]) if rows else "{}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,13 +19,12 @@ from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
     from hypar_opt.sharding.program import Exchange, Program
 
-    Array = NDArray[np.generic]
+    Array = NDArray[Any]
 
 ELEMENT_BYTES = 4
 """Of the module's float32."""
@@ -83,68 +82,108 @@ def load(text: str, *, name: str = "model_sharded") -> ModuleType:
     HyparError
         If jax is not installed.
     """
-    try:
-        import jax  # noqa: F401
-    except ImportError:
-        raise HyparError(
-            "JAX is needed: pip install 'hypar-opt[jax]'"
-        ) from None
+    if find_spec("jax") is None:
+        raise HyparError("steps in JAX need jax: pip install 'hypar-opt[jax]'")
     module = ModuleType(name)
     sys.modules[name] = module  # its named tuples look for the module that they stand in
     exec(compile(text, f"<{name}>", "exec"), vars(module))
     return module
 
 
-def run_step(
-    sharded: ShardedNetwork,
-    weights: Mapping[str, Array],
-    given: Array | None,
-    targets: Mapping[str, Array],
-) -> Step:
+def run_step(sharded: ShardedNetwork, data: Data) -> Step:
     """Run one training step, forward and backward, as one program on all devices.
 
-    Parameters
-    ----------
-    weights
-        By the layer that they are called after, in the network's own order.
-    given
-        The network's input, channels last.
-    targets
-        By the layer that ends the network: labels of a softmax, or values to come near.
+    Raises
+    ------
+    HyparError
+        If jax is not installed, or has too few devices.
     """
     module = load(module_text(sharded, title=sharded.network.name))
-    on = module.mesh()
-    own = weights_of(sharded)
-    arrays: list[dict[str, Any]] = [
-        {name: one.tensor.stored(weights[name]) for name, one in own.items()},
-        {name: one.stored(given) for name, one in inputs_of(sharded)[0].items()},
-        {name: one.stored(targets[name]) for name, one in targets_of(sharded).items()},
-    ]
-    tables = (module.WEIGHTS, module.INPUTS_GIVEN, module.TARGETS)
     import jax
-
-    placed = [
-        {name: jax.device_put(a[name], s) for name, s in module.shardings(t, on).items()}
-        for a, t in zip(arrays, tables, strict=True)
-    ]
-    compiled = module.on_devices(module.gradients, on).lower(*placed).compile()
-    moved = collectives(compiled.as_text(), sharded.levels)
-    loss, gradients = compiled(*placed)
     import numpy as np
 
+    on = _mesh(module)
+    placed = [
+        {name: jax.device_put(arrays[name], s) for name, s in module.shardings(table, on).items()}
+        for arrays, table in zip(
+            _stored(sharded, data),
+            (module.WEIGHTS, module.INPUTS_GIVEN, module.TARGETS),
+            strict=True,
+        )
+    ]
+    compiled = module.on_devices(module.gradients, on).lower(*placed).compile()
+    loss, gradients = compiled(*placed)
+    own = weights_of(sharded)
     return Step(
-        *traffic(sharded.program, moved),
+        *traffic(sharded.program, collectives(compiled.as_text(), sharded.levels)),
         float(loss),
-        {
-            name: one.tensor.original(np.asarray(gradients[name]))
-            for name, one in own.items()
-        },
+        {name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()},
     )
 
 
-def traffic(
-    program: Program, moved: Iterable[Moved]
-) -> tuple[tuple[TrafficRow, ...], Fraction]:
+def _mesh(module: ModuleType) -> Any:
+    try:
+        return module.mesh()
+    except SystemExit as error:  # what a module says where it is run as a program
+        raise HyparError(f"JAX {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A step's random numbers, in the network's own order; as `run_step` takes them."""
+
+    weights: dict[str, Array]
+    given: Array
+    targets: dict[str, Array]
+
+
+def random_data(sharded: ShardedNetwork, seed: int) -> Data:
+    """Return random weights, an input and targets, scaled so that values stay near one."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+
+    def draw(tensor: Tensor, below: int | None = None) -> Array:
+        shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
+        if below is not None:
+            return rng.integers(0, below, shape, np.int32)
+        return rng.standard_normal(shape, np.float32)
+
+    weights = {}
+    for name, one in weights_of(sharded).items():
+        values = draw(one.tensor)
+        # Scales are near one, and shifts no further from nothing.
+        weights[name] = values / np.float32(one.summed**0.5) if one.summed else 1 + values / 10
+    inputs = inputs_of(sharded)[0].values()
+    # All of them are the one input, split as each reader wants it.
+    given = next((draw(one.tensor, one.below) for one in inputs), np.zeros(0))
+    targets = {name: draw(one.tensor, one.below) for name, one in targets_of(sharded).items()}
+    return Data(weights, given, targets)
+
+
+def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Array]]:
+    """Return the loss and the gradients as one device that holds everything computes them."""
+    import jax
+    import numpy as np
+
+    module = load(module_text(sharded, title="On one device.", alone=True), name="model_alone")
+    own = weights_of(sharded)
+    loss, gradients = jax.jit(jax.value_and_grad(module.loss))(*_stored(sharded, data))
+    return float(loss), {
+        name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()
+    }
+
+
+def _stored(sharded: ShardedNetwork, data: Data) -> list[dict[str, Array]]:
+    """Return weights, inputs and targets as a module stores them."""
+    return [
+        {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()},
+        {name: one.stored(data.given) for name, one in inputs_of(sharded)[0].items()},
+        {name: one.stored(data.targets[name]) for name, one in targets_of(sharded).items()},
+    ]
+
+
+def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[TrafficRow, ...], Fraction]:
     """Return what a plan moves beside what a compiled module does, and what it need not move."""
     planned: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     unused = Fraction()
@@ -165,7 +204,9 @@ def _trained(program: Program) -> list[bool]:
     """Return of each node whether it has weights, or reads what depends on any."""
     workload = program.workload
     trained = [bool(weights) for weights in workload.weights]
-    into = {edge.target: edge.source for edge in workload.boundaries if edge.target < workload.shared}
+    into = {
+        edge.target: edge.source for edge in workload.boundaries if edge.target < workload.shared
+    }
     for edge in sorted(workload.boundaries, key=lambda edge: edge.target):
         if edge.target >= workload.shared and not edge.weights:
             source = into.get(edge.source, edge.source)

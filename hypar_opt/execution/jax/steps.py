@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections import Counter, defaultdict
@@ -32,7 +33,9 @@ _WORDS = {
     Layout.CHANNEL: "CHANNEL",
     Layout.SHUFFLED: "CHANNEL",
 }
-_RESERVED = frozenset("inputs jax jnp lax loss math partial targets total w x y".split())
+_RESERVED = frozenset(
+    ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total")
+)
 
 
 class Lines:
@@ -80,10 +83,10 @@ class Lines:
         """Yield the lines that add up the loss."""
         for position in ends_of(self.sharded):
             name = self.network.layers[position].name
-            variable, target = self.names[position], f"targets[{name!r}]"
+            variable, target = self.names[position], f"targets[{quoted(name)}]"
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
-                split = self._names(split_by(layouts, Layout.CHANNEL))
+                split = names(self._here(split_by(layouts, Layout.CHANNEL)))
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
             # Replicas count a share each.
@@ -95,7 +98,7 @@ class Lines:
         """Yield the lines that bring an input into the layout that the layer reads."""
         node = position + self.shared
         if source == NETWORK_INPUT:
-            yield f"{name} = inputs[{self.inputs[position]!r}]"
+            yield f"{name} = inputs[{quoted(self.inputs[position])}]"
             return
         boundary = self._boundaries[source, node]
         start = self.program.workload.boundaries[boundary].source
@@ -205,9 +208,7 @@ class Lines:
         variable, node = self.names[position], position + self.shared
         value = self._value(position, layer, reads)
         shuffled = Layout.SHUFFLED in self.program.stored[node] and layer.kind != "shuffle"
-        reductions = list(
-            self._steps("y", self.program.output_steps(node), None, grouped=shuffled)
-        )
+        reductions = list(self._steps("y", self.program.output_steps(node), None, grouped=shuffled))
         if shuffled:
             # Partial sums are scattered in the order in which the shuffle reads them.
             (reader,) = (n for n, of in enumerate(self.network.sources) if position in of)
@@ -219,6 +220,9 @@ class Lines:
         if reductions:
             yield f"y = {value}"
             yield from reductions
+            value = "y"
+        elif layer.kind == "conv" and layer.pool:  # type: ignore[attr-defined]
+            yield f"y = {value}"
             value = "y"
         activation = getattr(layer, "activation", None)
         if activation is not None:
@@ -238,10 +242,9 @@ class Lines:
         users = self.program.workload.weight_users
         shared = next((one for one, of in users.items() if node in of), None)
         if shared is None:
-            return f"w[{layer.name!r}]"
-        text = f"w[{layer.shares_weights_with or layer.name!r}]"
+            return f"w[{quoted(layer.name)}]"
         owner = self.network.layers[self.sharded.owner(node)].name
-        text = f"w[{owner!r}]"
+        text = f"w[{quoted(owner)}]"
         turned = self.sharded.transposes(position)
         if turned:
             text = f"transposed({text})"
@@ -257,8 +260,8 @@ class Lines:
                     text = f'keep_half({text}, "h{level + 1}", {end})'
         return text
 
-    def _names(self, levels: Sequence[int]) -> tuple[str, ...]:
-        return () if self.alone else _names(levels)
+    def _here(self, levels: Sequence[int]) -> Sequence[int]:
+        return () if self.alone else levels
 
     def _fc(self, position: int, layer: Operator, read: str) -> str:
         del layer
@@ -294,9 +297,10 @@ class Lines:
         return self._pooled(position, layer.pool, read)
 
     def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
+        del layer
         rows = self.sharded.rows(position)
         node = position + self.shared
-        split = self._names(split_by(self.program.written[node], Layout.PARTIAL))
+        split = names(self._here(split_by(self.program.written[node], Layout.PARTIAL)))
         weights = self._weights(position)
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
@@ -320,7 +324,7 @@ class Lines:
         if layer.norm == "batch":
             # One device takes the statistics of each share as the devices do.
             own = split_by(self.program.read[position + self.shared], Layout.BATCH)
-            apart = f", {_names(own)}" if self.alone else ""
+            apart = f", {names(own)}" if self.alone else ""
             return f"batch_norm({read}, {weights}{apart})"
         split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
         features = self.sharded.written(position).size
@@ -329,9 +333,8 @@ class Lines:
         self._copies[key] += 1
         copy = f", copy={self._copies[key] - 1}" if self._copies[key] > 1 and split else ""
         centred = layer.norm == "layer"
-        return (
-            f"layer_norm({read}, {weights}, {features}, {self._names(split)}, centred={centred}{copy})"
-        )
+        more = f"{names(self._here(split))}, centred={centred}{copy}"
+        return f"layer_norm({read}, {weights}, {features}, {more})"
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
         places = len(self.sharded.positions[position])
@@ -350,6 +353,7 @@ class Lines:
         return self._broadcast(position, reads, "*")
 
     def _concat(self, position: int, layer: Any, *reads: str) -> str:
+        del position
         axis = self.sharded.levels + 1 if layer.axis == "tokens" else -1
         return f"jnp.concatenate([{', '.join(reads)}], {axis})"
 
@@ -384,8 +388,15 @@ def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
     return (top, bottom), (left, right)
 
 
-def _names(levels: Sequence[int]) -> tuple[str, ...]:
-    return tuple(f"h{level + 1}" for level in levels)
+def names(levels: Sequence[int]) -> str:
+    """Return the text of a tuple of mesh axes."""
+    axes = [f'"h{level + 1}"' for level in levels]
+    return f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+
+def quoted(name: str) -> str:
+    """Return a name as a literal in double quotes; JSON's escapes are Python's too."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _unwrapped(value: str) -> str:
@@ -399,7 +410,9 @@ def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
     variables = []
     for name in names:
         plain = re.sub(r"[^0-9a-zA-Z]+", "_", name).strip("_").lower() or "layer"
-        if plain[0].isdigit() or keyword.iskeyword(plain) or plain in _RESERVED | reserved:
+        # w, x, x2 and y are the lines' own.
+        plain = f"layer_{plain}" if re.fullmatch(r"[wxy]\d*", plain) else plain
+        if plain[0].isdigit() or keyword.iskeyword(plain) or plain in reserved | _RESERVED:
             plain = f"layer_{plain}"
         variables.append(plain)
         taken[plain] += 1

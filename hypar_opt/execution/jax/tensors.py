@@ -83,7 +83,6 @@ class Tensor(NamedTuple):
                 names.append(None)
         return tuple(names)
 
-
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array in the network's own order as this tensor stores it."""
         indices = (
@@ -268,9 +267,7 @@ class ShardedNetwork:
         owner = self.network.layers[self.owner(position + self.shared)]
         return layer.kind == "fc" and owner.kind == "embedding"
 
-    def _tied(
-        self, ties: AxisTies, position: int, layer: Operator, sources: list[int]
-    ) -> Shapes:
+    def _tied(self, ties: AxisTies, position: int, layer: Operator, sources: list[int]) -> Shapes:
         """Return a layer's axes, with what ties those that it reads to the one it writes."""
         written = self.maps[position]
         name = f"layer {layer.name!r}"

@@ -121,7 +121,7 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, Given], dict[int, str]
         node = position + sharded.shared
         layouts = sharded.program.read[node]
         if layer.kind == "embedding":
-            ids = (sharded.batch, *sharded.input_positions)
+            ids: tuple[Axis | int, ...] = (sharded.batch, *sharded.input_positions)
             data = split_by(sharded.program.written[node], Layout.BATCH)
             below = getattr(sharded.network.input, "vocabulary", None)
             tensor = Tensor(ids, (data, *((),) * (len(ids) - 1)))
@@ -189,9 +189,7 @@ def _tensor(
     sharded: ShardedNetwork, positions: tuple[int, ...], channels: Axis, layouts: Layouts
 ) -> Tensor:
     batch, channel = (split_by(layouts, layout) for layout in (Layout.BATCH, Layout.CHANNEL))
-    return Tensor(
-        (sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel)
-    )
+    return Tensor((sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel))
 
 
 def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
