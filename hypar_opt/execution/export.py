@@ -41,9 +41,9 @@ def jax_module(plan: Plan) -> str:
     Examples
     --------
     >>> import hypar_opt as ho
-    >>> module = jax_module(ho.solve("lenet-c", batch=256, levels=1))
-    >>> print(module.splitlines()[0])
-    \"""A training step of Lenet-c, batch 256, on 2 devices.
+    >>> text = jax_module(ho.solve("lenet-c", batch=256, levels=1))
+    >>> text.splitlines()[0].strip('"')
+    'A training step of Lenet-c, batch 256, on 2 devices.'
     """
     from hypar_opt.execution.jax.module import module_text
 

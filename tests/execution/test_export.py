@@ -64,14 +64,16 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("network", [odd_names(), chain(), cnn(), gpt(tied=True)])
-def test_exported_modules_have_nothing_unused(network: Network, tmp_path: Path) -> None:
-    """A linter finds nothing, such as what is imported or defined in vain."""
+def test_exported_modules_are_formatted(network: Network, tmp_path: Path) -> None:
+    """A formatter changes nothing, and a linter finds nothing imported or defined in vain."""
     file = tmp_path / "model_sharded.py"
     file.write_text(jax_module(solved(network)))
     ruff = str(Path(sys.executable).with_name("ruff"))
     checked = [ruff, "check", "--isolated", "--quiet", str(file)]
     assert subprocess.run(checked, check=False, capture_output=True, text=True).stdout == ""
     compile(file.read_text(), str(file), "exec")
+    formatted = [ruff, "format", "--check", "--isolated", "--line-length", "100", str(file)]
+    assert subprocess.run(formatted, check=False, capture_output=True).returncode == 0
 
 
 def test_the_same_plan_is_the_same_module() -> None:

@@ -177,12 +177,6 @@ def at_positions(x: jax.Array, places: int) -> jax.Array:
     return x.reshape(*batch_dims(x), *(1,) * (places - len(here)), *here, *channel_dims(x))
 
 
-def over_positions(x: jax.Array) -> tuple[int, ...]:
-    """Return the dimensions of the positions."""
-    first = len(LEVELS) + 1
-    return tuple(range(first, first + len(positions(x))))
-
-
 def token(x: jax.Array, index: int) -> jax.Array:
     """Return one token of each sequence."""
     return lax.index_in_dim(x, index, axis=len(LEVELS) + 1, keepdims=False)

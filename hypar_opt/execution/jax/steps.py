@@ -38,6 +38,10 @@ _RESERVED = frozenset(
 )
 
 
+_WIDTH = 96
+"""Of a line, without its function's indentation."""
+
+
 class Lines:
     """The lines of the loss of a sharded network, layer by layer.
 
@@ -77,7 +81,7 @@ class Lines:
                 lines += converted
                 reads.append(name)
         lines += self._computed(position, layer, reads)
-        return lines
+        return [lines[0], *map(_wrapped, lines[1:])]
 
     def ends(self) -> Iterator[str]:
         """Yield the lines that add up the loss."""
@@ -102,12 +106,13 @@ class Lines:
             return
         boundary = self._boundaries[source, node]
         start = self.program.workload.boundaries[boundary].source
-        yield f"{name} = {self.names[source] if start >= self.shared else self._stored(source)}"
+        value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
         shuffles = self.network.layers[position].kind == "shuffle"
         if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
-            yield f"{name} = by_group({name}, {self._of_group(position)})"
-        yield from self._steps(name, steps, boundary, grouped=shuffles)
+            value = f"by_group({value}, {self._of_group(position)})"
+        lines = list(self._steps(name, steps, boundary, value, grouped=shuffles))
+        yield from lines or [f"{name} = {value}"]
 
     def _of_group(self, position: int) -> tuple[int, ...]:
         """Return the dimensions of a group's channels, as a shuffle splits them."""
@@ -117,20 +122,29 @@ class Lines:
         return (*written.shape[:-1], channels >> len(written.split))
 
     def _stored(self, source: int) -> str:
-        return f"{self.names[source]}_stored"
+        """Return the variable of a tensor as it is stored for several readers."""
+        steps = self.program.input_steps(self._into_shared[source + self.shared])
+        moves = steps and not self.alone
+        return f"{self.names[source]}_stored" if moves else self.names[source]
 
     def stored(self, position: int) -> list[str]:
         """Return the lines that store a tensor with several readers in its own layout."""
         boundary = self._into_shared.get(position + self.shared)
         if boundary is None:
             return []
-        name = self._stored(position)
-        steps = self._steps(name, self.program.input_steps(boundary), boundary)
-        return [f"{name} = {self.names[position]}", *steps]
+        name, steps = self._stored(position), self.program.input_steps(boundary)
+        return list(self._steps(name, steps, boundary, self.names[position]))
 
     def _steps(
-        self, name: str, steps: Sequence[Step], boundary: int | None, *, grouped: bool = False
+        self,
+        name: str,
+        steps: Sequence[Step],
+        boundary: int | None,
+        value: str,
+        *,
+        grouped: bool = False,
     ) -> Iterator[str]:
+        """Yield the lines that take a value through steps, into a variable."""
         for step in () if self.alone else steps:
             target = _WORDS.get(step.target, "")
             source = _WORDS.get(step.source, "")
@@ -145,7 +159,9 @@ class Lines:
                 StepKind.ALL_GATHER: source,
             }[step.kind]
             copy = self._copy(step, boundary)
-            yield f'{name} = {COLLECTIVES[step.kind]}({name}, "h{step.level + 1}", {ends}{copy})'
+            call = f'{COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends}{copy})'
+            yield f"{name} = {call}"
+            value = name
 
     def _copy(self, step: Step, boundary: int | None) -> str:
         """Return the argument that tells an exchange from others that may be alike in all."""
@@ -208,7 +224,9 @@ class Lines:
         variable, node = self.names[position], position + self.shared
         value = self._value(position, layer, reads)
         shuffled = Layout.SHUFFLED in self.program.stored[node] and layer.kind != "shuffle"
-        reductions = list(self._steps("y", self.program.output_steps(node), None, grouped=shuffled))
+        reductions = list(
+            self._steps("y", self.program.output_steps(node), None, "y", grouped=shuffled)
+        )
         if shuffled:
             # Partial sums are scattered in the order in which the shuffle reads them.
             (reader,) = (n for n, of in enumerate(self.network.sources) if position in of)
@@ -219,7 +237,8 @@ class Lines:
             reductions.insert(0, f"y = by_group(y, {self._of_group(reader)})")
         if reductions:
             yield f"y = {value}"
-            yield from reductions
+            follows = getattr(layer, "activation", None) or getattr(layer, "pool", None)
+            yield from reductions if follows else reductions[:-1]
             value = "y"
         elif layer.kind == "conv" and layer.pool:  # type: ignore[attr-defined]
             yield f"y = {value}"
@@ -229,6 +248,10 @@ class Lines:
             value = f"{ACTIVATIONS[activation]}({_unwrapped(value)})"
         if layer.kind == "conv" and getattr(layer, "pool", None):
             value = self._pooled(position, layer.pool, value)  # type: ignore[attr-defined]
+        if value == "y" and reductions:
+            reductions[-1] = f"{variable}{reductions[-1].removeprefix('y')}"
+            yield from reductions[-1:]
+            return
         yield f"{variable} = {_unwrapped(value)}"
 
     def _value(self, position: int, layer: Operator, reads: list[str]) -> str:
@@ -358,12 +381,14 @@ class Lines:
         return f"jnp.concatenate([{', '.join(reads)}], {axis})"
 
     def _global_pool(self, position: int, layer: Any, read: str) -> str:
-        del position
+        (source,) = self.network.sources[position]
+        first = self.sharded.levels + 1
+        over = tuple(range(first, first + len(self.sharded.read_positions(source))))
         match layer.over:
             case "average":
-                return f"jnp.mean({read}, over_positions({read}))"
+                return f"jnp.mean({read}, {over})"
             case "max":
-                return f"jnp.max({read}, over_positions({read}))"
+                return f"jnp.max({read}, {over})"
         return f"token({read}, {0 if layer.over == 'first' else -1})"
 
     def _flatten(self, position: int, layer: Any, read: str) -> str:
@@ -397,6 +422,14 @@ def names(levels: Sequence[int]) -> str:
 def quoted(name: str) -> str:
     """Return a name as a literal in double quotes; JSON's escapes are Python's too."""
     return json.dumps(name, ensure_ascii=False)
+
+
+def _wrapped(line: str) -> str:
+    """Return an assignment of a call on three lines, if it is too long for one."""
+    if len(line) <= _WIDTH or not line.endswith(")"):
+        return line
+    opened = line.index("(", line.index(" = ")) + 1
+    return f"{line[:opened]}\n    {line[opened:-1]}\n)"
 
 
 def _unwrapped(value: str) -> str:
