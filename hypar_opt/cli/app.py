@@ -12,6 +12,7 @@ import typer
 from hypar_opt.cli import (
     compare,
     explore,
+    export,
     import_,
     lists,
     output,
@@ -51,6 +52,7 @@ app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=show.EPILOG)(show.show)
 app.command("import", epilog=import_.EPILOG)(import_.import_)
+app.command(epilog=export.EPILOG)(export.export)
 app.add_typer(lists.app, name="list")
 
 

@@ -1,0 +1,57 @@
+"""``hypar-opt export``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import inputs, options
+from hypar_opt.errors import HyparError
+
+EPILOG = (
+    "Examples: [bold]hypar-opt export plan.json --to jax -o model_sharded.py[/bold];"
+    " [bold]hypar-opt export plan.json --to json[/bold]"
+)
+
+FORMATS = ("jax", "json")
+
+PLAN = typer.Argument(metavar="PLAN", help="The path of a plan file, as solve --output writes it.")
+TO = typer.Option(
+    metavar="jax|json",
+    help="jax: a Python module with the training step, which needs jax alone; json: which level"
+    " splits which dimension of every weight and tensor, by name.",
+)
+OUTPUT = options.file_option("-o", "--output", help="The file to write; printed unless given.")
+
+
+def export(
+    plan: Annotated[str, PLAN],
+    to: Annotated[str, TO],
+    output_file: Annotated[Path | None, OUTPUT] = None,
+) -> None:
+    """Write a plan as a program for JAX, or as shardings for other frameworks."""
+    from hypar_opt import pipeline
+    from hypar_opt.execution.export import jax_module, shardings
+    from hypar_opt.files import check_outputs, recorded_reads, write_whole
+
+    if to not in FORMATS:
+        raise HyparError(f"--to should be one of {', '.join(FORMATS)}; got {to!r}")
+    if not inputs.is_plan(plan):
+        raise HyparError(
+            f"export takes a plan file, and {plan!r} is none; solve {plan} --output plan.json"
+            " writes one"
+        )
+    with recorded_reads() as read:
+        described = pipeline.read_plan(plan)
+    check_outputs(read, output_file)
+    if to == "jax":
+        text = jax_module(described)
+    else:
+        text = json.dumps(shardings(described), indent=2, allow_nan=False) + "\n"
+    if output_file is None:
+        print(text, end="")
+        return
+    write_whole(output_file, text)

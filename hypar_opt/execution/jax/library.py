@@ -1,0 +1,323 @@
+"""What the exported modules are made of: collectives, and what each kind of layer computes.
+
+The text of a function is copied into a module that calls it, so that the module needs jax alone.
+Every function works on one device's shards. A shard has a dimension for each level for the batch,
+the rest of the batch, then positions (rows and columns, or tokens), and the same for channels:
+``[b1 .. bH, b, positions.., c1 .. cH, c]``. A level's dimension is 1 where the level splits it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+LEVELS: tuple[str, ...] = ()
+"""The axes of the mesh, the topmost level first; every module has its own."""
+
+BATCH, CHANNEL, GROUP = "batch", "channel", "group"
+INPUTS, OUTPUTS = BATCH, CHANNEL
+"""Of weights: as batch and channels, they have the first dimensions and the last."""
+
+Levels = tuple[str, ...]
+
+
+def dimension(x: jax.Array, level: str, of: str) -> int:
+    """Return the dimension of x that a level splits: of its batch, channels, or their groups."""
+    index, axis = LEVELS.index(level), len(LEVELS) + 1
+    return index + {BATCH: 0, CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}[of]
+
+
+def all_gather(x: jax.Array, level: str, of: str, copy: int = 0) -> jax.Array:
+    """Make whole what a level splits; the error is reduce-scattered."""
+    at = dimension(x, level, of)
+    gathered = lax.all_gather(apart(x, copy), level, axis=at, tiled=True)
+    return gathered.reshape(gathered.shape[: x.ndim])
+
+
+def reduce_scatter(x: jax.Array, level: str, to: str, copy: int = 0) -> jax.Array:
+    """Add partial sums, and keep a half of them; the error is all-gathered."""
+    at = dimension(x, level, to)
+    added = lax.psum_scatter(apart(x, copy), level, scatter_dimension=at, tiled=True)
+    return added.reshape(added.shape[: x.ndim])
+
+
+def all_to_all(x: jax.Array, level: str, of: str, to: str, copy: int = 0) -> jax.Array:
+    """Split by another dimension at a level; so is the error, back again."""
+    split, joined = dimension(x, level, to), dimension(x, level, of)
+    moved = lax.all_to_all(apart(x, copy), level, split, joined, tiled=True)
+    return moved.reshape(moved.shape[: x.ndim])
+
+
+def keep_half(x: jax.Array, level: str, to: str) -> jax.Array:
+    """Cut a replica to this device's half, which moves nothing; the error is padded with zeros."""
+    return lax.dynamic_slice_in_dim(x, lax.axis_index(level), 1, axis=dimension(x, level, to))
+
+
+def apart(x: jax.Array, copy: int) -> jax.Array:
+    """Give x further dimensions of 1, since XLA merges exchanges that are alike in all."""
+    return x.reshape(x.shape + (1,) * copy)
+
+
+def all_reduce(x: jax.Array, levels: Levels, copy: int = 0) -> jax.Array:
+    """Add over the devices of some levels; the error is added too."""
+    if not levels:
+        return x
+    added: jax.Array = lax.psum(apart(x, copy), levels)
+    return added.reshape(x.shape)
+
+
+def batch_dims(x: jax.Array) -> tuple[int, ...]:
+    """Return the sizes of the batch's dimensions."""
+    return x.shape[: len(LEVELS) + 1]
+
+
+def positions(x: jax.Array) -> tuple[int, ...]:
+    """Return the sizes of the dimensions between batch and channels."""
+    return x.shape[len(LEVELS) + 1 : x.ndim - len(LEVELS) - 1]
+
+
+def channel_dims(x: jax.Array) -> tuple[int, ...]:
+    """Return the sizes of the channels' dimensions."""
+    return x.shape[x.ndim - len(LEVELS) - 1 :]
+
+
+def plain(x: jax.Array) -> jax.Array:
+    """Return x as ``[batch, positions.., channels]``: what this device holds of each."""
+    sizes = (math.prod(batch_dims(x)), *positions(x), math.prod(channel_dims(x)))
+    return x.reshape(sizes)
+
+
+def linear(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Return the product with ``w[inputs.., outputs..]``, of each image or token."""
+    return jnp.tensordot(x, w, len(LEVELS) + 1)
+
+
+def transposed(w: jax.Array) -> jax.Array:
+    """Return weights with inputs and outputs exchanged: those of an embedding as a head's."""
+    half = w.ndim // 2
+    return w.transpose(*range(half, w.ndim), *range(half))
+
+
+def conv(
+    x: jax.Array,
+    w: jax.Array,
+    stride: tuple[int, int],
+    padding: Sequence[tuple[int, int]],
+    dilation: tuple[int, int] = (1, 1),
+) -> jax.Array:
+    """Convolve with ``w[rows, columns, inputs.., outputs..]``."""
+    outputs = w.shape[w.ndim - len(LEVELS) - 1 :]
+    kernel = w.reshape(*w.shape[:2], -1, math.prod(outputs))
+    images = plain(x)
+    # The kernel has the inputs of one group: what it lacks of them is the number of groups.
+    y = lax.conv_general_dilated(
+        images,
+        kernel,
+        stride,
+        padding,
+        rhs_dilation=dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=images.shape[-1] // kernel.shape[2],
+    )
+    return y.reshape(*batch_dims(x), *y.shape[1:3], *outputs)
+
+
+def max_pool(
+    x: jax.Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: Sequence[tuple[int, int]],
+) -> jax.Array:
+    """Return the maximum of each window."""
+    window, steps = (1, *size, 1), (1, *stride, 1)
+    borders = ((0, 0), *padding, (0, 0))
+    y = lax.reduce_window(plain(x), -jnp.inf, lax.max, window, steps, borders)
+    return y.reshape(*batch_dims(x), *y.shape[1:3], *channel_dims(x))
+
+
+def average_pool(
+    x: jax.Array,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: Sequence[tuple[int, int]],
+) -> jax.Array:
+    """Return the mean of each window, of what of it lies on the map."""
+    window, steps = (1, *size, 1), (1, *stride, 1)
+    borders = ((0, 0), *padding, (0, 0))
+    images = plain(x)
+    total = lax.reduce_window(images, 0.0, lax.add, window, steps, borders)
+    ones = jnp.ones((1, *images.shape[1:3], 1), x.dtype)
+    y = total / lax.reduce_window(ones, 0.0, lax.add, window, steps, borders)
+    return y.reshape(*batch_dims(x), *y.shape[1:3], *channel_dims(x))
+
+
+def flatten(x: jax.Array) -> jax.Array:
+    """Return features of all positions: of an image a channel's together, of tokens a token's."""
+    first, places = len(LEVELS) + 1, len(positions(x))
+    # The levels' dimensions of the channels go first, to split the features.
+    x = jnp.moveaxis(x, range(first + places, x.ndim - 1), range(first, x.ndim - 1 - places))
+    if places == 2:
+        x = jnp.moveaxis(x, -1, -3)
+    return x.reshape(*x.shape[: x.ndim - places - 1], -1)
+
+
+def as_tokens(x: jax.Array) -> jax.Array:
+    """Return an image's pixels as tokens, row by row."""
+    return x.reshape(*batch_dims(x), math.prod(positions(x)), *channel_dims(x))
+
+
+def at_positions(x: jax.Array, places: int) -> jax.Array:
+    """Return a vector, or a map of fewer dimensions, as one that has so many for positions."""
+    here = positions(x)
+    return x.reshape(*batch_dims(x), *(1,) * (places - len(here)), *here, *channel_dims(x))
+
+
+def token(x: jax.Array, index: int) -> jax.Array:
+    """Return one token of each sequence."""
+    return lax.index_in_dim(x, index, axis=len(LEVELS) + 1, keepdims=False)
+
+
+def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) -> jax.Array:
+    """Look up tokens in a table, of which ``split`` levels split the rows.
+
+    A token whose row another device has is zero: a partial sum.
+    """
+    places = LEVELS
+    held = jnp.arange(math.prod(rows)).reshape(rows)
+    for level in split:
+        held = lax.dynamic_slice_in_dim(held, lax.axis_index(level), 1, places.index(level))
+    held = held.reshape(-1)
+    at = jnp.full(math.prod(rows), -1).at[held].set(jnp.arange(held.size))[ids]
+    features = w.shape[len(places) + 1 :]
+    found = w.reshape(held.size, -1)[at]
+    return jnp.where(at[..., None] < 0, 0, found).reshape(*ids.shape, *features)
+
+
+def attention(x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool) -> jax.Array:
+    """Mix values by softmax of queries and keys, in each head that this device holds.
+
+    ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each.
+    """
+    query, batch = x[0], batch_dims(x[0])
+    dims = channel_dims(query)[:-1]
+    if len(x) == 1:
+        size = query.shape[-1] // (groups * (queries + 2))
+        query, key, value = jnp.split(
+            query, [groups * queries * size, groups * (queries + 1) * size], axis=-1
+        )
+    else:
+        key, value = x[1:]
+    many = math.prod(dims) * groups
+    q = query.reshape(math.prod(batch), query.shape[len(batch)], many, queries, -1)
+    k = key.reshape(math.prod(batch), key.shape[len(batch)], many, -1)
+    v = value.reshape(math.prod(batch), value.shape[len(batch)], many, -1)
+    scores = jnp.einsum("btgre,bsge->bgrts", q, k) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = jnp.where(jnp.tril(jnp.ones_like(scores)) > 0, scores, -jnp.inf)
+    y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
+    return y.reshape(*batch, y.shape[1], *dims, -1)
+
+
+def layer_norm(
+    x: jax.Array, w: jax.Array, features: int, split: Levels, *, centred: bool, copy: int = 0
+) -> jax.Array:
+    """Normalise each position over its features, whose sums are added over ``split`` levels.
+
+    Without ``centred`` by the root of the mean square alone.
+    """
+    over = tuple(range(x.ndim - len(LEVELS) - 1, x.ndim))
+    sums = [jnp.sum(x * x, axis=over, keepdims=True)]
+    if centred:
+        sums.append(jnp.sum(x, axis=over, keepdims=True))
+    square, *mean = all_reduce(jnp.stack(sums), split, copy) / features
+    if mean:
+        x, square = x - mean[0], square - mean[0] * mean[0]
+    return affine(x * lax.rsqrt(square + 1e-5), w)
+
+
+def batch_norm(x: jax.Array, w: jax.Array, apart: Levels = ()) -> jax.Array:
+    """Normalise each channel over the images that this device holds, and their positions."""
+    over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in map(LEVELS.index, apart))
+    centred = x - jnp.mean(x, axis=over, keepdims=True)
+    spread = jnp.mean(centred * centred, axis=over, keepdims=True)
+    return affine(centred * lax.rsqrt(spread + 1e-5), w)
+
+
+def affine(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Scale, and shift where there is a second row of weights."""
+    return x * w[0] + w[1] if len(w) > 1 else x * w[0]
+
+
+def by_group(x: jax.Array, rest: tuple[int, ...]) -> jax.Array:
+    """Return channels ``[.., c1 .. cH, c]`` as groups, and those of a group apart.
+
+    The levels' dimensions of the channels then split the groups; ``rest`` are those of a group's
+    channels, which follow.
+    """
+    return x.reshape(*x.shape[:-1], -1, *rest)
+
+
+def dealt_out(x: jax.Array) -> jax.Array:
+    """Return the channels of groups, ``by_group``, dealt out in turn."""
+    half = len(LEVELS) + 1
+    x = jnp.moveaxis(x, range(x.ndim - 2 * half, x.ndim - half), range(x.ndim - half, x.ndim))
+    return x.reshape(*x.shape[: x.ndim - half - 1], -1)
+
+
+def squared_error(x: jax.Array, targets: jax.Array) -> jax.Array:
+    """Return half the squared distance from the targets, of this device's share."""
+    return jnp.sum((x - targets) ** 2) / 2
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def softmax_loss(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
+    """Return the cross-entropy of a softmax over channels that ``split`` levels split.
+
+    Each position all-reduces three numbers; the error needs no exchange.
+    """
+    return softmax_and_loss(x, labels, split)[0]
+
+
+def softmax_and_loss(x: jax.Array, labels: jax.Array, split: Levels) -> tuple[jax.Array, jax.Array]:
+    """Return this device's share of the loss, and its error."""
+    half = len(LEVELS) + 1
+    over = tuple(range(x.ndim - half, x.ndim))
+    sizes = list(x.shape[-half:-1])
+    for level in split:
+        sizes[LEVELS.index(level)] = 2
+    classes = jnp.arange(math.prod(sizes) * x.shape[-1]).reshape(*sizes, x.shape[-1])
+    for level in split:
+        at = LEVELS.index(level)
+        classes = lax.dynamic_slice_in_dim(classes, lax.axis_index(level), 1, at)
+    target = classes == labels.reshape(*labels.shape, *(1,) * half)
+    largest = jnp.max(x, axis=over, keepdims=True)
+    largest = lax.pmax(largest, split) if split else largest
+    exponentials = jnp.exp(x - largest)
+    sums = jnp.stack([exponentials, jnp.where(target, x - largest, 0)])
+    total, wanted = all_reduce(jnp.sum(sums, axis=[n + 1 for n in over], keepdims=True), split)
+    # All devices of split levels have the same sums: each counts its share of the loss.
+    loss = jnp.sum(jnp.log(total) - wanted) / 2 ** len(split)
+    return loss, exponentials / total - target
+
+
+def softmax_loss_forward(
+    x: jax.Array, labels: jax.Array, split: Levels
+) -> tuple[jax.Array, jax.Array]:
+    """Return the loss, and its error for the backward pass."""
+    return softmax_and_loss(x, labels, split)
+
+
+def softmax_loss_backward(
+    split: Levels, error: jax.Array, cotangent: jax.Array
+) -> tuple[jax.Array, None]:
+    """Return the error of the logits."""
+    del split
+    return cotangent * error, None
+
+
+softmax_loss.defvjp(softmax_loss_forward, softmax_loss_backward)

@@ -1,0 +1,157 @@
+"""A plan's training step as the text of a Python module that needs jax alone."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.jax.steps import Lines, names, quoted
+from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
+from hypar_opt.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
+    from hypar_opt.execution.jax.weights import Given
+
+_FOLDER = Path(__file__).parent
+
+_WIDTH = 100
+
+
+def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> str:
+    """Return a module with the mesh, the shardings and the training step of a plan.
+
+    Parameters
+    ----------
+    title
+        The first line of its docstring.
+    alone
+        Compute the loss on one device, as a reference: `loss` is then all that may be called.
+    """
+    lines = Lines(sharded, library_names(), alone=alone)
+    body: list[str] = ["total = jnp.zeros(())"]
+    for position in range(len(sharded.network.layers)):
+        body += ["", *lines.layer(position), *lines.stored(position)]
+    body += ["", *lines.ends(), "return total"]
+    loss = textwrap.indent("\n".join(body), "    ")
+    loss = "\n".join(part.rstrip() for part in loss.splitlines())
+    called = _library_of(loss)
+    program = _template("program.py.txt").replace("    return jnp.zeros(())  # the step", loss)
+    values = {
+        "LEVELS": names(range(sharded.levels)),
+        "WEIGHTS": _weights_table(sharded),
+        "INPUTS_GIVEN": _given_table(inputs_of(sharded)[0]),
+        "TARGETS": _given_table(targets_of(sharded)),
+    }
+    for name, value in values.items():
+        program = program.replace(f"{name} = ...", f"{name} = {value}")
+    if "partial(" not in called:
+        program = program.replace("from functools import partial\n", "")
+    head, mark, rest = program.partition("# The library\n")
+    assert mark
+    header = _header(sharded, title)
+    parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
+    return "\n\n".join(parts)
+
+
+def _header(sharded: ShardedNetwork, title: str) -> str:
+    devices = 1 << sharded.levels
+    words = f"""{title}
+
+A training step on {devices} devices, as hypar-opt {__version__} planned it. Run this file, or call
+`step` from your own: it needs jax alone. Without {devices} accelerators it takes virtual devices
+of the processor.
+
+The mesh has an axis of two devices a level, h1 the topmost. An array has a dimension for each
+level of its batch and of its channels, which is 1 where no level ever splits them, so that a
+PartitionSpec says which level splits what. Exchanges are explicit; biases are left out.
+"""
+    # A name may hold quotes and backslashes: the docstring is written as a literal.
+    text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""{text}"""\n\n'
+
+
+def _library_of(loss: str) -> str:
+    """Return the functions of the library that a text calls, and those that they call."""
+    functions = _library()
+    wanted: list[str] = []
+    waiting = _names_in(ast.parse(textwrap.dedent(loss).replace("return total", "total")))
+    while waiting:
+        name = waiting.pop()
+        if name in functions and name not in wanted:
+            wanted.append(name)
+            waiting |= _names_in(ast.parse(functions[name]))
+    return "\n\n\n".join(functions[name] for name in functions if name in wanted) + "\n\n\n"
+
+
+@lru_cache
+def _library() -> dict[str, str]:
+    """Return the text of each function of the library, with what follows it of its own."""
+    text = (_FOLDER / "library.py").read_text()
+    lines = text.splitlines()
+    functions = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    # The loss is of no use without its two passes, which only the last line names.
+    passes = [functions.pop(f"softmax_loss{which}") for which in ("", "_forward", "_backward")]
+    functions["softmax_loss"] = "\n\n\n".join([*passes, lines[-1]])
+    return functions
+
+
+def library_names() -> frozenset[str]:
+    """Return the names of all functions of the library."""
+    return frozenset(_library())
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _collectives() -> str:
+    """Return the reader of compiled modules, without its docstring and imports."""
+    text = (_FOLDER / "collectives.py").read_text()
+    return text[text.index("KINDS = ") :].rstrip() + "\n"
+
+
+def _template(name: str) -> str:
+    text = (_FOLDER / "templates" / name).read_text()
+    return text[text.index("# ---\n") + len("# ---\n") :]
+
+
+def _weights_table(sharded: ShardedNetwork) -> str:
+    rows = {}
+    for name, weights in weights_of(sharded).items():
+        rows[name] = [*_array(weights.tensor), names(weights.reduced), str(weights.summed)]
+    return _table(rows)
+
+
+def _given_table(given: Mapping[str, Given]) -> str:
+    return _table({name: [*_array(one.tensor), str(one.below)] for name, one in given.items()})
+
+
+def _array(tensor: Tensor) -> list[str]:
+    """Return the text of an array's shape and of its sharding."""
+    axes = list(tensor.mesh_axes)
+    while axes and axes[-1] is None:
+        axes.pop()
+    spec = ", ".join("None" if axis is None else f'"{axis}"' for axis in axes)
+    return [str(tensor.shape), f"P({spec})"]
+
+
+def _table(rows: Mapping[str, list[str]]) -> str:
+    """Return the text of a table, each row on one line or, where it is long, on several."""
+    lines = []
+    for name, values in rows.items():
+        line = f"    {quoted(name)}: ({', '.join(values)}),"
+        if len(line) > _WIDTH:
+            parts = "".join(f"        {value},\n" for value in values)
+            line = f"    {quoted(name)}: (\n{parts}    ),"
+        lines.append(line)
+    return "\n".join(["{", *lines, "}"]) if rows else "{}"

@@ -1,0 +1,230 @@
+"""A module's step compiled and run: its collectives, its loss, its gradients."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.jax.collectives import Moved, collectives
+from hypar_opt.execution.jax.module import module_text
+from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.passes import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
+    from hypar_opt.sharding.program import Exchange, Program
+
+    Array = NDArray[Any]
+
+ELEMENT_BYTES = 4
+"""Of the module's float32."""
+
+
+class TrafficRow(NamedTuple):
+    """The bytes of one kind of exchange at one level, in one pass: as planned, and as compiled.
+
+    XLA may combine an all-reduce of one pass with that of another: only the sums over passes are
+    sure.
+    """
+
+    phase: str
+    kind: str
+    level: int
+    planned: Fraction
+    compiled: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a compiled step moves, and what it computed.
+
+    Parameters
+    ----------
+    rows
+        Sorted by pass, kind and level; where both numbers are 0 there is none.
+    unused
+        The bytes that a plan counts for errors which no weights need: those of layers that have
+        no weights at or above them. A compiler drops them, and they are in no row.
+    loss
+    gradients
+        By layer, in the network's own order.
+    """
+
+    rows: tuple[TrafficRow, ...]
+    unused: Fraction
+    loss: float
+    gradients: Mapping[str, Array]
+
+    @property
+    def differences(self) -> dict[tuple[str, int], Fraction]:
+        """By kind and level what is compiled, less what is planned, where these differ."""
+        found: Counter[tuple[str, int]] = Counter()
+        for row in self.rows:
+            found[row.kind, row.level] += row.compiled - row.planned  # type: ignore[assignment]
+        return {key: Fraction(value) for key, value in found.items() if value}
+
+
+def load(text: str, *, name: str = "model_sharded") -> ModuleType:
+    """Return an exported module, of its text.
+
+    Raises
+    ------
+    HyparError
+        If jax is not installed.
+    """
+    if find_spec("jax") is None:
+        raise HyparError("steps in JAX need jax: pip install 'hypar-opt[jax]'")
+    module = ModuleType(name)
+    sys.modules[name] = module  # its named tuples look for the module that they stand in
+    exec(compile(text, f"<{name}>", "exec"), vars(module))
+    return module
+
+
+def run_step(sharded: ShardedNetwork, data: Data) -> Step:
+    """Run one training step, forward and backward, as one program on all devices.
+
+    Raises
+    ------
+    HyparError
+        If jax is not installed, or has too few devices.
+    """
+    module = load(module_text(sharded, title=sharded.network.name))
+    import jax
+    import numpy as np
+
+    on = _mesh(module)
+    placed = [
+        {name: jax.device_put(arrays[name], s) for name, s in module.shardings(table, on).items()}
+        for arrays, table in zip(
+            _stored(sharded, data),
+            (module.WEIGHTS, module.INPUTS_GIVEN, module.TARGETS),
+            strict=True,
+        )
+    ]
+    compiled = module.on_devices(module.gradients, on).lower(*placed).compile()
+    loss, gradients = compiled(*placed)
+    own = weights_of(sharded)
+    return Step(
+        *traffic(sharded.program, collectives(compiled.as_text(), sharded.levels)),
+        float(loss),
+        {name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()},
+    )
+
+
+def _mesh(module: ModuleType) -> Any:
+    try:
+        return module.mesh()
+    except SystemExit as error:  # what a module says where it is run as a program
+        raise HyparError(f"JAX {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A step's random numbers, in the network's own order; as `run_step` takes them."""
+
+    weights: dict[str, Array]
+    given: Array
+    targets: dict[str, Array]
+
+
+def random_data(sharded: ShardedNetwork, seed: int) -> Data:
+    """Return random weights, an input and targets, scaled so that values stay near one."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+
+    def draw(tensor: Tensor, below: int | None = None) -> Array:
+        shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
+        if below is not None:
+            return rng.integers(0, below, shape, np.int32)
+        return rng.standard_normal(shape, np.float32)
+
+    weights = {}
+    for name, one in weights_of(sharded).items():
+        values = draw(one.tensor)
+        # Scales are near one, and shifts no further from nothing.
+        weights[name] = values / np.float32(one.summed**0.5) if one.summed else 1 + values / 10
+    inputs = inputs_of(sharded)[0].values()
+    # All of them are the one input, split as each reader wants it.
+    given = next((draw(one.tensor, one.below) for one in inputs), np.zeros(0))
+    targets = {name: draw(one.tensor, one.below) for name, one in targets_of(sharded).items()}
+    return Data(weights, given, targets)
+
+
+def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Array]]:
+    """Return the loss and the gradients as one device that holds everything computes them."""
+    import jax
+    import numpy as np
+
+    module = load(module_text(sharded, title="On one device.", alone=True), name="model_alone")
+    own = weights_of(sharded)
+    loss, gradients = jax.jit(jax.value_and_grad(module.loss))(*_stored(sharded, data))
+    return float(loss), {
+        name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()
+    }
+
+
+def _stored(sharded: ShardedNetwork, data: Data) -> list[dict[str, Array]]:
+    """Return weights, inputs and targets as a module stores them."""
+    return [
+        {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()},
+        {name: one.stored(data.given) for name, one in inputs_of(sharded)[0].items()},
+        {name: one.stored(data.targets[name]) for name, one in targets_of(sharded).items()},
+    ]
+
+
+def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[TrafficRow, ...], Fraction]:
+    """Return what a plan moves beside what a compiled module does, and what it need not move."""
+    planned: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
+    unused = Fraction()
+    trained = _trained(program)
+    for one in program.exchanges():
+        if _needed(program, one, trained):
+            planned[str(one.phase), str(one.kind), one.level] += one.elements * ELEMENT_BYTES
+        else:
+            unused += one.elements * ELEMENT_BYTES
+    compiled: Counter[tuple[str, str, int]] = Counter()
+    for each in moved:
+        compiled[each.phase, each.kind, each.level] += each.bytes
+    keys = sorted(planned.keys() | compiled.keys())
+    return tuple(TrafficRow(*key, planned[key], compiled[key]) for key in keys), unused
+
+
+def _trained(program: Program) -> list[bool]:
+    """Return of each node whether it has weights, or reads what depends on any."""
+    workload = program.workload
+    trained = [bool(weights) for weights in workload.weights]
+    into = {
+        edge.target: edge.source for edge in workload.boundaries if edge.target < workload.shared
+    }
+    for edge in sorted(workload.boundaries, key=lambda edge: edge.target):
+        if edge.target >= workload.shared and not edge.weights:
+            source = into.get(edge.source, edge.source)
+            trained[edge.target] |= trained[source]
+    for shared, source in into.items():
+        trained[shared] |= trained[source]
+    return trained
+
+
+def _needed(program: Program, one: Exchange, trained: Sequence[bool]) -> bool:
+    """Return whether an exchange is of an error that any weights' gradient depends on."""
+    if one.phase is not Phase.BACKWARD:
+        return True
+    edges = program.workload.boundaries
+    if one.boundary is not None:
+        return trained[edges[one.boundary].source]
+    if one.kind is StepKind.ALL_REDUCE:  # of a norm: the error that it hands on
+        return any(
+            trained[edge.source] for edge in edges if edge.target == one.node and not edge.weights
+        )
+    return trained[one.node]

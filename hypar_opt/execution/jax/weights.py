@@ -1,0 +1,206 @@
+"""The weights of a plan, and what goes in and is aimed at: how each array is stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.jax.tensors import NETWORK_INPUT, Tensor
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.layouts import Layout
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.jax.axes import Axis
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.sharding.conversions import Layouts
+
+_ENDS = {"i": 0, "o": 1, "g": 1, "c": 1}
+"""Which end of the weights a choice halves: inputs or outputs, by its axis."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a layer, or of several.
+
+    Parameters
+    ----------
+    reduced
+        The levels over which their gradient is all-reduced.
+    summed
+        The values that each of its outputs sums up, by which random values are scaled; 0 for
+        scale and shift.
+    """
+
+    tensor: Tensor
+    reduced: tuple[int, ...]
+    summed: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input, or the targets of an output.
+
+    Parameters
+    ----------
+    below
+        Integers below it, or numbers if None.
+    """
+
+    tensor: Tensor
+    below: int | None = None
+    labels: Axis | None = None
+    """The axis of which the integers are indices: a stored label is a stored position."""
+
+    def stored(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an array in the network's own order as it is stored."""
+        if self.labels is not None:
+            array = np.argsort(self.labels.order.ravel())[array]
+        return self.tensor.stored(array)
+
+
+def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
+    """Return the weights by the layer that they are called after."""
+    found = {}
+    owners = {
+        sharded.owner(users[0]): node
+        for node, users in sharded.program.workload.weight_users.items()
+    }
+    for position, layer in enumerate(sharded.network.layers):
+        node = owners.get(position, position + sharded.shared)
+        if not sharded.program.workload.stored[node]:
+            continue
+        sizes = layer.sizes(sharded.layer_maps[position])
+        lead: tuple[int, ...] = ()
+        match layer.kind:
+            case "embedding":
+                ends: tuple[Axis | int, ...] = (sharded.rows(position), sharded.written(position))
+            case "norm":
+                lead, ends = (sizes["s"],), (sharded.written(position),)
+            case "conv":
+                inputs: Axis | int = sizes["i"] if "g" in sizes else sharded.read(position)
+                lead, ends = (sizes["k"], sizes["l"]), (inputs, sharded.written(position))
+            case _:
+                ends = (sharded.read(position), sharded.written(position))
+        split = split_ends(sharded, node)
+        reduced = tuple(step.level for step in sharded.program.gradient_steps(node))
+        summed = {"embedding": 1, "norm": 0}.get(layer.kind)
+        if summed is None:
+            summed = sizes["i"] * math.prod(lead)
+        empty: tuple[tuple[int, ...], ...] = ((),) * len(lead)
+        tensor = Tensor((*lead, *ends), (*empty, *split[-len(ends) :]))
+        found[layer.name] = Weights(tensor, tuple(sorted(reduced)), summed)
+    return found
+
+
+def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the levels that split the inputs and those that split the outputs of weights."""
+    ends: tuple[list[int], list[int]] = [], []
+    splits = sharded.program.workload.nodes[node].operator.splits
+    for level, row in enumerate(sharded.program.rows):
+        axis = splits[row[node]].axis
+        if axis in _ENDS:
+            ends[_ENDS[axis]].append(level)
+    return tuple(ends[0]), tuple(ends[1])
+
+
+def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, Given], dict[int, str]]:
+    """Return the network's input as each layer reads it, and what that is called, by layer."""
+    given: dict[str, Given] = {}
+    called: dict[int, str] = {}
+    for position, (layer, reads) in enumerate(
+        zip(sharded.network.layers, sharded.network.sources, strict=True)
+    ):
+        if NETWORK_INPUT not in reads:
+            continue
+        node = position + sharded.shared
+        layouts = sharded.program.read[node]
+        if layer.kind == "embedding":
+            ids: tuple[Axis | int, ...] = (sharded.batch, *sharded.input_positions)
+            data = split_by(sharded.program.written[node], Layout.BATCH)
+            below = getattr(sharded.network.input, "vocabulary", None)
+            tensor = Tensor(ids, (data, *((),) * (len(ids) - 1)))
+            one = Given(tensor, below, sharded.rows(position))
+        elif Layout.SHUFFLED in layouts:
+            raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
+        else:
+            one = Given(_tensor(sharded, sharded.input_positions, sharded.input_axis, layouts))
+        same = (name for name, other in given.items() if other == one)
+        free = "input" if "input" not in given else f"input of {layer.name}"
+        name = next(same, free)
+        given[name] = one
+        called[position] = name
+    return given, called
+
+
+def targets_of(sharded: ShardedNetwork) -> dict[str, Given]:
+    """Return the targets of each layer that ends the network."""
+    return {
+        sharded.network.layers[position].name: _target(sharded, position)
+        for position in ends_of(sharded)
+    }
+
+
+def ends_of(sharded: ShardedNetwork) -> Iterator[int]:
+    """Yield the layers whose output nobody reads."""
+    read = {source for reads in sharded.network.sources for source in reads}
+    yield from (n for n in range(len(sharded.network.layers)) if n not in read)
+
+
+def _target(sharded: ShardedNetwork, position: int) -> Given:
+    layouts = sharded.program.stored[position + sharded.shared]
+    whole = _tensor(sharded, sharded.positions[position], sharded.written(position), layouts)
+    if not is_softmax(sharded, position):
+        return Given(whole)
+    # A label for each position instead of a channel's values.
+    labels = sharded.written(position)
+    return Given(Tensor(whole.dims[:-1], whole.split[:-1]), labels.size, labels)
+
+
+def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
+    """Whether a layer ends in a softmax and its loss."""
+    layer = sharded.network.layers[position]
+    return layer.kind == "output" and getattr(layer, "loss", "") == "softmax"
+
+
+def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, Tensor]:
+    """Return what each layer writes, as it is stored for its readers."""
+    shared = {
+        edge.source: edge.target
+        for edge in sharded.program.workload.boundaries
+        if edge.target < sharded.shared
+    }
+    tensors = {}
+    for position, layer in enumerate(sharded.network.layers):
+        node = position + sharded.shared
+        layouts = sharded.program.stored[shared.get(node, node)]
+        tensors[layer.name] = _tensor(
+            sharded, sharded.positions[position], sharded.written(position), layouts
+        )
+    return tensors
+
+
+def _tensor(
+    sharded: ShardedNetwork, positions: tuple[int, ...], channels: Axis, layouts: Layouts
+) -> Tensor:
+    batch, channel = (split_by(layouts, layout) for layout in (Layout.BATCH, Layout.CHANNEL))
+    return Tensor((sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel))
+
+
+def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
+    """Return the levels at which a tensor is so laid out."""
+    return tuple(level for level, layout in enumerate(layouts) if layout is wanted)
+
+
+COLLECTIVES = {
+    StepKind.SLICE: "keep_half",
+    StepKind.REDUCE_SCATTER: "reduce_scatter",
+    StepKind.ALL_TO_ALL: "all_to_all",
+    StepKind.ALL_GATHER: "all_gather",
+}
+"""The functions of `hypar_opt.execution.jax.library` that take a conversion's steps."""

@@ -1,0 +1,107 @@
+"""A plan's shardings by name, for other frameworks: which mesh axis splits which dimension.
+
+Arrays are described as a program stores them: an axis that levels split is a dimension of two for
+each of these levels and one of the rest, so that a mesh axis splits a dimension of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.execution.jax.tensors import Tensor
+from hypar_opt.execution.jax.weights import inputs_of, stored_tensors, targets_of, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.execution.jax.axes import Axis
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.sharding.conversions import Layouts
+
+SCHEMA = "hypar-opt/shardings/1"
+
+_WEIGHTS = {
+    "conv": ("rows", "columns", "inputs", "outputs"),
+    "norm": ("scale and shift", "channels"),
+    "embedding": ("vocabulary", "features"),
+}
+
+
+def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
+    """Return the document that ``export --to json`` writes, as plain data."""
+    layers = sharded.network.layers
+    kinds = {layer.name: layer.kind for layer in layers}
+    positions = dict(zip(kinds, sharded.positions, strict=True))
+    stored = stored_tensors(sharded)
+    return {
+        "schema": SCHEMA,
+        "network": sharded.network.name,
+        "batch": batch,
+        "mesh": dict.fromkeys(_mesh_axes(range(sharded.levels)), 2),
+        "layers": {layer.name: _layer(sharded, position) for position, layer in enumerate(layers)},
+        "inputs": {
+            name: _array(one.tensor, _activation(sharded.input_positions))
+            for name, one in inputs_of(sharded)[0].items()
+        },
+        "weights": {
+            name: {
+                **_array(one.tensor, _WEIGHTS.get(kinds[name], ("inputs", "outputs"))),
+                "all_reduced": _mesh_axes(one.reduced),
+            }
+            for name, one in weights_of(sharded).items()
+        },
+        "tensors": {
+            name: _array(tensor, _activation(positions[name])) for name, tensor in stored.items()
+        },
+        "targets": {
+            name: _array(one.tensor, _activation(positions[name]))
+            for name, one in targets_of(sharded).items()
+        },
+    }
+
+
+def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
+    """Return what a layer computes on each level: its choice, what it reads, what it leaves."""
+    node, layer = position + sharded.shared, sharded.network.layers[position]
+    words = [layer.splits[row[node]].word for row in sharded.program.rows]
+    return {
+        "kind": layer.kind,
+        "choices": dict(zip(_mesh_axes(range(sharded.levels)), words, strict=True)),
+        "reads": _words(sharded.program.read[node]),
+        "writes": _words(sharded.program.written[node]),
+    }
+
+
+def _words(layouts: Layouts) -> dict[str, str]:
+    return {f"h{level + 1}": layout.name.lower() for level, layout in enumerate(layouts)}
+
+
+def _array(tensor: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Return an array's dimensions, how it is stored, and what each mesh axis splits."""
+    splits = {axis: n for n, axis in enumerate(tensor.mesh_axes) if axis is not None}
+    levels = next(dim.levels for dim in tensor.dims if not isinstance(dim, int))
+    return {
+        "dims": [_dimension(*of) for of in zip(names, tensor.dims, strict=False)],
+        "shape": list(tensor.shape),
+        "split": {name: splits.get(name) for name in _mesh_axes(range(levels))},
+    }
+
+
+def _dimension(name: str, dim: Axis | int) -> dict[str, Any]:
+    if isinstance(dim, int):
+        return {"name": name, "size": dim}
+    return {
+        "name": name,
+        "size": dim.size,
+        "levels": _mesh_axes(dim.split),
+        "segments": list(dim.segments),
+    }
+
+
+def _mesh_axes(levels: Sequence[int]) -> list[str]:
+    return [f"h{level + 1}" for level in levels]
+
+
+def _activation(positions: Sequence[int]) -> tuple[str, ...]:
+    places = {0: (), 1: ("tokens",), 2: ("rows", "columns")}[len(positions)]
+    return ("batch", *places, "channels")

@@ -1,0 +1,84 @@
+"""Networks whose sizes all halve three times, and which XLA compiles in a second or two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypar_opt.workload.network import Network
+
+SCHEMA = "hypar-opt/network/2"
+
+
+def gpt(*, tied: bool, blocks: int = 1, norm: str = "layer") -> Network:
+    """Return a transformer of a few blocks: embeddings, attention, residual sums, a head."""
+    head: dict[str, Any] = {"tied": "token"} if tied else {}
+    block = [
+        {"name": "norm1", "kind": "norm", "norm": norm},
+        {"name": "qkv", "kind": "fc", "units": 48, "bias": True},
+        {"name": "attention", "kind": "attention", "heads": 8, "causal": True},
+        {"name": "proj", "kind": "fc", "units": 16},
+        {"name": "add1", "kind": "add", "inputs": ["input", "proj"]},
+        {"name": "norm2", "kind": "norm", "norm": norm},
+        {"name": "up", "kind": "fc", "units": 64, "activation": "gelu"},
+        {"name": "down", "kind": "fc", "units": 16},
+        {"name": "add2", "kind": "add", "inputs": ["add1", "down"]},
+    ]
+    description = {
+        "schema": SCHEMA,
+        "name": "small GPT",
+        "input": {"tokens": 8, "vocabulary": 32},
+        "layer": [
+            {"name": "token", "kind": "embedding", "features": 16},
+            {
+                "name": "position",
+                "kind": "embedding",
+                "inputs": [],
+                "features": 16,
+                "vocabulary": 8,
+            },
+            {"name": "embedded", "kind": "add", "inputs": ["token", "position"]},
+            {"name": "norm", "kind": "norm", "inputs": ["decoder"], "norm": norm},
+            {"name": "head", "kind": "fc", "units": 32, **head},
+            {"name": "loss", "kind": "output"},
+        ],
+        "block": [{"name": "decoder", "repeat": blocks, "inputs": ["embedded"], "layer": block}],
+    }
+    return Network.model_validate(description)
+
+
+def cnn() -> Network:
+    """Return a residual network with a grouped convolution, a concatenation and a shuffle."""
+    layers = [
+        {"name": "stem", "kind": "conv", "filters": 16, "kernel": 3, "padding": 1},
+        {"name": "bn", "kind": "norm", "norm": "affine", "activation": "relu"},
+        {"name": "depthwise", "kind": "conv", "filters": 16, "kernel": 3, "padding": 1}
+        | {"groups": 16},
+        {"name": "sum", "kind": "add", "inputs": ["bn", "depthwise"], "activation": "relu"},
+        {"name": "left", "kind": "conv", "filters": 32, "kernel": 1, "inputs": ["sum"]},
+        {"name": "right", "kind": "conv", "filters": 32, "kernel": 3, "padding": 1}
+        | {"inputs": ["sum"]},
+        {"name": "both", "kind": "concat", "inputs": ["left", "right"]},
+        {"name": "smaller", "kind": "pool", "pool": {"kind": "average", "size": 2}},
+        {"name": "last", "kind": "conv", "filters": 64, "kernel": 1},
+        {"name": "pooled", "kind": "global_pool"},
+        {"name": "classes", "kind": "fc", "units": 16},
+        {"name": "loss", "kind": "output"},
+    ]
+    given = {"channels": 8, "height": 4, "width": 4}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "small CNN", "input": given, "layer": layers}
+    )
+
+
+def chain() -> Network:
+    """Return an AlexNet in small: strided and pooled convolutions, then fully-connected layers."""
+    layers = [
+        {"name": "conv1", "kind": "conv", "filters": 16, "kernel": 3, "stride": 2, "padding": 1}
+        | {"pool": {"kind": "max", "size": 3, "stride": 2, "rounding": "up"}},
+        {"name": "conv2", "kind": "conv", "filters": 32, "kernel": 3, "padding": 1}
+        | {"pool": {"kind": "average", "size": 2}, "activation": "relu"},
+        {"name": "fc1", "kind": "fc", "units": 64, "activation": "relu"},
+        {"name": "fc2", "kind": "fc", "units": 16},
+    ]
+    given = {"channels": 8, "height": 16, "width": 16}
+    return Network.model_validate({"name": "small chain", "input": given, "layer": layers})

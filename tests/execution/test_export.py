@@ -1,0 +1,188 @@
+"""What ``export`` writes: a module that needs jax alone, and shardings by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.execution.export import jax_module, sharded_plan, shardings
+from hypar_opt.execution.jax.weights import weights_of
+from hypar_opt.plan.plan import Plan, write_plan
+from hypar_opt.workload.network import Network
+from tests.execution.small_networks import chain, cnn, gpt
+
+
+def solved(network: Network, levels: int = 2, batch: int = 8) -> Plan:
+    return ho.solve(
+        network,
+        batch=batch,
+        levels=levels,
+        choices=("data", "model", "output"),
+        reading="executed",
+        constraints={"even": True},
+    )
+
+
+def odd_names() -> Network:
+    names = ['a"b', "a'b\\", "def", "1st", "conv", "x", "\\n{name}", 'é """']
+    layers = [{"name": name, "kind": "fc", "units": 8} for name in names]
+    return Network.model_validate(
+        {"name": 'quotes " and \\ """', "input": {"features": 8}, "layer": layers}
+    )
+
+
+def test_an_exported_module_runs_where_hypar_opt_is_not(tmp_path: Path) -> None:
+    """Names of any characters, in a process that sees jax and no package of ours."""
+    plan = solved(odd_names())
+    file = tmp_path / "model_sharded.py"
+    file.write_text(jax_module(plan))
+    without = "import sys; sys.modules['hypar_opt'] = None; import runpy;"
+    call = f"{without} runpy.run_path({str(file)!r}, run_name='__main__')"
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", call],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("loss ")
+    assert first.endswith("on 4 devices")
+    assert last.split()[-2:] == [f"{plan.cost.total:,}", "bytes"]
+
+
+@pytest.mark.parametrize("network", [odd_names(), chain(), cnn(), gpt(tied=True)])
+def test_exported_modules_are_formatted(network: Network, tmp_path: Path) -> None:
+    """A formatter changes nothing, and a linter finds nothing imported or defined in vain."""
+    file = tmp_path / "model_sharded.py"
+    file.write_text(jax_module(solved(network)))
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    checked = [ruff, "check", "--isolated", "--quiet", str(file)]
+    assert subprocess.run(checked, check=False, capture_output=True, text=True).stdout == ""
+    compile(file.read_text(), str(file), "exec")
+    formatted = [ruff, "format", "--check", "--isolated", "--line-length", "100", str(file)]
+    assert subprocess.run(formatted, check=False, capture_output=True).returncode == 0
+
+
+def test_the_same_plan_is_the_same_module() -> None:
+    plan = solved(gpt(tied=True))
+    assert jax_module(plan) == jax_module(plan)
+
+
+def test_stored_arrays_lose_and_repeat_nothing() -> None:
+    """Weights behind a concatenation and of fused heads are reordered, and back again."""
+    rng = np.random.default_rng(0)
+    for network in (cnn(), gpt(tied=True), chain()):
+        for weights in weights_of(sharded_plan(solved(network, 3))).values():
+            sizes = [dim if isinstance(dim, int) else dim.size for dim in weights.tensor.dims]
+            array = rng.standard_normal(sizes)
+            stored = weights.tensor.stored(array)
+            assert stored.shape == weights.tensor.shape
+            assert (weights.tensor.original(stored) == array).all()
+
+
+def test_shardings_name_what_each_level_splits() -> None:
+    plan = solved(chain(), 2)
+    document = shardings(plan)
+    assert document["schema"] == "hypar-opt/shardings/1"
+    assert document["mesh"] == {"h1": 2, "h2": 2}
+    assert list(document["tensors"]) == list(plan.layers)
+    for level, row in enumerate(plan.parallelism):
+        for name, choice in zip(plan.layers, row, strict=True):
+            weights = document["weights"][name]
+            split = weights["split"][f"h{level + 1}"]
+            assert (split is None) == (choice == "data")
+            assert (f"h{level + 1}" in weights["all_reduced"]) == (choice == "data")
+            assert document["layers"][name]["choices"][f"h{level + 1}"] == choice
+    json.dumps(document, allow_nan=False)
+
+
+def _every_array(document: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = ("inputs", "weights", "tensors", "targets")
+    return [array for part in parts for array in document[part].values()]
+
+
+@pytest.mark.parametrize("network", [chain(), cnn(), gpt(tied=True)])
+def test_every_array_is_split_where_it_has_two_halves(network: Network) -> None:
+    for array in _every_array(shardings(solved(network, 3))):
+        split = [dim for dim in array["split"].values() if dim is not None]
+        assert len(set(split)) == len(split)
+        assert all(array["shape"][dim] == 2 for dim in split)
+        assert np.prod(array["shape"]) == np.prod([dim["size"] for dim in array["dims"]])
+
+
+def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:
+    """DTensor gives each of four processes the shard that the document names."""
+    pytest.importorskip("torch")
+    file = tmp_path / "shardings.json"
+    file.write_text(json.dumps(shardings(solved(gpt(tied=True), 2))))
+    script = Path(__file__).with_name("in_pytorch.py")
+    done = subprocess.run(
+        [sys.executable, script, file], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_export_writes_a_file_or_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = solved(chain())
+    write_plan(plan, tmp_path / "plan.json")
+    file = tmp_path / "model.py"
+    assert run(["export", str(tmp_path / "plan.json"), "--to", "jax", "-o", str(file)]) == 0
+    assert file.read_text() == jax_module(plan)
+    assert run(["export", str(tmp_path / "plan.json"), "--to", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == shardings(plan)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lenet-c", "--to", "jax"], "export takes a plan file, and 'lenet-c' is none"),
+        (["plan.json", "--to", "onnx"], "--to should be one of jax, json; got 'onnx'"),
+        (["uneven.json", "--to", "jax"], "layer 'fc1', channels: its size 3 should be divisible"),
+        (["plan.json", "--to", "jax", "-o", "plan.json"], "plan.json"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_plan(solved(chain()), "plan.json")
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": 3} for n in (1, 2)]
+    uneven = Network.model_validate({"name": "odd", "input": {"features": 4}, "layer": layers})
+    fixed = {"fix": ("fc1=output",)}
+    plan = ho.solve(
+        uneven,
+        batch=4,
+        levels=1,
+        choices=("data", "model", "output"),
+        reading="executed",
+        constraints=fixed,
+    )
+    write_plan(plan, "uneven.json")
+    assert run(["export", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_kinds_and_activations_without_a_program_are_refused_by_name() -> None:
+    layer = {"name": "fc", "kind": "fc", "units": 8, "activation": "wavy"}
+    network = Network.model_validate({"name": "n", "input": {"features": 8}, "layer": [layer]})
+    with pytest.raises(ho.HyparError, match="layer 'fc', activation: 'wavy' is not known"):
+        jax_module(solved(network, 1))
