@@ -247,7 +247,9 @@ class CommunicationCost(CostModel):
         below = kept.sum(axis=0) - np.cumsum(kept, axis=0)
         copies = np.where(whole, above + below, kept.sum(axis=0))
         quarters = _quarters(self.reading, self.phases)[written, read].astype(dtype)
-        sizes: Integers = np.array(workload.boundary_sizes, dtype)[boundaries]
+        # Of thousands of boundaries mostly one is asked for, with all states of both ends.
+        distinct, place = np.unique(boundaries, return_inverse=True)
+        sizes: Integers = np.array([workload.boundary_sizes[b] for b in distinct], dtype)[place]
         scales = np.array([self._scale(level) for level in range(levels)], dtype)
         charges: Integers = scales.reshape(-1, 1) * sizes * (quarters << copies)
         return charges
