@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -78,13 +78,23 @@ class GraphCharges:
             if min(source, target) >= first
         ]
 
+    @cached_property
+    def _edges_of_shared(self) -> list[list[int]]:
+        """The edges of each node that is shared, by number."""
+        found: list[list[int]] = [[] for _ in self.shared]
+        for number, ends in enumerate(self.ends.tolist()):
+            for node in ends:
+                if node < len(self.shared):
+                    found[node].append(number)
+        return found
+
     def _at_its_least(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
         """Return the least charge of what layers share, for all states of these layers."""
         by_layer: dict[int, list[Values]] = defaultdict(list)
-        for (source, target), edge in zip(self.ends.tolist(), self.edge, strict=True):
-            if node in (source, target):
-                layer = max(source, target) - len(self.shared)
-                by_layer[layer].append(edge if source == node else edge.T)
+        for number in self._edges_of_shared[node]:
+            (source, target), edge = self.ends[number].tolist(), self.edge[number]
+            layer = max(source, target) - len(self.shared)
+            by_layer[layer].append(edge if source == node else edge.T)
         layers = tuple(sorted(by_layer))
         shape = tuple(len(states[layer]) for layer in layers)
         least = np.full(shape, np.inf)
