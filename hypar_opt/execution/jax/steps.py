@@ -420,7 +420,10 @@ def names(levels: Sequence[int]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as a literal in double quotes; JSON's escapes are Python's too."""
+    """Return a name as a literal, in single quotes where it has double ones alone."""
+    if '"' in name and "'" not in name:
+        return repr(name)
+    # JSON's escapes are Python's too.
     return json.dumps(name, ensure_ascii=False)
 
 
