@@ -50,6 +50,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.closed_form
 	-$(BIN)/python -m benchmarks.startup
 	-$(BIN)/python -m benchmarks.onnx_import
+	-$(BIN)/python -m benchmarks.jax_compile
 	-$(BIN)/python -m benchmarks.run
 
 # The pictures of the README and the documentation, from real runs.

@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hypar_opt.execution.jax.steps import Lines, names, quoted
+from hypar_opt.execution.jax.steps import Lines
+from hypar_opt.execution.jax.values import names, quoted
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 import re
 from collections import Counter, defaultdict
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.tensors import ACTIVATIONS, NETWORK_INPUT, ShardedNetwork
+from hypar_opt.execution.jax.values import Values, names, quoted, unwrapped
 from hypar_opt.execution.jax.weights import (
     COLLECTIVES,
     ends_of,
     inputs_of,
     is_softmax,
     split_by,
-    split_ends,
 )
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import Layout
@@ -26,7 +25,6 @@ from hypar_opt.sharding.layouts import Layout
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
     from hypar_opt.workload.operators.base import Operator
-    from hypar_opt.workload.operators.windows import Pool
 
 _WORDS = {
     Layout.BATCH: "BATCH",
@@ -57,6 +55,7 @@ class Lines:
         self, sharded: ShardedNetwork, reserved: frozenset[str], *, alone: bool = False
     ) -> None:
         self.alone = alone
+        self.values = Values(sharded, alone=alone)
         self.sharded = sharded
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
@@ -90,7 +89,7 @@ class Lines:
             variable, target = self.names[position], f"targets[{quoted(name)}]"
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
-                split = names(self._here(split_by(layouts, Layout.CHANNEL)))
+                split = names(self.values.here(split_by(layouts, Layout.CHANNEL)))
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
             # Replicas count a share each.
@@ -222,7 +221,7 @@ class Lines:
     def _computed(self, position: int, layer: Operator, reads: list[str]) -> Iterator[str]:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
-        value = self._value(position, layer, reads)
+        value = self.values.of(position, layer, reads)
         shuffled = Layout.SHUFFLED in self.program.stored[node] and layer.kind != "shuffle"
         reductions = list(
             self._steps("y", self.program.output_steps(node), None, "y", grouped=shuffled)
@@ -245,183 +244,14 @@ class Lines:
             value = "y"
         activation = getattr(layer, "activation", None)
         if activation is not None:
-            value = f"{ACTIVATIONS[activation]}({_unwrapped(value)})"
+            value = f"{ACTIVATIONS[activation]}({unwrapped(value)})"
         if layer.kind == "conv" and getattr(layer, "pool", None):
-            value = self._pooled(position, layer.pool, value)  # type: ignore[attr-defined]
+            value = self.values.pooled(position, layer.pool, value)  # type: ignore[attr-defined]
         if value == "y" and reductions:
             reductions[-1] = f"{variable}{reductions[-1].removeprefix('y')}"
             yield from reductions[-1:]
             return
-        yield f"{variable} = {_unwrapped(value)}"
-
-    def _value(self, position: int, layer: Operator, reads: list[str]) -> str:
-        build: Any = getattr(self, f"_{layer.kind}")
-        value: str = build(position, layer, *reads)
-        return value
-
-    def _weights(self, position: int) -> str:
-        """Return a layer's weights, cut to what it multiplies of those that it shares."""
-        layer, node = self.network.layers[position], position + self.shared
-        users = self.program.workload.weight_users
-        shared = next((one for one, of in users.items() if node in of), None)
-        if shared is None:
-            return f"w[{quoted(layer.name)}]"
-        owner = self.network.layers[self.sharded.owner(node)].name
-        text = f"w[{quoted(owner)}]"
-        turned = self.sharded.transposes(position)
-        if turned:
-            text = f"transposed({text})"
-        stored = split_ends(self.sharded, shared)
-        if turned:
-            stored = stored[::-1]
-        own = split_ends(self.sharded, node)
-        if self.alone:
-            return text
-        for kept, here, end in zip(own, stored, ("INPUTS", "OUTPUTS"), strict=True):
-            for level in kept:
-                if level not in here:
-                    text = f'keep_half({text}, "h{level + 1}", {end})'
-        return text
-
-    def _here(self, levels: Sequence[int]) -> Sequence[int]:
-        return () if self.alone else levels
-
-    def _fc(self, position: int, layer: Operator, read: str) -> str:
-        del layer
-        (source,) = self.network.sources[position]
-        if self.sharded.read_positions(source) and len(self.sharded.positions[position]) == 0:
-            read = f"flatten({read})"
-        return f"linear({read}, {self._weights(position)})"
-
-    def _conv(self, position: int, layer: Any, read: str) -> str:
-        padding = _borders(layer.padding)
-        dilation = f", {layer.dilation}" if layer.dilation else ""
-        return f"conv({read}, {self._weights(position)}, {layer.stride}, {padding}{dilation})"
-
-    def _pooled(self, position: int, pool: Pool, value: str) -> str:
-        maps = self.sharded.layer_maps[position]
-        over = maps.output if self.network.layers[position].kind == "conv" else maps.input
-        extents = (over.height, over.width)  # type: ignore[union-attr]
-        borders = []
-        for extent, count, size, stride, (before, after) in zip(
-            extents,
-            (maps.pooled.height, maps.pooled.width),  # type: ignore[union-attr]
-            pool.size,
-            pool.stride,
-            _borders(pool.padding),
-            strict=True,
-        ):
-            # A last window that is only partly covered needs a wider border.
-            borders.append((before, max(after, (count - 1) * stride + size - extent - before)))
-        padding = tuple(borders)
-        return f"{pool.kind}_pool({_unwrapped(value)}, {pool.size}, {pool.stride}, {padding})"
-
-    def _pool(self, position: int, layer: Any, read: str) -> str:
-        return self._pooled(position, layer.pool, read)
-
-    def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
-        del layer
-        rows = self.sharded.rows(position)
-        node = position + self.shared
-        split = names(self._here(split_by(self.program.written[node], Layout.PARTIAL)))
-        weights = self._weights(position)
-        if read is not None:
-            return f"embedding({read}, {weights}, {rows.shape}, {split})"
-        data = () if self.alone else split_by(self.program.written[node], Layout.BATCH)
-        sizes = self.sharded.batch.shape
-        local = (*(1 if n in data else size for n, size in enumerate(sizes[:-1])), sizes[-1])
-        ids = f"jnp.broadcast_to(jnp.arange({rows.size}), {(*local, rows.size)})"
-        return f"embedding({ids}, {weights}, {rows.shape}, {split})"
-
-    def _attention(self, position: int, layer: Any, *reads: str) -> str:
-        sizes = layer.sizes(self.sharded.layer_maps[position])
-        groups = sizes["g"] >> len(self.sharded.written(position).split)
-        inputs = "".join(f"{read}, " for read in reads).rstrip()
-        inputs = inputs if len(reads) == 1 else inputs.rstrip(",")
-        return f"attention(({inputs}), {groups}, {sizes['r']}, causal={bool(layer.causal)})"
-
-    def _norm(self, position: int, layer: Any, read: str) -> str:
-        weights = self._weights(position)
-        if layer.norm == "affine":
-            return f"affine({read}, {weights})"
-        if layer.norm == "batch":
-            # One device takes the statistics of each share as the devices do.
-            own = split_by(self.program.read[position + self.shared], Layout.BATCH)
-            apart = f", {names(own)}" if self.alone else ""
-            return f"batch_norm({read}, {weights}{apart})"
-        split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
-        features = self.sharded.written(position).size
-        source = self.network.sources[position][0]
-        key = ("statistics", source, split, layer.norm)
-        self._copies[key] += 1
-        copy = f", copy={self._copies[key] - 1}" if self._copies[key] > 1 and split else ""
-        centred = layer.norm == "layer"
-        more = f"{names(self._here(split))}, centred={centred}{copy}"
-        return f"layer_norm({read}, {weights}, {features}, {more})"
-
-    def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
-        places = len(self.sharded.positions[position])
-        terms = []
-        for read, source in zip(reads, self.network.sources[position], strict=True):
-            same = len(self.sharded.read_positions(source)) == places
-            terms.append(read if same else f"at_positions({read}, {places})")
-        return f"({f' {sign} '.join(terms)})"
-
-    def _add(self, position: int, layer: Operator, *reads: str) -> str:
-        del layer
-        return self._broadcast(position, reads, "+")
-
-    def _mul(self, position: int, layer: Operator, *reads: str) -> str:
-        del layer
-        return self._broadcast(position, reads, "*")
-
-    def _concat(self, position: int, layer: Any, *reads: str) -> str:
-        del position
-        axis = self.sharded.levels + 1 if layer.axis == "tokens" else -1
-        return f"jnp.concatenate([{', '.join(reads)}], {axis})"
-
-    def _global_pool(self, position: int, layer: Any, read: str) -> str:
-        (source,) = self.network.sources[position]
-        first = self.sharded.levels + 1
-        over = tuple(range(first, first + len(self.sharded.read_positions(source))))
-        match layer.over:
-            case "average":
-                return f"jnp.mean({read}, {over})"
-            case "max":
-                return f"jnp.max({read}, {over})"
-        return f"token({read}, {0 if layer.over == 'first' else -1})"
-
-    def _flatten(self, position: int, layer: Any, read: str) -> str:
-        (source,) = self.network.sources[position]
-        if layer.to == "features":
-            return f"flatten({read})" if self.sharded.read_positions(source) else read
-        already = len(self.sharded.read_positions(source)) == 1
-        return read if already else f"as_tokens({read})"
-
-    def _shuffle(self, position: int, layer: Operator, read: str) -> str:
-        del position, layer
-        return f"dealt_out({read})"
-
-    def _output(self, position: int, layer: Operator, read: str) -> str:
-        del position, layer
-        return read
-
-
-def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    top, left = padding[:2]
-    bottom, right = padding[-2:]
-    return (top, bottom), (left, right)
-
-
-def names(levels: Sequence[int]) -> str:
-    """Return the text of a tuple of mesh axes."""
-    axes = [f'"h{level + 1}"' for level in levels]
-    return f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
-
-
-def quoted(name: str) -> str:
-    """Return a name as a literal in double quotes; JSON's escapes are Python's too."""
-    return json.dumps(name, ensure_ascii=False)
+        yield f"{variable} = {unwrapped(value)}"
 
 
 def _wrapped(line: str) -> str:
@@ -430,11 +260,6 @@ def _wrapped(line: str) -> str:
         return line
     opened = line.index("(", line.index(" = ")) + 1
     return f"{line[:opened]}\n    {line[opened:-1]}\n)"
-
-
-def _unwrapped(value: str) -> str:
-    """Return an expression without the brackets around a sum."""
-    return value[1:-1] if value.startswith("(") and value.endswith(")") else value
 
 
 def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
