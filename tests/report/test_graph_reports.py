@@ -286,3 +286,17 @@ def test_one_accelerator_has_no_levels_and_a_view(gpt: Path) -> None:
     plan = ho.solve(gpt, batch=4, levels=0)
     assert drawn_choices(plan) == [()] * len(plan.layers)
     assert any(line.startswith("decoder.0-3 × 4") for line in printed(plan_view(plan)))
+
+
+def test_plans_of_one_network_stand_side_by_side(gpt: Path) -> None:
+    plans = {f"batch {batch}": ho.solve(gpt, batch=batch, levels=2) for batch in (4, 4096)}
+    figure = pictures.plans_side_by_side(plans)
+    (axes,) = figure.axes
+    labels = [label.get_text().strip() for label in axes.get_yticklabels()]
+    assert {"token", "qkv", "attention", "add", "norm", "head"} <= set(labels)
+    rows = sum(not label.startswith("decoder") for label in labels)
+    points = sum(np.asarray(marks.get_offsets()).shape[0] for marks in axes.collections)
+    assert points == rows * 2 * len(plans)
+    assert {"batch 4", "batch 4096"} <= {text.get_text() for text in axes.texts}
+    with pytest.raises(ho.HyparError, match="should be of one network"):
+        pictures.plans_side_by_side({**plans, "other": ho.solve("sfc")})
