@@ -19,6 +19,7 @@ from hypar_opt.report.glyphs import glyph, legend, stored_legend, symbol
 from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.network import described, network_view
 from hypar_opt.report.page.cells import cell_costs
+from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
 from hypar_opt.report.plan import plan_view
 from hypar_opt.report.structure import MAX_CHAIN, drawn_choices, folded, is_short_chain
@@ -286,3 +287,47 @@ def test_one_accelerator_has_no_levels_and_a_view(gpt: Path) -> None:
     plan = ho.solve(gpt, batch=4, levels=0)
     assert drawn_choices(plan) == [()] * len(plan.layers)
     assert any(line.startswith("decoder.0-3 × 4") for line in printed(plan_view(plan)))
+
+
+def test_plans_of_one_network_stand_side_by_side(gpt: Path) -> None:
+    plans = {f"batch {batch}": ho.solve(gpt, batch=batch, levels=2) for batch in (4, 4096)}
+    figure = pictures.plans_side_by_side(plans)
+    (axes,) = figure.axes
+    labels = [label.get_text().strip() for label in axes.get_yticklabels()]
+    assert {"token", "qkv", "attention", "add", "norm", "head"} <= set(labels)
+    rows = sum(not label.startswith("decoder") for label in labels)
+    points = sum(np.asarray(marks.get_offsets()).shape[0] for marks in axes.collections)
+    assert points == rows * 2 * len(plans)
+    assert {"batch 4", "batch 4096"} <= {text.get_text() for text in axes.texts}
+    with pytest.raises(ho.HyparError, match="should be of one network"):
+        pictures.plans_side_by_side({**plans, "other": ho.solve("sfc")})
+
+
+def test_the_pages_graph_says_how_tensors_are_stored(plan: Plan) -> None:
+    graph = graph_view(plan)
+    assert graph is not None
+    assert plan.layouts is not None
+    assert graph.header[-1] == "stored"
+    assert [row[-1] for row in graph.rows] == [
+        ", ".join(plan.layouts[name]) for name in plan.layers
+    ]
+    drawn = json.loads(graph.drawing)
+    # Read by the next repetition's first layer, and added to its output.
+    several = [bool(own) for own in drawn["shared"]]
+    assert [name for name, own in zip(plan.layers, several, strict=True) if own] == [
+        "token",
+        *(f"decoder.{n}.add" for n in range(3)),
+    ]
+    assert [words for *_, words in graph.legend] == ["by batch", "by channel"]
+
+
+def test_layouts_are_of_a_plan(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    ho.write_plan(plan, file)
+    assert run(["show", str(file), "--layouts"]) == 0
+    assert "stored: ○ by batch   ● by channel" in capsys.readouterr().out.splitlines()
+    assert run(["show", "sfc", "--layouts"]) == 2
+    message = "hypar-opt: --layouts takes a plan file, and 'sfc' is a network\n"
+    assert capsys.readouterr().err == message
