@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 10**9
 """Of memory that a run may take, as estimated."""
 
-SMALLER = f"{argument('scale_down', True)} runs it on a small network of the same structure"
+
+def _remedy(scaled: bool) -> str:
+    if scaled:
+        return ""
+    return f"; {argument('scale_down', True)} runs it on a small network of the same structure"
 
 
 def check_layers(network: Network) -> None:
@@ -54,7 +58,7 @@ def notes_of(network: Network) -> tuple[str, ...]:
     return tuple(f"activation {word!r} is not known and is left out" for word in unknown)
 
 
-def check_division(division: Division) -> None:
+def check_division(division: Division, *, scaled: bool = False) -> None:
     """Refuse shares that the model halves and a device cannot.
 
     Channels may be split unevenly: the bytes are the model's all the same. Images may not, since
@@ -70,7 +74,7 @@ def check_division(division: Division) -> None:
     if batch % parts:
         raise RefusedError(
             f"batch: should be a multiple of {parts}, since {len(batch_levels(program))} levels"
-            f" halve it, got {batch}; {SMALLER}"
+            f" halve it, got {batch}{_remedy(scaled)}"
         )
     for position, layer in enumerate(division.network.layers):
         if layer.kind != "shuffle":
@@ -93,7 +97,7 @@ def check_division(division: Division) -> None:
                 )
 
 
-def check_memory(network: Network, program: Program) -> None:
+def check_memory(network: Network, program: Program, *, scaled: bool = False) -> None:
     """Refuse a step that would take more memory than `MOST_BYTES`.
 
     Raises
@@ -105,7 +109,7 @@ def check_memory(network: Network, program: Program) -> None:
     if estimate > MOST_BYTES:
         raise RefusedError(
             f"{network.name} would take about {estimate / 1e9:.0f} GB of memory, more than"
-            f" {MOST_BYTES / 1e9:.0f} GB; {SMALLER}"
+            f" {MOST_BYTES / 1e9:.0f} GB{_remedy(scaled)}"
         )
 
 

@@ -43,6 +43,7 @@ def run_program(
     seed: int = 0,
     element_bytes: Fraction = Fraction(4),
     inference: bool = False,
+    scaled: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Compared:
     """Run one step of a program on virtual devices, and on one.
@@ -51,6 +52,8 @@ def run_program(
     ----------
     program
         Of the network's workload with shared tensors as nodes.
+    scaled
+        Whether the network is scaled down already, for messages.
 
     Raises
     ------
@@ -58,9 +61,9 @@ def run_program(
         If a layer is of a kind that does not run, a share would not be whole, or memory is short.
     """
     check_layers(network)
-    check_memory(network, program)
+    check_memory(network, program, scaled=scaled)
     division = Division(network, program)
-    check_division(division)
+    check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING
     data = random_data(network, program.workload, seed)
     alone = Division(network, Program(program.workload, ()), division.norm_groups())

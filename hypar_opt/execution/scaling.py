@@ -23,6 +23,7 @@ _CHANNELS = 8
 """At least so many, or activations leave nothing to compare."""
 _SIDE = 8
 """The least height and width of an image that has as many."""
+_LARGEST_SIDE = 512
 _NORMALISED = 4
 """Images of a device where a batch norm takes their statistics."""
 _TOKENS = 4
@@ -59,7 +60,7 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     image = isinstance(stated, FeatureMap)
     largest = max(stated.height, stated.width) if isinstance(stated, FeatureMap) else 1
     parts = max(2**levels, _CHANNELS)
-    for side in range(min(_SIDE, largest), largest + 1):
+    for side in range(min(_SIDE, largest), min(largest, _LARGEST_SIDE) + 1):
         try:
             made = _Scaling(network, parts, side).network()
         except ValueError:  # a window that does not fit its map

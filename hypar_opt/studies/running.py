@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -71,6 +69,7 @@ def run(
     (True, True)
     """
     # Imported late: planning alone needs no execution.
+    from hypar_opt.execution.checks import check_memory
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scaling import scaled_down
@@ -103,6 +102,7 @@ def run(
         "reduced": reduced,
     }
     if backend == "jax":
+        check_memory(instance.network, program, scaled=scale_down)
         return RunResult(**of_run, **_in_jax(instance, program, seed))
     compared = run_program(
         instance.network,
@@ -110,6 +110,7 @@ def run(
         seed=seed,
         element_bytes=Fraction(plan.element_bytes),
         inference=plan.inference,
+        scaled=scale_down,
         progress=progress,
     )
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
@@ -127,7 +128,6 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
 
     if instance.problem.inference:
         raise HyparError("the plan is of inference; what runs in JAX is a training step")
-    _ask_for_devices(2**instance.problem.levels)
     sharded = ShardedNetwork(instance.network, program)
     data = random_data(sharded, seed)
     step = run_step(sharded, data)
@@ -158,15 +158,6 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         ),
         "tolerance": JAX_TOLERANCE,
     }
-
-
-def _ask_for_devices(count: int) -> None:
-    """Have JAX make as many devices of the host, where it is not there yet."""
-    if "jax" not in sys.modules:
-        flags = os.environ.get("XLA_FLAGS", "")
-        if "xla_force_host_platform_device_count" not in flags:
-            flag = f"--xla_force_host_platform_device_count={count}"
-            os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()
 
 
 def _priced(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -17,6 +19,7 @@ from hypar_opt.cli.app import run as command
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.execution import checks
 from hypar_opt.execution.fabric import Blocks, Fabric, Purpose, Source
+from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import run_program
 from hypar_opt.execution.scaling import scaled_down
 from hypar_opt.sharding.conversions import StepKind, all_reduce
@@ -24,6 +27,7 @@ from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.tensors import workload_of
+from tests.execution.drawn import drawn_network, drawn_programs
 
 THREE = ("data", "model", "output")
 
@@ -236,6 +240,17 @@ def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) ->
     checks.check_memory(small.network, Program(workload_of(small.network, small.batch), ()))
 
 
+@pytest.mark.parametrize("seed", range(300, 340))
+def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
+    network = drawn_network(seed)
+    for program in drawn_programs(network, seed, 1):
+        small = scaled_down(network, program.workload.batch, len(program.rows))
+        workload = workload_of(small.network, small.batch, shared_tensors=True)
+        result = run_program(small.network, Program(workload, program.rows), seed=seed)
+        assert all(row.modelled == row.counted for row in result.rows)
+        assert result.values <= TOLERANCE
+
+
 def test_tied_weights_stay_tied() -> None:
     small = scaled_down(ho.load("gpt2"), 8, 3).network
     head = next(layer for layer in small.layers if layer.shares_weights_with)
@@ -298,3 +313,16 @@ def test_what_is_no_plan_file_is_refused(plan: str, capsys: pytest.CaptureFixtur
     assert command(["run", plan]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert plan in line
+
+
+def test_the_backend_jax_compares_the_compiled_programs_bytes(plan_file: Path) -> None:
+    # A process of its own: JAX makes its devices once.
+    args = ["run", str(plan_file), "--backend", "jax", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hypar_opt", *args], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["backend"] == "jax"
+    assert document["bytes_modelled"] == document["bytes_counted"]
+    assert document["gradients_difference"] < 1e-5

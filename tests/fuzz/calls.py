@@ -154,6 +154,8 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("verify", "net.toml", "--solvers", "dp,brute", "--levels", "2"),
     ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml"),
     ("simulate", "plan.json"),
+    ("run", "plan.json"),
+    ("run", "plan.json", "--scale-down", "-o", "out.json"),
     ("compare", "net.toml", "--array", "array.toml"),
     ("explore", "plan.json", "--free", "H1"),
     ("explore", "net.toml", "--free", "fc1", "--levels", "2"),
