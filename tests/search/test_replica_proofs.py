@@ -358,6 +358,22 @@ def test_optima_of_the_papers_networks_are_proved(name: str, search: str) -> Non
         ho.check_certificate(plan, ho.certify(plan))
 
 
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("sfc", 201_633_792),
+        ("lenet-c", 12_790_240),
+        ("alexnet", 207_447_936),
+        ("vgg-a", 1_366_354_432),
+        ("vgg-e", 2_662_492_672),
+    ],
+)
+def test_no_plan_of_sixteen_accelerators_moves_less(name: str, total: int) -> None:
+    plan = ho.solve(name, search="joint", levels=4, batch=256, reading="executed", choices=THREE)
+    assert plan.cost.total == total
+    ho.check_certificate(plan, ho.certify(plan))
+
+
 @pytest.mark.parametrize("name", ["resnet-50", "gpt2"])
 @pytest.mark.parametrize(("levels", "search"), [(1, "levelwise"), (2, "levelwise"), (3, "joint")])
 def test_optima_of_graphs_are_proved(name: str, levels: int, search: str) -> None:
