@@ -188,14 +188,15 @@ def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> Cos
     It charges what appending the level to those above adds to the cost.
     """
     # Within a level both ends of a boundary have the same levels above them.
-    edge = cost.edge(workload, splits, splits)
+    node, edge = cost.node(workload, splits), cost.edge(workload, splits, splits)
     coupled = np.flatnonzero(workload.coupled(cost.choices))
     if coupled.size:
         edge = edge.astype(object)
         edge[coupled] = _appended(cost, workload, coupled, splits)
-        edge = edge.astype(exact_dtype(int(edge.max(axis=(1, 2)).sum())))
+        largest = int(node.max(axis=1).sum()) + int(edge.max(axis=(1, 2)).sum())
+        node, edge = (part.astype(exact_dtype(largest)) for part in (node, edge))
     return CostTable(
-        node=cost.node(workload, splits),
+        node=node,
         edge=edge,
         ends=workload.ends,
         trick=workload.trick,

@@ -23,6 +23,9 @@ Rows = Sequence[Sequence[int]]
 Tensors = Sequence[Mapping[int, int]]
 """By level, H1 first, the choice of each shared tensor's node."""
 
+MOST_STATES = 3**6
+"""Of a shared tensor, its layouts at all levels, that are compared."""
+
 _NONE: Mapping[int, int] = MappingProxyType({})
 
 
@@ -41,12 +44,15 @@ def level_tables(
     rows : (levels, layers)
         The layers' choices. To each row those of the shared nodes are added, in front.
     tensors
-        The layouts of shared tensors; unless given those that cost least over all levels.
+        The layouts of shared tensors; unless given those that cost least over all levels, or
+        level by level if these are too many to be compared.
     even
         Whether shared tensors, too, are split into equal parts only.
     """
     if tensors is None and workload.coupled(cost.choices).any():
-        tensors = _over_all_levels(workload, cost, rows, even=even)
+        few = cost.choices ** len(rows) <= MOST_STATES
+        derived = _over_all_levels if few else _level_by_level
+        tensors = derived(workload, cost, rows, even=even)
     elif tensors is None and even and workload.shared:
         tensors = _even_tensors(workload, cost, rows)
     splits = SplitCounts.none(len(workload.nodes), cost.choices)
@@ -133,6 +139,33 @@ def _over_all_levels(
             total += cost.pairs(workload, numbers, *ends).sum(axis=0)
         for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
             level[node] = column
+    return levels
+
+
+def _level_by_level(
+    workload: Workload, cost: CostModel, rows: Rows, *, even: bool
+) -> list[dict[int, int]]:
+    """Return the layouts of shared tensors that add least at each level, given those above it."""
+    levels: list[dict[int, int]] = []
+    nodes = [n for n in range(workload.shared) if n not in workload.weight_users]
+    left = {
+        node: [
+            halvings(workload.nodes[node].sizes[choice.axis]) if even and choice.axis else len(rows)
+            for choice in workload.nodes[node].operator.splits
+        ]
+        for node in nodes
+    }
+    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    for row in rows:
+        table = level_table(cost, workload, splits)
+        costs = _costs(workload, table, row).tolist()
+        level = {}
+        for node in nodes:
+            fits = [column for column, count in enumerate(left[node]) if count]
+            level[node] = min(fits, key=costs[node].__getitem__)
+            left[node][level[node]] -= 1
+        levels.append(level)
+        splits = splits.after(with_shared(workload, table, row, level))
     return levels
 
 

@@ -40,15 +40,19 @@ State = tuple[int, ...]
 
 MOST_STATES = 2**13
 """States of a layer that an improvement compares at once; of more, those with its counts."""
+MOST_LEVELS = 10
+"""Beyond, alignments of two layers' levels, and the orders of one's, are too many."""
+
 _ROUNDS = 20
 """Of the improvement of a plan, which ends before where nothing is cheaper."""
 
 
-def levels_alike(problem: Problem) -> bool:
-    """Return whether no level differs from another in what it costs or allows."""
+def few_levels_alike(problem: Problem) -> bool:
+    """Return whether no level differs from another in what it costs or allows, and they are few."""
     pins = map(Pin.parse, problem.constraints.fix)
     return (
         problem.cost == "bytes"
+        and problem.levels <= MOST_LEVELS
         and len(set(problem.level_weights)) <= 1
         and problem.constraints.memory is None
         and all(pin.level is None for pin in pins)

@@ -17,7 +17,7 @@ from hypar_opt.costs.product import (
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.claims import assigned
-from hypar_opt.search.counts import by_counts, levels_alike
+from hypar_opt.search.counts import by_counts, few_levels_alike
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver, least_cost
@@ -96,7 +96,7 @@ def _from_states_or_counts(
         instance = search.instance
         charges_pairs = instance.workload.coupled(instance.cost.choices).any()
         # Of chains the states are many more before memory ends.
-        if tables.results or not charges_pairs or not levels_alike(instance.problem):
+        if tables.results or not charges_pairs or not few_levels_alike(instance.problem):
             raise
         return by_counts(search, tables), "memory"
 
