@@ -72,8 +72,10 @@ def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
     rows = {row["plan"]: row for row in compared["rows"]}
     assert {row["reading"] for row in rows.values()} == {"executed"}
     assert all(row["bytes"] == row["executed_bytes"] for row in rows.values())
+    # The optimum of three choices in bytes is faster still than that of two in time.
+    three = rows.pop("three")
     fastest = min(rows.values(), key=lambda row: float(row["seconds"]))
-    assert rows["time"]["seconds"] == fastest["seconds"]
+    assert rows["time"]["seconds"] == fastest["seconds"] > three["seconds"]
 
     # No plan of all 2^15 takes less.
     args = ["explore", *call, "--free", "all", "--objective", "time", "--cost", "time"]
