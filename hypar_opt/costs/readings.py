@@ -30,11 +30,13 @@ count these exchanges differently:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hypar_opt.sharding.conversions import StepKind, backward, conversion
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.passes import INFERENCE as INFERENCE
 from hypar_opt.sharding.passes import TRAINING as TRAINING
@@ -117,8 +119,17 @@ _BOTH_DIRECTIONS = dict.fromkeys(
 )
 """An all-to-all: half of the tensor moves each way."""
 
-_GATHERED = dict.fromkeys(((BATCH, WHOLE), (CHANNEL, WHOLE), (PARTIAL, WHOLE)), Conversion(4, 4))
-"""An all-gather forward, and a reduce-scatter of the error."""
+
+def _of_a_run() -> dict[tuple[Layout, Layout], Conversion]:
+    """Return what converting a tensor moves when it runs, but for reduce-scatters of its sums."""
+    conversions = {}
+    for written, read in itertools.product(Layout, (BATCH, CHANNEL, WHOLE, SHUFFLED)):
+        steps = conversion((written,), (read,))
+        steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
+        both = (sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps)))
+        conversions[written, read] = Conversion(*map(int, both))
+    return conversions
+
 
 READINGS = MappingProxyType(
     {
@@ -131,7 +142,7 @@ READINGS = MappingProxyType(
         "executed": Reading(
             8,
             4,
-            _BOTH_DIRECTIONS | _GATHERED,
+            _of_a_run(),
             input_error=0,
             gathered_error=4,
             before_pool=True,

@@ -95,8 +95,9 @@ def _from_states_or_counts(
     except RefusedError:
         instance = search.instance
         charges_pairs = instance.workload.coupled(instance.cost.choices).any()
-        # Of chains the states are many more before memory ends.
-        if tables.results or not charges_pairs or not few_levels_alike(instance.problem):
+        # A program has a size of its own, up to which others do not end either.
+        alike = few_levels_alike(instance.problem) and search.solver.most_columns is None
+        if tables.results or not charges_pairs or not alike:
             raise
         return by_counts(search, tables), "memory"
 
