@@ -19,7 +19,7 @@ def chain(rng: random.Random) -> Network:
     """Return convolutions, some pooled or strided, then fully-connected layers; all halve often."""
     layers: list[dict[str, Any]] = []
     side = 4
-    for number in range(rng.randint(0, 2)):
+    for number in range(rng.choice((0, 0, 1, 1, 2))):
         kernel = rng.choice([1, 3])
         layer: dict[str, Any] = {"name": f"conv{number}", "kind": "conv", "kernel": kernel}
         layer |= {"filters": rng.choice([8, 16]), "padding": kernel // 2}
@@ -35,7 +35,7 @@ def chain(rng: random.Random) -> Network:
         given = {"channels": 8, "height": 4, "width": 4}
     layers += [
         {"name": f"fc{number}", "kind": "fc", "units": rng.choice([8, 16, 32])}
-        for number in range(rng.randint(0 if layers else 1, 3))
+        for number in range(rng.randint(0 if layers else 1, 2))
     ]
     for layer in layers:
         if rng.random() < 0.5:

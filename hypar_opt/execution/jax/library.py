@@ -166,6 +166,11 @@ def flatten(x: jax.Array) -> jax.Array:
     return x.reshape(*x.shape[: x.ndim - places - 1], -1)
 
 
+def split_features(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return features, none of which is split, with the dimensions that levels will split."""
+    return x.reshape(*x.shape[: x.ndim - len(shape)], *shape)
+
+
 def as_tokens(x: jax.Array) -> jax.Array:
     """Return an image's pixels as tokens, row by row."""
     return x.reshape(*batch_dims(x), math.prod(positions(x)), *channel_dims(x))

@@ -110,6 +110,8 @@ class Lines:
         shuffles = self.network.layers[position].kind == "shuffle"
         if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
+        if position in self.sharded.flattened_first:
+            value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
         lines = list(self._steps(name, steps, boundary, value, grouped=shuffles))
         yield from lines or [f"{name} = {value}"]
 

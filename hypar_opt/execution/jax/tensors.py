@@ -133,7 +133,7 @@ class ShardedNetwork:
                 raise HyparError(
                     f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
                 )
-        self._solved  # noqa: B018 - what cannot be split is refused at once
+        self._axes  # noqa: B018 - what cannot be split is refused at once
 
     @property
     def levels(self) -> int:
@@ -184,33 +184,63 @@ class ShardedNetwork:
     @cached_property
     def batch(self) -> Axis:
         """The axis of the batch."""
-        return self._solved[0][0]
+        return self._axes[0]
 
     def written(self, position: int) -> Axis:
         """The axis of the channels that a layer writes."""
-        return self._solved[0][self._shapes[1][position].writes]
+        return self._axes[self._shapes[position].writes]
 
     def read(self, position: int, number: int = 0) -> Axis:
         """The axis of the channels that a layer reads as one of its inputs, flattened if it is."""
-        return self._solved[0][self._shapes[1][position].reads[number]]
+        return self._axes[self._shapes[position].reads[number]]
 
     def rows(self, position: int) -> Axis:
         """The axis of an embedding's vocabulary."""
-        rows = self._shapes[1][position].rows
+        rows = self._shapes[position].rows
         assert rows is not None
-        return self._solved[0][rows]
+        return self._axes[rows]
 
     @cached_property
     def input_axis(self) -> Axis:
         """The axis of the channels of the network's input."""
-        return self._solved[0][1]
+        return self._axes[1]
+
+    @property
+    def _axes(self) -> list[Axis]:
+        return self._solved[0]
+
+    @property
+    def _shapes(self) -> list[Shapes]:
+        return self._solved[1]
+
+    @property
+    def flattened_first(self) -> frozenset[int]:
+        """The fully-connected layers whose input is flattened before its layout is converted.
+
+        No level splits the map by channel: its features need not be split as channels are.
+        """
+        return self._solved[2]
 
     @cached_property
-    def _solved(self) -> tuple[list[Axis]]:
-        return (self._shapes[0].solve(),)
+    def _solved(self) -> tuple[list[Axis], list[Shapes], frozenset[int]]:
+        first = frozenset(
+            position
+            for position, (layer, reads) in enumerate(
+                zip(self.network.layers, self.network.sources, strict=True)
+            )
+            if layer.kind == "fc"
+            and NETWORK_INPUT not in reads
+            and len(self.read_positions(reads[0])) == 2
+        )
+        while True:
+            ties, shapes = self._tied_axes(first)
+            axes = ties.solve()
+            split = {p for p in first if axes[shapes[self.network.sources[p][0]].writes].split}
+            if not split:
+                return axes, shapes, first
+            first -= split
 
-    @cached_property
-    def _shapes(self) -> tuple[AxisTies, list[Shapes]]:
+    def _tied_axes(self, flattened_first: frozenset[int]) -> tuple[AxisTies, list[Shapes]]:
         ties = AxisTies(self.levels)
         network, program = self.network, self.program
         batch = ties.new(program.workload.batch, "the batch")
@@ -222,7 +252,11 @@ class ShardedNetwork:
             zip(network.layers, network.sources, strict=True)
         ):
             sources = [given if s == NETWORK_INPUT else shapes[s].writes for s in reads]
-            shapes.append(self._tied(ties, position, layer, sources))
+            own = self._tied(ties, position, layer, sources, flattened_first)
+            if position in flattened_first:
+                read = self._read_map(reads[0]).elements
+                own = own._replace(reads=(ties.new(read, f"layer {layer.name!r}, features"),))
+            shapes.append(own)
             node = position + self.shared
             for layouts in (program.written[node], program.stored[node]):
                 ties.split(shapes[-1].writes, _where(layouts, Layout.CHANNEL))
@@ -267,7 +301,14 @@ class ShardedNetwork:
         owner = self.network.layers[self.owner(position + self.shared)]
         return layer.kind == "fc" and owner.kind == "embedding"
 
-    def _tied(self, ties: AxisTies, position: int, layer: Operator, sources: list[int]) -> Shapes:
+    def _tied(
+        self,
+        ties: AxisTies,
+        position: int,
+        layer: Operator,
+        sources: list[int],
+        flattened_first: frozenset[int],
+    ) -> Shapes:
         """Return a layer's axes, with what ties those that it reads to the one it writes."""
         written = self.maps[position]
         name = f"layer {layer.name!r}"
@@ -293,6 +334,8 @@ class ShardedNetwork:
                 offset += size
             return Shapes(tuple(sources), writes, None)
         (first, *_) = (self._read_map(source) for source in self.network.sources[position])
+        if layer.kind == "fc" and position in flattened_first:
+            return Shapes((), writes, None)
         if layer.kind == "fc":
             return Shapes((self._flattened(ties, position, sources[0], name),), writes, None)
         if layer.kind == "flatten":

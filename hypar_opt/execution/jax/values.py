@@ -67,7 +67,12 @@ class Values:
     def _fc(self, position: int, layer: Operator, read: str) -> str:
         del layer
         (source,) = self.network.sources[position]
-        if self.sharded.read_positions(source) and len(self.sharded.positions[position]) == 0:
+        flat = position in self.sharded.flattened_first
+        if (
+            not flat
+            and self.sharded.read_positions(source)
+            and len(self.sharded.positions[position]) == 0
+        ):
             read = f"flatten({read})"
         return f"linear({read}, {self._weights(position)})"
 
