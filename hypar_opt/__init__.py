@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.pipeline import read_plan as read_plan
     from hypar_opt.pipeline import repriced as repriced
     from hypar_opt.pipeline import solve as solve
+    from hypar_opt.plan.layouts import StoredLayout as StoredLayout
     from hypar_opt.plan.plan import Plan as Plan
     from hypar_opt.plan.plan import write_plan as write_plan
     from hypar_opt.plan.problem import Constraints as Constraints
@@ -58,6 +59,7 @@ _HOME = {
     "Plan": "plan.plan",
     "Problem": "plan.problem",
     "SolverOptions": "solvers.base",
+    "StoredLayout": "plan.layouts",
     "Workload": "workload.tensors",
     "best_plans": "studies.alternatives",
     "better_reading": "studies.advice",
@@ -89,6 +91,7 @@ __all__ = [
     "Plan",
     "Problem",
     "SolverOptions",
+    "StoredLayout",
     "Workload",
     "__version__",
     "best_plans",

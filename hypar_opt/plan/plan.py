@@ -151,7 +151,7 @@ class Plan(ProblemFields):
     parallelism: tuple[tuple[Parallelism, ...], ...]
     layouts: Mapping[str, tuple[StoredLayout, ...]] | None = None
     """How a run stores each layer's output, by the layer's name: its layout at each level, H1
-    first. None in files of version 1, until `hypar_opt.pipeline.read_plan` has derived it."""
+    first. None in files of version 1, until `hypar_opt.read_plan` has derived it."""
     cost: Cost
     solver: SolverRecord
 
