@@ -59,8 +59,8 @@ def few_levels_alike(problem: Problem) -> bool:
     )
 
 
-def by_counts(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
-    """Return a plan, ``(levels, nodes)``, after solving for counts; its bound is the table's.
+def by_counts(search: Search, tables: TableSolver) -> tuple[list[tuple[int, ...]], bool]:
+    """Return a plan, ``(levels, nodes)``, and whether it attains the bound of counts.
 
     Raises
     ------
@@ -69,11 +69,12 @@ def by_counts(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     """
     problem = _Counted(search)
     table = search.instance.constraints.states(problem.table(), problem.states, search.deadline)
-    chosen = assigned(tables.solve(table))
+    result = tables.solve(table)
+    chosen = assigned(result)
     allowed = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
     plans = [problem.aligned(chosen), problem.level_by_level()]
     best = min((problem.improved(plan, allowed) for plan in plans), key=problem.total)
-    return list(zip(*best, strict=True))
+    return list(zip(*best, strict=True)), problem.total(best) == result.bound
 
 
 class _Counted:

@@ -26,6 +26,9 @@ from hypar_opt.solvers.base import too_large
 if TYPE_CHECKING:
     from hypar_opt.search.partition import Partition, Search
 
+FEW_STATES = 3**4
+"""Of a layer, with which elimination on a graph takes no longer than its bound by counts."""
+
 
 def joint(search: Search) -> Partition:
     """Find the cheapest plan over all levels together.
@@ -89,17 +92,30 @@ def _from_questions(
 def _from_states_or_counts(
     search: Search, tables: TableSolver
 ) -> tuple[list[tuple[int, ...]], str | None]:
-    """Solve for states; for counts where memory allows no table of states, with what stopped it."""
-    try:
+    """Solve for states, or for counts where those are many; return what stopped the proof, too.
+
+    Where a plan attains the bound of counts it is optimal. Else states decide, if memory allows.
+    """
+    instance = search.instance
+    choices = instance.cost.choices
+    counts = (
+        choices**search.levels > FEW_STATES
+        and instance.workload.coupled(choices).any()
+        and few_levels_alike(instance.problem)
+        # A program has a size of its own, up to which elimination ends, too.
+        and search.solver.most_columns is None
+    )
+    if not counts:
         return _from_states(search, tables), None
-    except RefusedError:
-        instance = search.instance
-        charges_pairs = instance.workload.coupled(instance.cost.choices).any()
-        # A program has a size of its own, up to which others do not end either.
-        alike = few_levels_alike(instance.problem) and search.solver.most_columns is None
-        if tables.results or not charges_pairs or not alike:
-            raise
-        return by_counts(search, tables), "memory"
+    by_count = TableSolver(search, 1)
+    rows, optimal = by_counts(search, by_count)
+    if not optimal:
+        try:
+            return _from_states(search, tables), None
+        except RefusedError:
+            pass
+    tables.results += by_count.results
+    return rows, None if optimal else "memory"
 
 
 def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:

@@ -89,12 +89,13 @@ def test_counts_bound_every_plan_and_find_one(seed: int) -> None:
         pytest.skip("its states are too many to be compared")
     search = Search(instance, SOLVERS["dp"]())
     tables = TableSolver(search, 1)
-    rows = by_counts(search, tables)
+    rows, attained = by_counts(search, tables)
     bound = Fraction(tables.results[0].bound or 0, instance.cost.resolution)
     layers = tuple(search.layers_of(row) for row in rows)
     found = search.total(layers, search.tensors_of(tuple(rows)))
     best = ho.solve(instance.network, search="joint", **_asked(instance)).cost.total
     assert bound <= best <= found
+    assert attained == (found == bound)
     edges = {frozenset(ends) for ends in instance.workload.ends.tolist()}
     if _is_tree(len(instance.workload.nodes), edges):
         assert bound == best == found
