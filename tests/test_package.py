@@ -29,7 +29,7 @@ def shipped() -> set[str]:
     return {
         path.relative_to(ROOT).as_posix()
         for path in PACKAGE.rglob("*")
-        if path.suffix in {".py", ".toml", ".j2", ".css", ".js"} or path.name == "py.typed"
+        if path.suffix in {".py", ".toml", ".j2", ".css", ".js", ".txt"} or path.name == "py.typed"
     }
 
 
