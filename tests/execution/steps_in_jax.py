@@ -45,7 +45,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
     # Machine code need not be fast: the passes that decide on collectives come before.
     flags = (
         f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0"
-        " --xla_llvm_disable_expensive_passes=true"
+        " --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
     )
     done = subprocess.run(
         [sys.executable, "-m", "tests.execution.steps_in_jax"],
