@@ -16,9 +16,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from hypar_opt.display import show_with
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
+    from hypar_opt.display import Views
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.hardware.array import Array as Array
     from hypar_opt.hardware.array import read_array as read_array
@@ -127,3 +129,13 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _views() -> Views:
+    import hypar_opt.report.views as views
+
+    return views
+
+
+# Here, where all rooms may be named: what shows a result is above what makes it.
+show_with(_views)

@@ -68,7 +68,7 @@ def compare(
         _check_levels(arrays, sizes, typed=levels)
     arguments = request.cost_arguments(cost)
     with output.progress_bar("networks") as progress:
-        rows = comparison.compare(
+        compared = comparison.compare(
             described,
             arrays,
             batches=request.whole_numbers("--batch", batch, "32,256"),
@@ -77,7 +77,7 @@ def compare(
             **arguments,
         )
     # Rows are for programs too; here they are read beside the options that were typed.
-    rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in rows]
+    rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in compared]
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
     _write(rows, csv_file, picture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import output
@@ -26,8 +27,8 @@ def print_plan(
     # Checked before the regrets, each of which takes a solve.
     if best is not None and best < 1:
         raise HyparError(f"--best should be 1 or more, got {best}")
-    regrets = _regrets(plan) if regret else []
-    plans = _best_plans(plan, best) if best is not None else []
+    regrets: Sequence[Regret] = _regrets(plan) if regret else ()
+    plans: Sequence[Alternative] = () if best is None else _best_plans(plan, best)
     for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
     if as_json:
@@ -44,13 +45,13 @@ def print_plan(
     output.print_view(plan_view(plan, joint, regrets, plans, layouts=layouts), folds=True)
 
 
-def _best_plans(plan: Plan, number: int) -> list[Alternative]:
+def _best_plans(plan: Plan, number: int) -> Sequence[Alternative]:
     from hypar_opt.studies import alternatives
 
     return alternatives.best_plans(plan, number)
 
 
-def _regrets(plan: Plan) -> list[Regret]:
+def _regrets(plan: Plan) -> Sequence[Regret]:
     from hypar_opt.studies import alternatives
 
     with output.progress_bar("choices") as progress:

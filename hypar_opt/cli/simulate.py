@@ -80,8 +80,7 @@ def simulate(
     # Imported late: --json needs no rich.
     from hypar_opt.report.step import step_view
 
-    collective = running.collective or array.collective
-    output.print_view(step_view(plan, array.name, step, collective, running.overlap))
+    output.print_view(step_view(step))
 
 
 def _write(

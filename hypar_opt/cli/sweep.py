@@ -54,7 +54,7 @@ def sweep(
     swept = _run(spec, target, workers, scheduler)
     if swept.moving_more:
         output.warn(
-            f"run, the plans of {swept.moving_more} of {len(swept.rows)} rows move more than Data"
+            f"run, the plans of {swept.moving_more} of {len(swept)} rows move more than Data"
             " Parallelism: executed_bytes, data_parallel_bytes"
         )
     if as_json:
@@ -63,11 +63,11 @@ def sweep(
             "before": swept.done_before,
             "refused": swept.refused,
             "moving_more": swept.moving_more,
-            "rows": [row.model_dump() for row in swept.rows],
+            "rows": swept.rows(),
         }
         output.print_json(document)
         return
-    notes = [f"{len(swept.rows)} rows"]
+    notes = [f"{len(swept)} rows"]
     notes += [f"{swept.refused} of them refused"] if swept.refused else []
     notes += [f"{swept.done_before} done before"] if swept.done_before else []
     print(f"{target}: {', '.join(notes)}")

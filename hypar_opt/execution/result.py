@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hypar_opt.display import Displayed
+from hypar_opt.units import format_bytes
+
 if TYPE_CHECKING:
     from hypar_opt.execution.shares import Array
 
@@ -48,8 +51,8 @@ class ExchangeRow:
         return ", ".join(part for part in parts if part)
 
 
-@dataclass(frozen=True)
-class RunResult:
+@dataclass(frozen=True, repr=False)
+class RunResult(Displayed):
     """One step of a plan on 2^levels devices, compared with its program and with one device.
 
     Parameters
@@ -78,7 +81,7 @@ class RunResult:
     seed: int
     reduced: tuple[str, ...]
     notes: tuple[str, ...]
-    rows: tuple[ExchangeRow, ...]
+    exchanges: tuple[ExchangeRow, ...]
     priced: tuple[int | float, ...]
     loss: float
     reference_loss: float
@@ -89,24 +92,26 @@ class RunResult:
     @property
     def modelled(self) -> tuple[int | float, ...]:
         """Bytes by level as the plan's program has them, H1 first."""
-        return self._by_level([row.modelled for row in self.rows])
+        return self._by_level([row.modelled for row in self.exchanges])
 
     @property
     def counted(self) -> tuple[int | float, ...]:
         """Bytes by level as the devices received them, H1 first."""
-        return self._by_level([row.counted for row in self.rows])
+        return self._by_level([row.counted for row in self.exchanges])
 
     def _by_level(self, amounts: list[int | float]) -> tuple[int | float, ...]:
         return tuple(
             sum(
-                amount for row, amount in zip(self.rows, amounts, strict=True) if row.level == level
+                amount
+                for row, amount in zip(self.exchanges, amounts, strict=True)
+                if row.level == level
             )
             for level in range(1, self.levels + 1)
         )
 
     def disagreements(self) -> Iterator[str]:
         """Yield what does not agree, in words; bytes first."""
-        for row in self.rows:
+        for row in self.exchanges:
             if row.modelled != row.counted:
                 yield f"{row.named}: {row.modelled:,} bytes modelled, {row.counted:,} counted"
         levels = zip(self.priced, self.counted, strict=False)  # a backend may have no price
@@ -129,6 +134,17 @@ class RunResult:
         """Whether all bytes are as modelled, and all numbers as one device's."""
         return next(self.disagreements(), None) is None
 
+    def __repr__(self) -> str:
+        verdict = "agrees" if self.agrees else "DIFFERS"
+        return (
+            f"<RunResult of {self.network}: batch {self.batch}, {2**self.levels} devices,"
+            f" {self.backend}, {format_bytes(sum(self.counted))} received, {verdict}>"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each exchange, in bytes: the rows of a data frame."""
+        return [dict(vars(row)) for row in self.exchanges]
+
     def document(self) -> dict[str, Any]:
         """Return the result as plain data."""
         return {
@@ -147,7 +163,7 @@ class RunResult:
             "one_device_loss": self.reference_loss,
             "values_difference": self.values,
             "gradients_difference": self.gradients,
-            "exchanges": [vars(row) for row in self.rows],
+            "exchanges": self.rows(),
         }
 
 

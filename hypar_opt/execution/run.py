@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Compared(NamedTuple):
     """What devices did, beside the program and one device; as `RunResult` has it."""
 
-    rows: tuple[ExchangeRow, ...]
+    exchanges: tuple[ExchangeRow, ...]
     notes: tuple[str, ...]
     loss: float
     reference_loss: float

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
+from hypar_opt.display import Displayed
 from hypar_opt.documents import (
     Document,
     Name,
@@ -26,9 +27,10 @@ from hypar_opt.documents import (
     validate,
     write_whole,
 )
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
+from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
@@ -135,10 +137,11 @@ class SolverRecord(Document):
     versions: dict[Printable, Printable]
 
 
-class Plan(ProblemFields):
+class Plan(Displayed, ProblemFields):
     """One plan, priced.
 
     ``parallelism[level][layer]`` is a `Parallelism`; H1, the topmost level, comes first.
+    ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -218,6 +221,70 @@ class Plan(ProblemFields):
     def words(self) -> tuple[tuple[Parallelism, ...], ...]:
         """Each layer's choices in the words of its kind, in the order of a table's columns."""
         return self.network.description.choices(len(self.choices))
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the levels, the topmost first: ``H1``, ``H2``, ..."""
+        return tuple(f"H{level}" for level in range(1, self.levels + 1))
+
+    def __getitem__(self, layer: str) -> dict[str, Parallelism]:
+        """Return a layer's choice at each level, by the level's name.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such layer; it suggests the nearest name.
+        """
+        if layer not in self:
+            raise UnknownNameError("layer", layer, list(self.layers))
+        column = self.layers.index(layer)
+        choices = (row[column] for row in self.parallelism)
+        return dict(zip(self.level_names, choices, strict=True))
+
+    def __contains__(self, layer: object) -> bool:
+        return layer in self.layers
+
+    def at(self, level: str) -> dict[str, Parallelism]:
+        """Return each layer's choice at a level, ``H1`` or a lower one, by the layer's name.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such level.
+        """
+        if level not in self.level_names:
+            raise UnknownNameError("level", level, list(self.level_names))
+        row = self.parallelism[self.level_names.index(level)]
+        return dict(zip(self.layers, row, strict=True))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each layer and level: the rows of a data frame.
+
+        ``stored`` is the layout of the layer's output, as in ``layouts``.
+        """
+        kinds = (layer.kind for layer in self.network.description.layers)
+        layouts = self.layouts or {}
+        return [
+            {
+                "layer": name,
+                "kind": kind,
+                "level": level,
+                "choice": str(self.parallelism[number][column]),
+                "stored": str(layouts[name][number]) if name in layouts else None,
+            }
+            for column, (name, kind) in enumerate(zip(self.layers, kinds, strict=True))
+            for number, level in enumerate(self.level_names)
+        ]
+
+    def __repr__(self) -> str:
+        solver, cost = self.solver, self.cost
+        where = f"on {self.array.name}" if self.array else f"{self.levels} levels"
+        return (
+            f"<Plan of {self.network.name}: batch {self.batch}, {where}, reading {cost.reading},"
+            f" {solver.name} {solver.search}, {format_cost(cost.total, cost.unit)}>"
+        )
+
+    __str__ = __repr__
 
     def document(self) -> dict[str, Any]:
         """Return the plan as the plain data of its file, with the header's keys first."""

@@ -9,11 +9,13 @@ from rich.text import Text
 
 from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import glyph
+from hypar_opt.report.labels import cost_name
 from hypar_opt.report.structure import is_short_chain
 from hypar_opt.report.terminal import ascii_only, new_table
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from hypar_opt.plan.plan import Plan
@@ -21,7 +23,22 @@ if TYPE_CHECKING:
     from hypar_opt.workload.parallelism import Parallelism
 
 
-def regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
+def regret_parts(plan: Plan, regrets: Sequence[Regret]) -> list[RenderableType]:
+    """Show the extra cost of each other choice, below a title."""
+    if not regrets:
+        return [Text("There is no other choice.")]
+    within = plan.constraints.within
+    title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
+    return [title, _regret_table(plan, regrets)]
+
+
+def best_parts(plan: Plan, best: Sequence[Alternative]) -> list[RenderableType]:
+    """Show the best plans of a plan's problem, below a title."""
+    title = Text(f"Best plans over all levels together{plan.constraints.within}:")
+    return [title, *_best_tables(plan, best)]
+
+
+def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
     """Show the extra cost of each other choice: a row a layer and choice, a column a level.
 
     Bytes are shown in GB, and the caption says so once.
@@ -74,7 +91,7 @@ def _extra(regret: Regret, unit: str) -> str:
     return ("-" if regret.extra < 0 else "+") + format_cost(abs(regret.extra), unit)
 
 
-def best_tables(plan: Plan, best: Sequence[Alternative], cost_name: str) -> list[Table]:
+def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     """Show the best plans, a row a plan or a set of plans that differ in the levels' order.
 
     Of a graph, or a long chain, a second table has their choices: a row for all layers that are
@@ -91,7 +108,7 @@ def best_tables(plan: Plan, best: Sequence[Alternative], cost_name: str) -> list
     """
     unit, apart = plan.cost.unit, not is_short_chain(plan)
     order = f"levels, {_level_order(best)}"
-    table = new_table("", cost_name, "extra", "plans", *([] if apart else [order]))
+    table = new_table("", cost_name(plan), "extra", "plans", *([] if apart else [order]))
     for column in table.columns[:4]:
         column.justify, column.no_wrap = "right", True
     for rank, plans in enumerate(best, 1):

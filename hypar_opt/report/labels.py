@@ -16,8 +16,16 @@ ENERGY_PARTS = {
 }
 """The parts of a step's energy, by their field's name."""
 
+_COST_NAMES = {"time": "time", "energy": "energy"}
 _LOCAL_COSTS = {"time": "compute", "energy": "compute, local memory"}
 _OPTIMALITY = {"level": "each level optimal", "joint": "optimal over all levels"}
+
+
+def cost_name(plan: Plan) -> str:
+    """Return the name of a plan's cost, to head its column."""
+    unit = plan.cost.unit
+    # A cost by entry point is headed by its unit.
+    return "communication" if unit == "bytes" else _COST_NAMES.get(plan.cost.kind, unit)
 
 
 def optimality(plan: Plan) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.alternatives import best_tables, regret_table
+from hypar_opt.report.alternatives import best_parts, regret_parts
 from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
-from hypar_opt.report.labels import level_costs, local_cost, optimality
+from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
 from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
 from hypar_opt.report.terminal import ascii_only, new_table
 from hypar_opt.studies.advice import as_executed
@@ -30,8 +30,6 @@ Layouts = Sequence["StoredLayout"]
 
 _MAX_RUNS = 8
 """Runs of layers of a kind, each of which is a column, that a chain may have on a terminal."""
-
-_COST_NAMES = {"time": "time", "energy": "energy"}
 
 
 def plan_view(
@@ -60,7 +58,7 @@ def plan_view(
         f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
         for symbol, words in legend(explained(plan))
     )
-    parts: list[RenderableType] = [Text(_title(plan))]
+    parts: list[RenderableType] = [Text(plan_title(plan))]
     in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
     which = Stored.ALL if layouts else Stored.SHARED
     stored = stored_outputs(plan, which)
@@ -70,31 +68,22 @@ def plan_view(
         parts += [_layers(plan, which, stored), Text(), _levels(plan)]
     parts.append(Text(words, style="dim"))
     parts += [Text(line, style="dim") for line in _stored_legend(stored)]
-    parts += [Text(), _baselines(plan)]
+    parts += [Text(), baselines_table(plan)]
     # By any reading but `executed` the total is not what a run moves.
     executed = as_executed(plan.cost)
     if executed is not None:
         parts.append(Text(executed))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
-    within = plan.constraints.within
     if regrets:
-        title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
-        parts += [Text(), title, regret_table(plan, regrets)]
+        parts += [Text(), *regret_parts(plan, regrets)]
     if best:
-        title = Text(f"Best plans over all levels together{within}:")
-        parts += [Text(), title, *best_tables(plan, best, cost_name(plan))]
+        parts += [Text(), *best_parts(plan, best)]
     return Group(*parts)
 
 
-def cost_name(plan: Plan) -> str:
-    """Return the name of a plan's cost, to head its column."""
-    unit = plan.cost.unit
-    # A cost by entry point is headed by its unit.
-    return "communication" if unit == "bytes" else _COST_NAMES.get(plan.cost.kind, unit)
-
-
-def _title(plan: Plan) -> str:
+def plan_title(plan: Plan) -> str:
+    """Say what was solved, and how."""
     count = 2**plan.levels
     size = "1 accelerator" if count == 1 else f"2^{plan.levels} = {count:,} accelerators"
     options = [
@@ -209,7 +198,8 @@ def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
     return runs
 
 
-def _baselines(plan: Plan) -> Table:
+def baselines_table(plan: Plan) -> Table:
+    """Show what Data and Model Parallelism cost, and how many times the plan that is."""
     cost = plan.cost
     table = new_table("", cost_name(plan), "times this plan", right=(1, 2))
     for name, total, ratio in (

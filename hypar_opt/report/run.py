@@ -31,7 +31,7 @@ def run_view(result: RunResult) -> RenderableType:
 
 def _table(result: RunResult) -> RenderableType:
     by_step: dict[tuple[int, str, str], list[ExchangeRow]] = {}
-    for row in result.rows:
+    for row in result.exchanges:
         by_step.setdefault((row.level, row.phase or "-", row.kind), []).append(row)
     phases = ("forward", "backward", "gradient", "-")
     lines = []
@@ -45,7 +45,7 @@ def _table(result: RunResult) -> RenderableType:
         name = f"H{level}" if level != previous else ""
         lines.append([name, phase, kind, *_amounts(len(rows), modelled, counted)])
         previous = level
-    count, modelled, counted = len(result.rows), sum(result.modelled), sum(result.counted)
+    count, modelled, counted = len(result.exchanges), sum(result.modelled), sum(result.counted)
     lines.append(["total", "", "", *_amounts(count, modelled, counted)])
     header = ("level", "pass", "step", "exchanges", "modelled", "counted", "")
     return unbroken(rows_view(header, lines, (3, 4, 5)))

@@ -16,7 +16,6 @@ from hypar_opt.units import format_gigabytes, format_si
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
 
 _OVERLAPPED = {
@@ -29,40 +28,31 @@ _LOCKSTEP = 1e-9
 """Relative: the simulator and the closed form add the same seconds in another order."""
 
 
-def step_view(
-    plan: Plan, array: str, step: StepResult, collective: str, overlap: str
-) -> RenderableType:
-    """Show where a simulated step's time and energy go, and what the links carry.
-
-    Parameters
-    ----------
-    array
-        The name of the array on which the step was simulated.
-    collective, overlap
-        The all-reduce algorithm and the overlap of the simulation, by their options' values.
-    """
+def step_view(step: StepResult) -> RenderableType:
+    """Show where a simulated step's time and energy go, and what the links carry."""
+    plan = step.plan
     seconds = format_si(step.seconds, "s")
     tables = [
         _phases(step),
-        _layers(plan, step),
+        _layers(step),
         *([_levels(step)] if step.levels else []),
         _energy(step),
     ]
     notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
     return Group(
-        Text(f"{plan.network.name} on {array}: {seconds} a step, batch {plan.batch}"),
-        Text(_options(plan, collective, overlap), style="dim"),
+        Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
+        Text(_options(step), style="dim"),
         Text(),
         *(part for table in tables for part in (table, Text())),
         *(Text(note) for note in notes if note is not None),
     )
 
 
-def _options(plan: Plan, collective: str, overlap: str) -> str:
-    all_reduce = "pairwise all-reduce" if collective == "pairwise" else "ring all-reduce"
-    overlapped = _OVERLAPPED[overlap]
-    parts = [f"reading {plan.cost.reading}", all_reduce, overlapped]
-    return ", ".join([*parts, *(["inference"] if plan.inference else [])])
+def _options(step: StepResult) -> str:
+    all_reduce = "pairwise all-reduce" if step.collective == "pairwise" else "ring all-reduce"
+    overlapped = _OVERLAPPED[step.overlap]
+    parts = [f"reading {step.plan.cost.reading}", all_reduce, overlapped]
+    return ", ".join([*parts, *(["inference"] if step.plan.inference else [])])
 
 
 def _phases(step: StepResult) -> Table:
@@ -75,10 +65,10 @@ def _phases(step: StepResult) -> Table:
     return table
 
 
-def _layers(plan: Plan, step: StepResult) -> Table:
+def _layers(step: StepResult) -> Table:
     """Sum each layer's passes, and those of layers that are alike."""
     table = new_table("layer", "compute", "communication", right=(1, 2))
-    for group, compute, communication in layer_times(plan, step):
+    for group, compute, communication in layer_times(step.plan, step):
         count = len(group.positions)
         name = f"{group.name} x{count}" if count > 1 else group.name
         table.add_row(Text(name), format_si(compute, "s"), format_si(communication, "s"))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.display import Displayed
+from hypar_opt.units import format_si
+
 if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.spans import Trace
 
 
@@ -74,12 +78,18 @@ class StepEnergy:
         return self.macs + self.sram + self.dram + self.remote + self.hops
 
 
-@dataclass(frozen=True)
-class StepResult:
+@dataclass(frozen=True, repr=False)
+class StepResult(Displayed):
     """One training step of a plan on an array.
 
     Parameters
     ----------
+    plan
+        Two steps of the same amounts are equal, whichever plans they are of.
+    array
+        Its name.
+    collective, overlap
+        The all-reduce algorithm and what overlaps: `RunOptions`, with the array's own algorithm.
     seconds
         From the first task to the last.
     closed_form
@@ -106,6 +116,10 @@ class StepResult:
         The spans of every accelerator and link, if recorded.
     """
 
+    plan: Plan = field(compare=False)
+    array: str = field(compare=False)
+    collective: str = field(compare=False)
+    overlap: str = field(compare=False)
     seconds: float
     closed_form: float
     lower_bound: float
@@ -139,8 +153,22 @@ class StepResult:
             seconds[layer.phase] = compute + layer.compute, communication + layer.communication
         return seconds
 
+    def __repr__(self) -> str:
+        amounts = {
+            "step": format_si(self.seconds, "s"),
+            "computing": format_si(self.compute, "s"),
+            "communicating": format_si(self.communication, "s"),
+            "energy": format_si(self.energy.total, "J"),
+        }
+        named = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+        return f"<StepResult of {self.plan.network.name} on {self.array}: {named}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each layer and pass, in seconds: rows of a data frame."""
+        return [dict(vars(layer)) for layer in self.layers]
+
     def document(self) -> dict[str, Any]:
-        """Return the result as plain data, without the trace."""
+        """Return the result as plain data, without the plan and the trace."""
         # The keys are the format of `simulate --json`, and do not follow the fields' names.
         bottleneck = None
         if self.bottleneck is not None:

@@ -78,6 +78,10 @@ def simulate_step(
     # vaults that use them; the third, chosen to be the smallest, moves between all vaults.
     between_vaults = int(np.minimum(np.minimum(weights, inputs), outputs).sum())
     return StepResult(
+        plan=plan,
+        array=array.name,
+        collective=options.collective or array.collective,
+        overlap=options.overlap,
         seconds=measured.seconds,
         closed_form=closed_form,
         lower_bound=lower_bound,

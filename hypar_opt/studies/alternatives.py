@@ -10,13 +10,14 @@ from fractions import Fraction
 from functools import cache
 from itertools import islice, pairwise, product
 from math import factorial, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hypar_opt.costs.product import State, canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.plan.plan import Plan, json_number, words_of
 from hypar_opt.plan.problem import Problem
@@ -32,6 +33,7 @@ from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.order import in_given_order
 from hypar_opt.solvers.elimination.solve import eliminated, of_allowed
 from hypar_opt.solvers.feasibility import allowed_choices
+from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -62,7 +64,29 @@ class Regret:
     extra: int | float | None
 
 
-def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> list[Regret]:
+@dataclass(frozen=True, repr=False)
+class Regrets(Results[Regret]):
+    """The regret of each other choice of a plan's layers, H1 first.
+
+    Parameters
+    ----------
+    plan
+        The plan whose other choices these are.
+    """
+
+    plan: Plan
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each other choice: the rows of a data frame."""
+        return [{**vars(regret), "choice": str(regret.choice)} for regret in self]
+
+    def __repr__(self) -> str:
+        known = [regret.extra for regret in self if regret.extra is not None]
+        least = f", from {format_cost(min(known), self.plan.cost.unit)}" if known else ""
+        return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{least}>"
+
+
+def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Regrets:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
     Those of a joint optimum come out of one elimination, whichever exact solver found it. Else
@@ -91,17 +115,18 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
     least = _least_with_choices(plan, instance) if plan.solver.scope == "joint" else None
     if least is not None:
         progress(len(others), len(others))
-        return [
+        known = (
             Regret(layer, level, choice, least[level, layer, choice])
             for level, layer, choice in others
-        ]
+        )
+        return Regrets(tuple(known), plan)
     results = []
     for done, (level, layer, choice) in enumerate(others):
         progress(done, len(others))
         extra = _solved_again(plan, instance, Pin(_literally(layer), level, choice), options)
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
-    return results
+    return Regrets(tuple(results), plan)
 
 
 def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]:
@@ -178,7 +203,41 @@ class Alternative:
     count: int
 
 
-def best_plans(plan: Plan, number: int) -> list[Alternative]:
+@dataclass(frozen=True, repr=False)
+class BestPlans(Results[Alternative]):
+    """The cheapest plans of a problem, in order of cost.
+
+    Parameters
+    ----------
+    plan
+        A plan of the problem.
+    """
+
+    plan: Plan
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each plan, layer and level: the rows of a data frame."""
+        return [
+            {
+                "rank": rank,
+                "total": plans.total,
+                "plans": plans.count,
+                "layer": layer,
+                "level": level,
+                "choice": str(choice),
+            }
+            for rank, plans in enumerate(self, 1)
+            for level, row in zip(self.plan.level_names, plans.parallelism, strict=True)
+            for layer, choice in zip(self.plan.layers, row, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        unit = self.plan.cost.unit
+        ends = (format_cost(plans.total, unit) for plans in (self[0], self[-1]))
+        return f"<BestPlans of {self.plan.network.name}: {len(self):,}, {' to '.join(ends)}>"
+
+
+def best_plans(plan: Plan, number: int) -> BestPlans:
     """Return the cheapest plans of a plan's problem, over all levels together, in order.
 
     Of equals the first is the one that every exact solver returns. Where permuting levels
@@ -219,7 +278,7 @@ def best_plans(plan: Plan, number: int) -> list[Alternative]:
                 count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
-    return alternatives
+    return BestPlans(tuple(alternatives), plan)
 
 
 def _check_size(number: int, problem: Problem, layers: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
+from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -100,6 +101,20 @@ class ComparisonRow:
         return f"{self.plan!r} of {self.network} (batch {self.batch:,}, {self.array})"
 
 
+@dataclass(frozen=True, repr=False)
+class Comparison(Results[ComparisonRow]):
+    """The plans of some cases side by side: a `ComparisonRow` a plan and case."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each plan and case: the rows of a data frame."""
+        return [dict(vars(row)) for row in self]
+
+    def __repr__(self) -> str:
+        cases = {row.case for row in self}
+        plans = ", ".join(dict.fromkeys(row.plan for row in self))
+        return f"<Comparison of {plans}: {len(cases):,} {'case' if len(cases) == 1 else 'cases'}>"
+
+
 @dataclass(frozen=True)
 class _Measured:
     """A plan, its step, and its step by the reading ``executed``, where that is known."""
@@ -117,7 +132,7 @@ def compare(
     progress: Progress = silent,
     run: RunArguments | None = None,
     **problem: Unpack[ProblemArguments],
-) -> list[ComparisonRow]:
+) -> Comparison:
     """Compare Model and Data Parallelism, the Trick, HyPar and the optima over all levels.
 
     Parameters
@@ -134,7 +149,7 @@ def compare(
 
     Returns
     -------
-    list of ComparisonRow
+    Comparison
         A row a plan and case, in the order of the plans above: ``joint`` is the optimum over all
         levels by the cost, ``time`` the one that takes the least time in closed form, ``three``
         the optimum of three choices in the reading ``executed``. One that is infeasible or
@@ -168,7 +183,7 @@ def compare(
     progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
         raise failures[0]
-    return rows
+    return Comparison(tuple(rows))
 
 
 def plan_names(network: Network, levels: int) -> list[str]:

@@ -146,7 +146,7 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     numbers = {name: n for n, name in enumerate(gradients)}
     return {
-        "rows": rows,
+        "exchanges": rows,
         "notes": tuple(notes),
         "priced": (),
         "loss": step.loss,

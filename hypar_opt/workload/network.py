@@ -24,6 +24,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from hypar_opt.display import Displayed
 from hypar_opt.documents import (
     Document,
     Name,
@@ -134,7 +135,7 @@ class Block(Document):
     layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
 
 
-class Network(Document):
+class Network(Displayed, Document):
     """Layers, each of which reads others: a chain, or any graph without cycles.
 
     Raises
@@ -255,6 +256,15 @@ class Network(Document):
     def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
         """Return each layer's choices: the first ``count`` of those of its kind, or fewer."""
         return tuple(_words(layer.splits, count) for layer in self.layers)
+
+    def __repr__(self) -> str:
+        shape = "a chain" if self.is_chain else "a graph"
+        read = described(self.input.feature_map())
+        if isinstance(self.input, TokenInput) and self.input.vocabulary:
+            read = f"{self.input.tokens} tokens"  # ids, which have no features
+        return f"<Network {self.name}: {shape} of {len(self.layers)} layers, input {read}>"
+
+    __str__ = __repr__
 
     def description(self) -> dict[str, Any]:
         """Return the network as plain data, with every default written out."""

@@ -43,7 +43,7 @@ def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> N
             refused += 1
             continue
         case = seed, program.rows
-        assert [row for row in result.rows if row.modelled != row.counted] == [], case
+        assert [row for row in result.exchanges if row.modelled != row.counted] == [], case
         assert result.values <= TOLERANCE, case
         assert result.gradients is not None
         assert result.gradients <= TOLERANCE, case

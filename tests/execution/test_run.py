@@ -77,7 +77,7 @@ def test_a_run_has_the_plans_bytes_by_level() -> None:
 
 def test_every_exchange_names_its_pass_kind_level_and_layer() -> None:
     network, program = program_of(BLOCK, [MEGATRON])
-    rows = run_program(network, program).rows
+    rows = run_program(network, program).exchanges
     found = {(row.phase, row.kind, row.layer, row.tensor) for row in rows}
     # Output, heads, model: one all-gather in front and one reduce-scatter behind.
     assert ("forward", "all-gather", "qkv", "input from output of norm") in found
@@ -91,7 +91,7 @@ def test_every_exchange_names_its_pass_kind_level_and_layer() -> None:
 def test_inference_runs_the_forward_pass_alone() -> None:
     plan = plan_of(BLOCK, batch=8, inference=True)
     result = ho.run(plan)
-    assert {row.phase for row in result.rows} <= {"forward"}
+    assert {row.phase for row in result.exchanges} <= {"forward"}
     assert result.gradients is None
     assert result.counted == plan.cost.per_level
 
@@ -100,7 +100,7 @@ def test_bytes_are_elements_of_the_plans_width() -> None:
     network, program = program_of(BLOCK, BOTH)
     four = run_program(network, program)
     one = run_program(network, program, element_bytes=Fraction(1))
-    assert [4 * row.counted for row in one.rows] == [row.counted for row in four.rows]
+    assert [4 * row.counted for row in one.exchanges] == [row.counted for row in four.exchanges]
 
 
 def test_a_seed_makes_the_numbers() -> None:
@@ -111,7 +111,7 @@ def test_a_seed_makes_the_numbers() -> None:
 
 def test_a_single_device_exchanges_nothing() -> None:
     result = ho.run(plan_of(BLOCK, batch=3, levels=0))
-    assert result.rows == ()
+    assert result.exchanges == ()
     assert result.values == result.gradients == 0.0
 
 
@@ -143,7 +143,7 @@ def test_bytes_too_many_are_named_by_level_layer_and_pass(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Fabric, "swap", wasting)
     network, program = program_of(BLOCK, [MEGATRON])
-    (row,) = [r for r in run_program(network, program).rows if r.counted != r.modelled]
+    (row,) = [r for r in run_program(network, program).exchanges if r.counted != r.modelled]
     assert row.named == "H1, norm, gradient, all-reduce, gradient"
     # Both directions of the all-reduce counted an element of four bytes too many.
     assert row.counted - row.modelled == 8
@@ -247,7 +247,7 @@ def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
         small = scaled_down(network, program.workload.batch, len(program.rows))
         workload = workload_of(small.network, small.batch, shared_tensors=True)
         result = run_program(small.network, Program(workload, program.rows), seed=seed)
-        assert all(row.modelled == row.counted for row in result.rows)
+        assert all(row.modelled == row.counted for row in result.exchanges)
         assert result.values <= TOLERANCE
 
 

@@ -89,7 +89,7 @@ def started(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[s
 def test_each_row_is_what_simulating_its_case_says(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     swept = sweep(spec_of(tmp_path, SMALL), table, workers=1)
-    assert (len(swept.rows), swept.done_before, swept.refused) == (48, 0, 0)
+    assert (len(swept), swept.done_before, swept.refused) == (48, 0, 0)
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == list(SweepRow.model_fields)
@@ -123,7 +123,7 @@ def test_plans_for_time_and_of_half_the_element(tmp_path: Path) -> None:
     solvers = ["dp", "dp levelwise"]
     readings = ["figures"]
     """
-    rows = sweep(spec_of(tmp_path, text), tmp_path / "t.csv", workers=1).rows
+    rows = sweep(spec_of(tmp_path, text), tmp_path / "t.csv", workers=1)
     assert [(row.element_bytes, row.cost, row.search) for row in rows[:6]] == [
         (4, "bytes", "levelwise"),
         (4, "bytes", "levelwise"),
@@ -247,8 +247,8 @@ def test_a_changed_sweep_keeps_what_still_applies(tmp_path: Path) -> None:
     sweep(spec_of(tmp_path, SMALL), table, workers=1)
     changed = SMALL.replace('"sfc"', '"sconv"').replace("[32, 256]", "[256, 64]")
     swept = sweep(spec_of(tmp_path, changed), table, workers=1)
-    assert (len(swept.rows), swept.done_before) == (48, 12)
-    assert [row.batch for row in swept.rows[::12]] == [256, 64, 256, 64]
+    assert (len(swept), swept.done_before) == (48, 12)
+    assert [row.batch for row in swept[::12]] == [256, 64, 256, 64]
     again = sweep(spec_of(tmp_path, SMALL), table, workers=1)
     assert again.done_before == 48
 
@@ -298,9 +298,7 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
     text = 'schema = "hypar-opt/sweep/1"\nnetworks = ["mine.toml"]\narrays = ["here.toml"]\n'
     monkeypatch.chdir("/")
     swept = sweep(spec_of(tmp_path, text), tmp_path / "t.csv")
-    assert [(row.network, row.array, row.levels) for row in swept.rows] == [
-        ("mine", "hmc-torus-4", 2)
-    ]
+    assert [(row.network, row.array, row.levels) for row in swept] == [("mine", "hmc-torus-4", 2)]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def gather(
     executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     reversals = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
-    regrets: list[Regret] = []
+    regrets: Sequence[Regret] = ()
     if not note:
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total, total)
@@ -129,12 +129,12 @@ def gather(
 
 def _regrets(
     plan: Plan, parameters: bool, progress: Callable[[int], None]
-) -> tuple[list[Regret], str]:
+) -> tuple[Sequence[Regret], str]:
     """Return the regrets, or why there are none."""
     try:
         known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
     except HyparError as error:  # the page has enough to show without
-        return [], f"What each other choice costs over all levels is not known: {error.for_shell}."
+        return (), f"What each other choice costs over all levels is not known: {error.for_shell}."
     return known, ""
 
 

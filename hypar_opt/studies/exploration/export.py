@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,32 +24,54 @@ def plans_csv(exploration: Exploration) -> str:
     RefusedError
         If there are too many plans.
     """
+    header, rows = table(exploration, worded("plans_csv", "--csv"))
+    lines = [",".join(header)]
+    # A plan that costs 0 has no ratio, and CSV has no NaN.
+    lines += [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+Cell = str | int | float | None
+
+
+def table(
+    exploration: Exploration, wanted: str = "a table"
+) -> tuple[list[str], Iterator[list[Cell]]]:
+    """Return the columns' names, and a row a plan: its digits, its value and its ratio.
+
+    Parameters
+    ----------
+    wanted
+        What lists the plans, for a refusal.
+
+    Raises
+    ------
+    RefusedError
+        If there are too many plans.
+    """
     values = exploration.values.reshape(-1)
     if values.size > MAX_ROWS:
         raise RefusedError(
-            f"{worded('plans_csv', '--csv')} lists at most {MAX_ROWS:,} plans, and there are"
-            f" {values.size:,}; leave fewer choices free"
+            f"{wanted} lists at most {MAX_ROWS:,} plans, and there are {values.size:,}; leave"
+            " fewer choices free"
         )
     digits = exploration.digits(np.arange(values.size))
     # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.
     levels = np.ascontiguousarray(digits + ord("0"), np.uint8).view(f"S{digits.shape[2]}")
-    header = [*(f"H{level}" for level in range(1, exploration.plan.levels + 1))]
-    lines = [",".join([*header, exploration.unit, "ratio"])]
-    lines += [
-        ",".join([*map(bytes.decode, row), _cell(value), _cell(ratio)])
+    header = [*exploration.plan.level_names, exploration.unit, "ratio"]
+    return header, (
+        [*map(bytes.decode, row), _cell(value), _cell(ratio)]
         for row, value, ratio in zip(
             levels[..., 0].tolist(),
             values.tolist(),
             exploration.ratios().reshape(-1).tolist(),
             strict=True,
         )
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
-def _cell(value: float) -> str:
-    # A plan that costs 0 has no ratio, and CSV has no NaN.
-    return "" if np.isnan(value) else str(_integer_if_exact(value))
+def _cell(value: float) -> Cell:
+    return None if np.isnan(value) else _integer_if_exact(value)
 
 
 def _integer_if_exact(value: float) -> int | float:

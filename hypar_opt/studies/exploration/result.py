@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.plan import words_of
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
+from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Cost, Plan
@@ -55,8 +57,8 @@ class PricedPlan:
         return None if self.executed is None else self.executed.ratios.data
 
 
-@dataclass(frozen=True, eq=False)
-class Exploration:
+@dataclass(frozen=True, eq=False, repr=False)
+class Exploration(Displayed):
     """What every plan of a subspace costs, one axis a layer that has something free.
 
     Parameters
@@ -228,6 +230,29 @@ class Exploration:
             for level in range(self.plan.levels):
                 digits[:, level, layer] = self._digit(plan_states, level)
         return digits
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each plan: the rows of a data frame.
+
+        A level's choices are its digits, one a layer. The value is named by its unit; ``ratio``
+        is over Data Parallelism.
+
+        Raises
+        ------
+        RefusedError
+            If there are too many plans.
+        """
+        from hypar_opt.studies.exploration.export import table
+
+        header, rows = table(self)
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def __repr__(self) -> str:
+        best = format_cost(self.best_cost, self.unit)
+        return (
+            f"<Exploration of {self.plan.network.name}: {self.values.size:,} plans, free:"
+            f" {self.free}, the best {best}, the plan's rank {self.rank:,}>"
+        )
 
     def warnings(self) -> list[str]:
         """Return warnings where Data Parallelism, when run, beats the plan or the best plan."""

@@ -6,11 +6,13 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hypar_opt.display import Results
 from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, InputError, argument
 from hypar_opt.files import check_outputs, recorded_reads
+from hypar_opt.studies.sweep.case import SweepRow
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import run_local, run_on_cluster
 from hypar_opt.studies.sweep.spec import read_spec
@@ -18,27 +20,34 @@ from hypar_opt.studies.sweep.table import check_table, write_table
 
 if TYPE_CHECKING:
     from hypar_opt.search.partition import Progress
-    from hypar_opt.studies.sweep.case import Case, SweepRow
+    from hypar_opt.studies.sweep.case import Case
 
 
-@dataclass(frozen=True)
-class SweepResult:
-    """A finished table, and how many of its rows the journal had already."""
+@dataclass(frozen=True, repr=False)
+class SweepResult(Results[SweepRow]):
+    """A finished table, a `SweepRow` a case, and how many the journal had already."""
 
-    rows: tuple[SweepRow, ...]
     done_before: int
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each case: the rows of a data frame."""
+        return [row.model_dump() for row in self]
+
+    def __repr__(self) -> str:
+        refused = f", {self.refused:,} refused" if self.refused else ""
+        return f"<SweepResult: {len(self):,} cases{refused}>"
 
     @property
     def refused(self) -> int:
         """Rows whose case was refused, and which say why."""
-        return sum(row.status == "refused" for row in self.rows)
+        return sum(row.status == "refused" for row in self)
 
     @property
     def moving_more(self) -> int:
         """Rows whose plan moves more than Data Parallelism when it is run."""
         return sum(
             row.executed_bytes > row.data_parallel_bytes
-            for row in self.rows
+            for row in self
             if row.executed_bytes is not None and row.data_parallel_bytes is not None
         )
 
