@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-browser fuzz lint bench picture docs clean
+.PHONY: demo test test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -57,6 +57,10 @@ bench: $(VENV)/.installed-dev
 picture: $(VENV)/.installed-dev
 	$(BIN)/python docs/picture.py
 	$(BIN)/python docs/pictures.py
+
+# The outputs that the documentation's notebook shows.
+notebook: $(VENV)/.installed-dev
+	$(BIN)/python docs/_ext/notebooks.py docs/notebook.ipynb
 
 # The documentation, from nothing each time; a warning is an error.
 docs: $(VENV)/.installed-docs

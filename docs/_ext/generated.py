@@ -2,19 +2,23 @@
 
 A page asks for it in a comment, which is replaced before Markdown is read:
 ``<!-- commands -->`` by the reference of the command line, ``<!-- reproduction -->`` by the
-paper's figures. A file that an example saves is named above it.
+paper's figures, ``<!-- notebook -->`` by the notebook's cells and outputs. A file that an example
+saves is named above it.
 """
 
 # ruff: noqa: ARG001  (Sphinx tells a handler more than it asks for)
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from html import unescape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from notebooks import page_of
 from sphinx.util.logging import getLogger
 
 from hypar_opt import paper
@@ -90,8 +94,15 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[i
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, rule, *rows))
 
 
+def notebook() -> str:
+    """Return the notebook's cells and outputs, which a test compares with those of a run."""
+    file = Path(__file__).parent.parent / "notebook.ipynb"
+    return page_of(json.loads(file.read_text(encoding="utf-8")))
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "<!-- commands -->": commands,
+    "<!-- notebook -->": notebook,
     "<!-- reproduction -->": reproduction,
 }
 

@@ -260,7 +260,7 @@ class Plan(Displayed, ProblemFields):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer and level: the rows of a data frame.
 
-        ``stored`` is the layout of the layer's output, as in ``layouts``.
+        Levels are numbers, 1 for H1; ``stored`` is the layout of the layer's output.
         """
         kinds = (layer.kind for layer in self.network.description.layers)
         layouts = self.layouts or {}
@@ -269,11 +269,11 @@ class Plan(Displayed, ProblemFields):
                 "layer": name,
                 "kind": kind,
                 "level": level,
-                "choice": str(self.parallelism[number][column]),
-                "stored": str(layouts[name][number]) if name in layouts else None,
+                "choice": str(row[column]),
+                "stored": str(layouts[name][level - 1]) if name in layouts else None,
             }
             for column, (name, kind) in enumerate(zip(self.layers, kinds, strict=True))
-            for number, level in enumerate(self.level_names)
+            for level, row in enumerate(self.parallelism, 1)
         ]
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 # In the elements: a notebook keeps no style sheet with an output.
-_TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+_TABLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums"
 _CELL = "padding:.1em .8em .1em 0;white-space:pre;vertical-align:top"
 _RULE = ";border-top:1px solid"
 _CAPTION = "caption-side:bottom;text-align:left"

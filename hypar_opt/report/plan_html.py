@@ -53,7 +53,7 @@ def plan_html(plan: Plan) -> str:
             *_layers(plan, len(heads)),
             "</tbody>",
             "<tfoot>",
-            *_costs(plan, len(heads)),
+            *_costs(plan),
             "</tfoot>",
             "</table>",
             *_legends(plan),
@@ -99,7 +99,7 @@ def _cell(title: str, symbols: list[Symbol]) -> str:
     return f'<td title="{escape(title)}" style="{_LEVEL};{colours}">{glyphs}</td>'
 
 
-def _costs(plan: Plan, columns: int) -> Iterator[str]:
+def _costs(plan: Plan) -> Iterator[str]:
     """Yield what the levels cost, what belongs to none of them, and the total."""
     cost = plan.cost
     charges = [format_cost(charge, cost.unit) for charge in level_costs(cost)]
@@ -111,7 +111,7 @@ def _costs(plan: Plan, columns: int) -> Iterator[str]:
         shown = escape(format_cost(amount, cost.unit))
         yield (
             f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'
-            f'<td colspan="{columns - 1}" style="{_AMOUNT}">{shown}</td></tr>'
+            f'<td colspan="{max(plan.levels, 1)}" style="{_AMOUNT}">{shown}</td></tr>'
         )
 
 

@@ -165,7 +165,7 @@ class StepResult(Displayed):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer and pass, in seconds: rows of a data frame."""
-        return [dict(vars(layer)) for layer in self.layers]
+        return [{**vars(layer), "phase": str(layer.phase)} for layer in self.layers]
 
     def document(self) -> dict[str, Any]:
         """Return the result as plain data, without the plan and the trace."""

@@ -227,14 +227,13 @@ class BestPlans(Results[Alternative]):
                 "choice": str(choice),
             }
             for rank, plans in enumerate(self, 1)
-            for level, row in zip(self.plan.level_names, plans.parallelism, strict=True)
+            for level, row in enumerate(plans.parallelism, 1)
             for layer, choice in zip(self.plan.layers, row, strict=True)
         ]
 
     def __repr__(self) -> str:
-        unit = self.plan.cost.unit
-        ends = (format_cost(plans.total, unit) for plans in (self[0], self[-1]))
-        return f"<BestPlans of {self.plan.network.name}: {len(self):,}, {' to '.join(ends)}>"
+        best = format_cost(self[0].total, self.plan.cost.unit)
+        return f"<BestPlans of {self.plan.network.name}: {len(self):,}, from {best}>"
 
 
 def best_plans(plan: Plan, number: int) -> BestPlans:
