@@ -39,7 +39,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
     ("py:class", r"(Fraction|Map|NDArray|np\..+)"),  # as a NamedTuple writes them
-    ("py:.*", r"(hypar_opt\.display\.Entry|Entry|Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.PaperRow)"),
+    (
+        "py:.*",
+        r"(hypar_opt\.display\.Entry|Entry|Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.PaperRow)",
+    ),
 ]
 
 html_theme = "furo"

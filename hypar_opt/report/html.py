@@ -9,6 +9,9 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+SCROLLED = '<div style="overflow-x:auto">'
+"""Opens what scrolls by itself where a notebook is narrower."""
+
 # In the elements: a notebook keeps no style sheet with an output.
 _TABLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums"
 _CELL = "padding:.1em .8em .1em 0;white-space:pre;vertical-align:top"
@@ -43,7 +46,7 @@ def html_of(view: RenderableType) -> str:
 def _table(table: Table) -> str:
     # A heading on every table: one without has empty cells.
     head = "".join(_cell("th", column, column.header) for column in table.columns)
-    lines = [f'<table style="{_TABLE}">']
+    lines = [SCROLLED, f'<table style="{_TABLE}">']
     if table.caption:
         assert isinstance(table.caption, str | Text)
         lines.append(f'<caption style="{_CAPTION}">{_inline(table.caption)}</caption>')
@@ -54,7 +57,7 @@ def _table(table: Table) -> str:
         cells = "".join(_cell("td", *pair, ruled=ruled) for pair in columns)
         lines.append(f"<tr>{cells}</tr>")
         ruled = row.end_section
-    return "\n".join([*lines, "</tbody>", "</table>"])
+    return "\n".join([*lines, "</tbody>", "</table>", "</div>"])
 
 
 def _cell(tag: str, column: Column, content: RenderableType, *, ruled: bool = False) -> str:

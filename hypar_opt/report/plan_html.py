@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.text import Text
 
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
-from hypar_opt.report.html import html_of
+from hypar_opt.report.html import SCROLLED, html_of
 from hypar_opt.report.labels import cost_name, level_costs, local_cost
 from hypar_opt.report.plan import baselines_table, plan_title
 from hypar_opt.report.structure import Stored, folded, is_short_chain
@@ -47,6 +47,7 @@ def plan_html(plan: Plan) -> str:
         [
             "<div>",
             f"<p>{escape(plan_title(plan))}</p>",
+            SCROLLED,
             f'<table style="{_GRID}">',
             f"<thead><tr>{head}</tr></thead>",
             "<tbody>",
@@ -56,6 +57,7 @@ def plan_html(plan: Plan) -> str:
             *_costs(plan),
             "</tfoot>",
             "</table>",
+            "</div>",
             *_legends(plan),
             html_of(Group(baselines_table(plan), executed)),
             "</div>",

@@ -32,7 +32,7 @@ PARENTS = {
     "table": {"div"},
     "p": {"div"},
     "span": {"p", "td", "th", "caption"},
-    "div": {""},
+    "div": {"", "div"},
 }
 """The elements of results, and in which others each of them may be."""
 
