@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from hypar_opt.deadline import Deadline
-from hypar_opt.documents import read_text
+from hypar_opt.documents import file_name, read_document
 from hypar_opt.errors import (
     HyparError,
     InfeasibleError,
@@ -18,6 +18,7 @@ from hypar_opt.errors import (
     RefusedError,
     UnknownNameError,
     WrongClaimError,
+    argument,
 )
 from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.models import find_network
@@ -36,6 +37,7 @@ from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
+from hypar_opt.search.model_file import SOLUTION, read_solution
 from hypar_opt.search.partition import Assignments, Progress, Search, silent
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.pricing import (
@@ -54,6 +56,7 @@ from hypar_opt.version import __version__
 if TYPE_CHECKING:
     from hypar_opt.costs.sharing import Tensors
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.parallelism import Parallelism
 
@@ -65,6 +68,7 @@ def solve(
     search: str | None = None,
     options: SolverOptions | Mapping[str, Any] | None = None,
     start: Plan | None = None,
+    solution: str | Path | None = None,
     place: bool = False,
     progress: Progress = silent,
     **problem: Unpack[ProblemArguments],
@@ -85,6 +89,9 @@ def solve(
         after which the best plan known so far is returned, which may be a baseline's.
     start
         A plan of the same problem for the solver to start from.
+    solution
+        A solution file of HiGHS, CBC, GLPK or Gurobi, of the model that ``hypar-opt model``
+        wrote of this problem: its plan is checked and priced like a solver's.
     place
         Also choose the best placement of the levels among those that the topology allows.
     **problem
@@ -113,9 +120,13 @@ def solve(
     with recorded_reads() as read:
         described = find_network(network)
         stated = problem_of(described, **problem)
+        answer = None if solution is None else read_solution(solution)
     # An output that would overwrite an input is refused before the hours of work, not after.
     check_outputs(read, options.log, options.export)
-    how = _How(solver, _search_for(stated, search), options, settings, start, deadline)
+    if answer is not None:
+        _check_goes_with_solution(solver=solver, search=search, start=start, place=place)
+        search = "joint"  # its model is of all levels
+    how = _How(solver, _search_for(stated, search), options, settings, start, deadline, answer)
     if place:
         return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     return _solve(Instance(described, stated), how, progress)
@@ -148,6 +159,16 @@ class _How:
     settings: SolverSettings
     start: Plan | None
     deadline: Deadline
+    answer: SolutionFile | None = None
+    """Takes the solver's place, if there is one."""
+
+
+def _check_goes_with_solution(**given: object) -> None:
+    """Refuse what is for a search that a solution file makes unnecessary."""
+    for name, value in given.items():
+        if value not in (None, False) and (name, value) != ("search", "joint"):
+            solution = argument("solution")
+            raise HyparError(f"{argument(name)} goes without {solution}, which has the plan")
 
 
 def _search_for(problem: Problem, search: str | None) -> str:
@@ -170,12 +191,14 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
     """Search, order the levels, and price the plan again, whatever the solver claims."""
     started = time.perf_counter()
     named = how.solver
-    if named is not None:
+    if how.answer is not None:
+        named = SOLUTION
+    elif named is not None:
         SOLVERS[named]  # before the tables, since a slip of the hand should not cost their time
     # Built before the search, so that their errors are not attributed to the solver.
     _ = instance.cost, instance.constraints
     solver = named or default_solver(instance, how.search)
-    method = SOLVERS[solver]()
+    method = how.answer or SOLVERS[solver]()
     try:
         start = None if how.start is None else _rows_to_start_from(how.start, instance)
         search = Search(instance, method, how.options, start, progress, how.deadline)
@@ -184,6 +207,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
         # The same type, so that the exit status stays; the name of the solver in front, since a
         # study may run several.
         who = f"solver {solver!r} on {instance.network.name}"
+        who = who if how.answer is None else how.answer.file
         raise type(error)(f"{who}: {error.message}") from None
     rows = partition.assignments
     if how.search == "joint":
@@ -334,6 +358,8 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     RefusedError
         If the plan file has such parameters and they are not to be passed.
     """
+    if plan.solver.name == SOLUTION:
+        raise RefusedError("the plan is of a solution file: there is no search to repeat")
     return solve_problem(
         plan.network.description,
         plan.problem,
@@ -345,7 +371,7 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan file and price it again.
+    """Read a plan file, or standard input (``-``), and price it again.
 
     Raises
     ------
@@ -353,15 +379,16 @@ def read_plan(path: str | Path) -> Plan:
         If it is not a plan, has a newer schema, a cost that its choices do not have, or choices
         that violate its own constraints.
     """
-    plan = _with_layouts(parse_plan(read_text(path), file=str(path)), file=str(path))
-    check_plan(plan, file=str(path))
+    file = file_name(path)
+    plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
+    check_plan(plan, file=file)
     # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
     if plan.constraints.any:
         try:
             instance = Instance.of_plan(plan)
             instance.constraints.check(plan.assignments(), plan_nodes(plan, instance.workload))
         except HyparError as error:
-            raise InputError(error.message, file=str(path)) from None
+            raise InputError(error.message, file=file) from None
     return plan
 
 
