@@ -94,7 +94,7 @@ def _from_states_or_counts(
         return _from_states(search, tables), None
     except RefusedError:
         instance = search.instance
-        charges_pairs = instance.workload.coupled(instance.cost.choices).any()
+        charges_pairs = instance.workload.couples_levels(instance.cost.choices)
         # A program has a size of its own, up to which others do not end either.
         alike = few_levels_alike(instance.problem) and search.solver.most_columns is None
         if tables.results or not charges_pairs or not alike:
@@ -114,7 +114,7 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
-    if workload.coupled(choices).any():
+    if workload.couples_levels(choices):
         sizes = constraints.allowed(states, deadline).sum(axis=1).tolist()
         refusal = search.solver.refuses_size(sizes, workload.ends)
         if refusal:
