@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +27,7 @@ from hypar_opt.files import exists as exists
 from hypar_opt.files import file_name as file_name
 from hypar_opt.files import is_standard_input as is_standard_input
 from hypar_opt.files import read_text as read_text
+from hypar_opt.files import record_read
 from hypar_opt.files import take_standard_input as take_standard_input
 from hypar_opt.files import write_whole as write_whole
 
@@ -65,6 +67,14 @@ class Document(BaseModel):
                 if key not in known:
                     raise rule(f"unknown key {key!r}; known: {', '.join(known)}")
         return data
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        # A copy gets other values of fields (`model_copy`): what was derived of the former ones,
+        # which pydantic keeps beside them, is not its own.
+        for derived in vars(copied).keys() - type(self).model_fields.keys():
+            del vars(copied)[derived]
+        return copied
 
 
 def _check_schema(value: object, supported: str) -> None:
@@ -276,9 +286,18 @@ def load_preset(
     """
     if name.lower() not in names:
         raise UnknownNameError(what, name, list(names))
-    file = f"{name.lower()}.toml"
-    text = preset_text(package, name.lower())
-    return validate(kind, parse_toml(text, file=file), file=file)
+    preset, path = _preset(kind, package, f"{name.lower()}.toml")
+    record_read(path)
+    return cast(Described, preset)
+
+
+# Parsed once: documents are frozen, so that all callers can have the same one, with what it has
+# derived of itself.
+@cache
+def _preset(kind: type[Document], package: str, file: str) -> tuple[Document, Path]:
+    # A package may be in a zip file, where its files have no path of their own.
+    with as_file(files(package).joinpath(file)) as path:
+        return validate(kind, parse_toml(read_text(path), file=file), file=file), path
 
 
 def preset_text(package: str, name: str) -> str:

@@ -134,6 +134,13 @@ class Array(Document):
 
     def digest(self) -> str:
         """Return a SHA-256 of the description, which the file's layout and units do not affect."""
+        return self._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    @cached_property
+    def _digest(self) -> str:
         return digest_of(self.description())
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.terminal import rows_view
-from hypar_opt.units import format_gigabytes, format_si
+from hypar_opt.units import format_bytes, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.studies.sweep import SweepResult
@@ -44,7 +44,7 @@ def _amounts(row: SweepRow) -> list[str]:
     """Return a row's amounts; ``-`` for what is not known."""
     moved = (row.bytes, row.executed_bytes)
     return [
-        *("-" if amount is None else format_gigabytes(amount) for amount in moved),
+        *("-" if amount is None else format_bytes(amount) for amount in moved),
         "-" if row.seconds is None else format_si(row.seconds, "s"),
         "-" if row.joules is None else format_si(row.joules, "J"),
     ]

@@ -182,9 +182,15 @@ def test_a_solution_of_another_problem_is_refused() -> None:
 
 def test_what_is_for_a_search_goes_without_a_solution() -> None:
     best = ho.solve("lenet-c", levels=2)
-    for given in ({"solver": "dp"}, {"search": "levelwise"}, {"start": best}, {"place": True}):
+    contradictions: tuple[dict[str, Any], ...] = (
+        {"solver": "dp"},
+        {"search": "levelwise"},
+        {"start": best},
+        {"place": True},
+    )
+    for given in contradictions:
         with pytest.raises(HyparError, match="goes without solution, which has the plan"):
-            ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", **given)  # type: ignore[arg-type]
+            ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", **given)
     with pytest.raises(HyparError, match="takes no time_limit"):
         ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", options={"time_limit": 3})
 
