@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
-_WITH_OUTPUT = " or ".join(name for name, row in READINGS.items() if row.input_error is not None)
+_WITH_OUTPUT = " or ".join(
+    ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
+)
 """The readings with a charge for an input that both sides read whole."""
 
 

@@ -277,5 +277,6 @@ def test_a_level_charges_all_its_groups_as_algorithm_2_does() -> None:
 def test_an_unknown_reading_is_refused() -> None:
     with pytest.raises(ho.HyparError, match=r"unknown reading 'texts': did you mean text\?"):
         CommunicationCost("texts")
-    with pytest.raises(ho.HyparError, match="output needs the reading text or tables, got figures"):
+    needed = "output needs the reading text, tables or executed, got figures"
+    with pytest.raises(ho.HyparError, match=needed):
         CommunicationCost("figures", choices=3)

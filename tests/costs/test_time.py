@@ -430,9 +430,11 @@ def test_output_parallelism_takes_part_and_can_win() -> None:
         three = ho.solve("alexnet", choices=tuple(ho.Parallelism), **asked)
         assert three.cost.total < two.cost.total
         assert any(ho.Parallelism("output") in row for row in three.parallelism)
-        assert three.cost.executed_bytes is None
+        assert three.cost.executed_bytes is not None
     asked["reading"] = "figures"
-    with pytest.raises(ho.HyparError, match="output needs the reading text or tables, got fig"):
+    with pytest.raises(
+        ho.HyparError, match="output needs the reading text, tables or executed, got"
+    ):
         ho.solve("alexnet", choices=tuple(ho.Parallelism), **asked)
 
 
