@@ -39,10 +39,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
     ("py:class", r"(Fraction|Map|NDArray|np\..+)"),  # as a NamedTuple writes them
-    (
-        "py:.*",
-        r"(hypar_opt\.display\.Entry|Entry|Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.PaperRow)",
-    ),
+    ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.PaperRow)"),
+    ("py:class", r"(hypar_opt\.display\.)?Entry"),
 ]
 
 html_theme = "furo"
