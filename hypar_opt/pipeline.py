@@ -36,6 +36,7 @@ from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
+from hypar_opt.search.model_file import SOLUTION, read_solution
 from hypar_opt.search.partition import Assignments, Progress, Search, silent
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.pricing import (
@@ -54,6 +55,7 @@ from hypar_opt.version import __version__
 if TYPE_CHECKING:
     from hypar_opt.costs.sharing import Tensors
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.parallelism import Parallelism
 
@@ -65,6 +67,7 @@ def solve(
     search: str | None = None,
     options: SolverOptions | Mapping[str, Any] | None = None,
     start: Plan | None = None,
+    solution: str | Path | None = None,
     place: bool = False,
     progress: Progress = silent,
     **problem: Unpack[ProblemArguments],
@@ -85,6 +88,9 @@ def solve(
         after which the best plan known so far is returned, which may be a baseline's.
     start
         A plan of the same problem for the solver to start from.
+    solution
+        A solution file of HiGHS, CBC, GLPK or Gurobi, of the model that ``hypar-opt model``
+        wrote of this problem: its plan is checked and priced like a solver's.
     place
         Also choose the best placement of the levels among those that the topology allows.
     **problem
@@ -113,9 +119,13 @@ def solve(
     with recorded_reads() as read:
         described = find_network(network)
         stated = problem_of(described, **problem)
+        answer = None if solution is None else read_solution(solution)
     # An output that would overwrite an input is refused before the hours of work, not after.
     check_outputs(read, options.log, options.export)
-    how = _How(solver, _search_for(stated, search), options, settings, start, deadline)
+    if answer is not None:
+        _check_goes_with_solution(solver=solver, search=search, start=start, place=place)
+        search = "joint"  # its model is of all levels
+    how = _How(solver, _search_for(stated, search), options, settings, start, deadline, answer)
     if place:
         return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     return _solve(Instance(described, stated), how, progress)
@@ -148,6 +158,16 @@ class _How:
     settings: SolverSettings
     start: Plan | None
     deadline: Deadline
+    answer: SolutionFile | None = None
+    """Takes the solver's place, if there is one."""
+
+
+def _check_goes_with_solution(**given: object) -> None:
+    """Refuse what is for a search that a solution file makes unnecessary."""
+    for name, value in given.items():
+        if value not in (None, False) and (name, value) != ("search", "joint"):
+            solution = argument("solution")
+            raise HyparError(f"{argument(name)} goes without {solution}, which has the plan")
 
 
 def _search_for(problem: Problem, search: str | None) -> str:
@@ -170,12 +190,14 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
     """Search, order the levels, and price the plan again, whatever the solver claims."""
     started = time.perf_counter()
     named = how.solver
-    if named is not None:
+    if how.answer is not None:
+        named = SOLUTION
+    elif named is not None:
         SOLVERS[named]  # before the tables, since a slip of the hand should not cost their time
     # Built before the search, so that their errors are not attributed to the solver.
     _ = instance.cost, instance.constraints
     solver = named or default_solver(instance, how.search)
-    method = SOLVERS[solver]()
+    method = how.answer or SOLVERS[solver]()
     try:
         start = None if how.start is None else _rows_to_start_from(how.start, instance)
         search = Search(instance, method, how.options, start, progress, how.deadline)

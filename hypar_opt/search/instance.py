@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs import COSTS
+from hypar_opt.costs.labels import Labels
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.search.constraints import Feasibility
 from hypar_opt.workload.operators.axes import REPLICAS
@@ -70,6 +72,21 @@ class Instance:
         if all(readers == 1 for readers in read.values()) and not may_be_whole:
             return self._plain  # no tensor is shared, as in a chain
         return workload_of(self.network, self.problem.batch, shared_tensors=True)
+
+    def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> Labels:
+        """Return what the rows and columns of a table stand for: of levels, or of states."""
+        return Labels(*self._names, levels, states)
+
+    @cached_property
+    def _names(self) -> tuple[list[str], list[list[str]]]:
+        workload = self.workload
+        words = [[choice.word for choice in node.operator.splits] for node in workload.nodes]
+        names = [node.name for node in workload.nodes]
+        for shared in range(workload.shared):
+            # A layer may be called "output of conv1" too.
+            while names.count(names[shared]) > 1:
+                names[shared] += "'"
+        return names, words
 
     @cached_property
     def cost(self) -> CostModel:

@@ -11,13 +11,13 @@ from hypar_opt.costs.product import (
     FactoredTable,
     canonical_states,
     check_states,
-    expanded,
     factored,
 )
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.counts import by_counts, few_levels_alike
+from hypar_opt.search.joint_table import question_table, state_table
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver, least_cost
@@ -80,8 +80,8 @@ def _from_questions(
             model = np.sum(starts, axis=0)
             # The warm start answers the question of each threshold t.
             start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
-        trick = search.instance.workload.trick * levels
-        result = tables.solve(replace(separable.as_one_table(), trick=trick), start)
+        table, labels = question_table(search.instance, separable)
+        result = tables.solve(table, start, labels=labels)
     # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
     # in which it does not, the number of levels is still a plan, and priced as such.
     answers = np.reshape(assigned(result), (levels, -1))
@@ -143,10 +143,10 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
             tables.least = least_cost(table.node, *table.pairs)
             result = tables.solve_compact(constraints.factored(table, states, deadline))
     if result is None:
-        plain = expanded(cost, workload, levels, deadline)
+        plain, labels = state_table(instance, states, deadline)
         start = None
         if search.start:
             rows = [search.start_of(level) or () for level in range(levels)]
             start = tuple(map(states.index, zip(*rows, strict=True)))
-        result = tables.solve(constraints.states(plain, states, deadline), start)
+        result = tables.solve(plain, start, labels=labels)
     return list(zip(*(states[column] for column in assigned(result)), strict=True))

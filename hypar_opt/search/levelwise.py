@@ -45,7 +45,8 @@ def levelwise(search: Search) -> Partition:
             search.deadline.check()
             table = level_table(cost, workload, splits)
             table = instance.constraints.level(table, splits)
-            result = tables.solve(table, search.start_of(level), f"-H{level + 1}")
+            labels = instance.labels(f"H{level + 1}")
+            result = tables.solve(table, search.start_of(level), f"-H{level + 1}", labels)
             nodes = assigned(result)
             rows.append(nodes)
             # Greedy: what this level chose is what the next one has to split.

@@ -17,6 +17,7 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.labels import Labels
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.separable import SeparableTable
     from hypar_opt.costs.table import CostTable, Integers
@@ -59,7 +60,12 @@ class TableSolver:
             raise RefusedError(f"takes no {', '.join(named)}")
         search.progress(0, count)
 
-    def options(self, start: tuple[int, ...] | None = None, suffix: str = "") -> SolverOptions:
+    def options(
+        self,
+        start: tuple[int, ...] | None = None,
+        suffix: str = "",
+        labels: Labels | None = None,
+    ) -> SolverOptions:
         """Return the solver's options for a table: the time that is left, and its export file."""
         options = self._search.options
         # The time limit is that of all tables together.
@@ -68,7 +74,7 @@ class TableSolver:
             # A file for each table: a later one would overwrite it.
             export = options.export.with_stem(options.export.stem + suffix)
             options = replace(options, export=export)
-        return replace(options, warm_start=start)
+        return replace(options, warm_start=start, labels=labels)
 
     def solve_compact(self, table: SeparableTable | FactoredTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
@@ -83,7 +89,11 @@ class TableSolver:
         return self.checked(self._search.solver.solve(table, self.options()))
 
     def solve(
-        self, table: CostTable, start: tuple[int, ...] | None = None, suffix: str = ""
+        self,
+        table: CostTable,
+        start: tuple[int, ...] | None = None,
+        suffix: str = "",
+        labels: Labels | None = None,
     ) -> SolveResult:
         """Solve a table, and check the solver's claims against it.
 
@@ -98,7 +108,7 @@ class TableSolver:
         # Known before the solver starts: a bound for a search that a limit ends without one.
         self.least = least_cost(table.node, table.edge)
         deadline.check()
-        result = solver.solve(table, self.options(start, suffix))
+        result = solver.solve(table, self.options(start, suffix, labels))
         if result.assignment is not None:
             check_claim(table, result)
         # A solver that runs out of time has been seen to claim infeasibility

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.labels import Labels
+
 Table = CostTable | SeparableTable | FactoredTable
 """The input of a solver: one level's costs, or all levels' together in one of three forms."""
 
@@ -63,6 +65,8 @@ class SolverOptions:
         A file for the backend's own log.
     export
         A file for the model that the backend was given; its suffix tells the format.
+    labels
+        What the table's rows and columns stand for, for the names of that model; the search's.
     """
 
     backend: str | None = None
@@ -75,6 +79,7 @@ class SolverOptions:
     hint: bool = False
     log: Path | None = None
     export: Path | None = None
+    labels: Labels | None = None
 
     def given(self) -> set[str]:
         """Return the names of the options that differ from their defaults."""

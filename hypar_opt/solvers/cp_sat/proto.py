@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.documents import write_whole
 from hypar_opt.errors import InputError
+from hypar_opt.solvers.model_names import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hypar_opt.costs.labels import Labels
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
 
 
@@ -41,6 +43,17 @@ def to_cp_model(clauses: ClauseModel) -> Any:
     return model
 
 
+def name_variables(model: Any, clauses: ClauseModel, labels: Labels) -> None:
+    """Name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers."""
+    variables = model.proto.variables
+    for row, literals in enumerate(clauses.choice_literals):
+        for column, x in enumerate(literals):
+            # Of two choices one variable serves both, and is true for the second.
+            if x is not None and x >= 0:
+                fields = labels.layer(row), labels.level(row), labels.choice(row, column)
+                variables[x].name = plain_name("x", *fields)
+
+
 def set_objective(model: Any, weights: Sequence[int]) -> None:
     """Replace the model's objective: minimise the weighted sum of its variables."""
     model.clear_objective()
@@ -54,6 +67,19 @@ def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> Non
     model.clear_hints()
     model.proto.solution_hint.vars.extend(variables)
     model.proto.solution_hint.values.extend(values)
+
+
+def export_named(clauses: ClauseModel, labels: Labels, path: Path) -> None:
+    """Write clauses as CP-SAT's model, with names, completely or not at all.
+
+    Raises
+    ------
+    InputError
+        As `export_model`.
+    """
+    model = to_cp_model(clauses)
+    name_variables(model, clauses, labels)
+    export_model(model, path)
 
 
 def export_model(model: Any, path: Path) -> None:

@@ -12,7 +12,13 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.cp_sat.clauses import clause_model
 from hypar_opt.solvers.cp_sat.interruptible import solve_interruptibly
 from hypar_opt.solvers.cp_sat.parameters import configured, demand_optimum
-from hypar_opt.solvers.cp_sat.proto import export_model, set_hint, set_objective, to_cp_model
+from hypar_opt.solvers.cp_sat.proto import (
+    export_model,
+    name_variables,
+    set_hint,
+    set_objective,
+    to_cp_model,
+)
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
 if TYPE_CHECKING:
@@ -55,6 +61,8 @@ class CpSatSearch:
         self._deadline.check()
         self.model = to_cp_model(self.clauses)
         if options.export is not None:
+            if options.labels is not None:
+                name_variables(self.model, self.clauses, options.labels)
             export_model(self.model, options.export)
         initial = _values(self.clauses, _start(table, options, self._deadline))
         set_hint(self.model, list(initial), list(initial.values()))

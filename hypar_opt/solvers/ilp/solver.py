@@ -13,7 +13,8 @@ from hypar_opt.solvers.canonical import Choices, canonical
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
 from hypar_opt.solvers.ilp.minimise import Session, minimise
-from hypar_opt.solvers.ilp.pulp_problem import DIGITS, export_program
+from hypar_opt.solvers.ilp.model_file import export_program
+from hypar_opt.solvers.ilp.pulp_problem import DIGITS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -58,7 +59,7 @@ class IntegerProgram(Solver):
             try:
                 # An infeasible table has no program: a layer without choices, or no capacity left.
                 if options.export is not None and not trivially_infeasible(table):
-                    export_program(table, options.export, process.directory, deadline)
+                    export_program(table, options.export, options.labels, deadline)
                 coarse, unit = in_coarse_units(table)
                 if unit > 1:
                     return solve_in_coarse_units(session, table, coarse, unit)

@@ -58,6 +58,24 @@ class ZeroOneProgram:
     def largest_cost(self) -> int:
         return max(map(abs, self.costs.values()))
 
+    def domain(self, column: str, binary: frozenset[str]) -> tuple[int, int | None, bool]:
+        """Return a column's lower and upper bound, and whether it is an integer.
+
+        Parameters
+        ----------
+        binary
+            `binary`, which is computed once for all columns.
+        """
+        if column in self.fixed:
+            return self.fixed[column], self.fixed[column], True
+        if column in binary:
+            return 0, 1, True
+        if column.startswith("carry"):
+            # Every layer's digit is below the base, so the sum carries less than one per layer.
+            return 0, len(self.literals), True
+        # Thresholds and flows: integral by themselves once the binaries are.
+        return 0, None, False
+
     def with_constraint(
         self,
         name: str,

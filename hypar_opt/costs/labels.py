@@ -1,0 +1,46 @@
+"""What a table's rows and columns stand for, in the words of the network and of a plan file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The layer, the level and the choices behind a table's rows and columns.
+
+    Parameters
+    ----------
+    nodes
+        The names of a workload's nodes: layers, and what several layers share.
+    words
+        Of every node, its choices in the words of a plan file.
+    levels
+        The table's levels, as ``H2``: its rows are all nodes at the first, then all at the next.
+    states
+        With states the rows are the nodes alone: a column is a choice at all levels together.
+    """
+
+    nodes: Sequence[str]
+    words: Sequence[Sequence[str]]
+    levels: tuple[str, ...]
+    states: Sequence[Sequence[int]] | None = None
+
+    def layer(self, row: int) -> str:
+        """Return the name of a row's layer."""
+        return self.nodes[row % len(self.nodes)]
+
+    def level(self, row: int) -> str:
+        """Return a row's level, as ``H2``, or its levels, as ``H1.H2``."""
+        if self.states is not None:
+            return ".".join(self.levels)
+        return self.levels[row // len(self.nodes)]
+
+    def choice(self, row: int, column: int) -> str:
+        """Return a column's choice, as ``model``, or its choices by level, as ``data.model``."""
+        words = self.words[row % len(self.nodes)]
+        digits = (column,) if self.states is None else self.states[column]
+        # A kind of layer may have fewer choices than the table has columns: those are forbidden.
+        known = len(words)
+        return ".".join(words[d] if d < known else f"choice{d + 1}" for d in digits)

@@ -1,0 +1,83 @@
+"""The table of all levels together, with what its rows and columns stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.product import State, canonical_states, check_states, expanded
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
+from hypar_opt.solvers.base import too_large
+from hypar_opt.solvers.feasibility import trivially_infeasible
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.labels import Labels
+    from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.search.instance import Instance
+
+
+def joint_table(
+    instance: Instance, most_columns: int | None, deadline: Deadline = NEVER
+) -> tuple[CostTable, Labels]:
+    """Return the table of which a plan of all levels is an assignment, as a program solves it.
+
+    Parameters
+    ----------
+    most_columns
+        Columns that its program may have; None for any number.
+
+    Raises
+    ------
+    HyparError
+        If there are no levels, and so no choices.
+    RefusedError
+        If the table, or its program, would be too large.
+    InfeasibleError
+        If no plan keeps to the constraints.
+    """
+    levels = instance.problem.levels
+    if levels == 0:
+        raise HyparError(f"{argument('levels')} should be 1 or more: 0 leave nothing to choose")
+    # As in the joint search: constraints apply to whole states, not to questions.
+    if not instance.constraints.any:
+        separable = instance.cost.separable(instance.workload, levels)
+        if separable is not None:
+            return question_table(instance, separable)
+    nodes, choices = len(instance.workload.nodes), instance.cost.choices
+    check_states(nodes, choices, levels)
+    refusal = too_large(most_columns, nodes, len(instance.workload.ends), choices**levels)
+    if refusal:
+        raise RefusedError(refusal)
+    states = canonical_states(levels, choices, deadline)
+    table, labels = state_table(instance, states, deadline)
+    if trivially_infeasible(table):
+        raise InfeasibleError("no assignment keeps to the constraints")
+    return table, labels
+
+
+def question_table(instance: Instance, separable: SeparableTable) -> tuple[CostTable, Labels]:
+    """Return the questions "at t levels or more?", for each t, as one table.
+
+    A plan has model parallelism at the topmost levels, so that the question of t is that of
+    level Ht: its second choice is model parallelism there.
+    """
+    levels = instance.problem.levels
+    table = replace(separable.as_one_table(), trick=instance.workload.trick * levels)
+    return table, instance.labels(*_names(levels))
+
+
+def state_table(
+    instance: Instance, states: Sequence[State], deadline: Deadline
+) -> tuple[CostTable, Labels]:
+    """Return the table of states, each a layer's choices at all levels, with its constraints."""
+    levels = instance.problem.levels
+    table = expanded(instance.cost, instance.workload, levels, deadline)
+    table = instance.constraints.states(table, list(states), deadline)
+    return table, instance.labels(*_names(levels), states=states)
+
+
+def _names(levels: int) -> tuple[str, ...]:
+    return tuple(f"H{level + 1}" for level in range(levels))

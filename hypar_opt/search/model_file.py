@@ -1,0 +1,88 @@
+"""The model of a problem as a file for other solvers, and the solutions that they write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.documents import read_text
+from hypar_opt.errors import InputError
+from hypar_opt.search.joint_table import joint_table
+from hypar_opt.solvers import SOLVERS
+
+if TYPE_CHECKING:
+    from hypar_opt.search.instance import Instance
+    from hypar_opt.solvers.solution.solver import SolutionFile
+
+SOLUTION = "solution"
+"""The solver of a plan that was read from a solution file; it is none of `SOLVERS`."""
+
+_SOLVERS = {".lp": "ilp", ".mps": "ilp", ".pb": "cpsat", ".pbtxt": "cpsat"}
+"""Whose model a file of each suffix has."""
+
+
+class ModelSize(NamedTuple):
+    """The size of a model that was written."""
+
+    columns: int
+    rows: int
+
+
+def check_model_file(path: Path) -> None:
+    """Refuse a file whose suffix tells no format of a model.
+
+    Raises
+    ------
+    InputError
+        Naming the formats.
+    """
+    if path.suffix not in _SOLVERS:
+        raise InputError(f"should end in one of {', '.join(_SOLVERS)}", file=str(path))
+
+
+def write_model(instance: Instance, path: str | Path) -> ModelSize:
+    """Write the model of all levels together, which no solver is called for.
+
+    Its optimum is the joint search's, in the cost's integers; a column ``x[conv1,H2,model]`` is 1
+    where that layer has that choice at that level, and ``x[conv1,H1.H2,data.model]`` where it has
+    those at all levels.
+
+    Raises
+    ------
+    InputError
+        If the suffix tells no format, or the file cannot be written.
+    RefusedError
+        If the model would be too large, or the format cannot hold its costs or names.
+    InfeasibleError
+        If no plan keeps to the constraints.
+    """
+    path = Path(path)
+    check_model_file(path)
+    solver = SOLVERS[_SOLVERS[path.suffix]]
+    table, labels = joint_table(instance, solver.most_columns)
+    if path.suffix in (".lp", ".mps"):
+        from hypar_opt.solvers.ilp.model_file import export_program, program_columns
+
+        program = export_program(table, path, labels)
+        return ModelSize(len(program_columns(program)), len(program.constraints))
+    from hypar_opt.solvers.cp_sat.clauses import clause_model
+    from hypar_opt.solvers.cp_sat.proto import export_named
+
+    clauses = clause_model(table)
+    export_named(clauses, labels, path)
+    size = clauses.statistics()
+    return ModelSize(int(size["columns"]), int(size["rows"]))
+
+
+def read_solution(path: str | Path) -> SolutionFile:
+    """Read a solution file of HiGHS, CBC, GLPK or Gurobi; the search checks it.
+
+    Raises
+    ------
+    InputError
+        Naming the file and what is wrong.
+    """
+    from hypar_opt.solvers.solution.formats import parse_solution
+    from hypar_opt.solvers.solution.solver import SolutionFile
+
+    return SolutionFile(parse_solution(read_text(path), file=str(path)))
