@@ -23,7 +23,10 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.files import check_writable as check_writable
 from hypar_opt.files import exists as exists
+from hypar_opt.files import file_name as file_name
+from hypar_opt.files import is_standard_input as is_standard_input
 from hypar_opt.files import read_text as read_text
+from hypar_opt.files import take_standard_input as take_standard_input
 from hypar_opt.files import write_whole as write_whole
 
 LARGEST_SIZE = 2**31 - 1
@@ -193,6 +196,8 @@ def find(
 ) -> Described:
     """Return a document: given as an object, by a preset's name in any case, or by a path.
 
+    The path ``-`` is standard input.
+
     Parameters
     ----------
     what
@@ -212,10 +217,51 @@ def find(
     name, path = str(described), Path(described)
     if name.lower() in names:
         return load(name)
+    if is_standard_input(name):
+        read_document(name, what)
+        return read(path)
     # A suffix, a folder or an existing file means a path, and its error; else a misspelt name.
     if name and (path.suffix or len(path.parts) != 1 or exists(path)):
         return read(path)
     raise UnknownNameError(what, name, list(names))
+
+
+_KEYS = {"network": {"layer", "block", "input"}, "array": {"accelerator", "topology", "energy"}}
+"""Keys that only one kind of document has, where a file does not state its schema."""
+
+
+def read_document(path: str | Path, what: str) -> str:
+    """Read a document's text; standard input is told apart by its schema or its keys.
+
+    Parameters
+    ----------
+    what
+        The kind that is needed: ``network``, ``array`` or ``plan``.
+
+    Raises
+    ------
+    InputError
+        Where standard input has been taken for another kind, or is one: naming both. What is of
+        no known kind is for that kind's reader to refuse.
+    """
+    text = read_text(path)
+    if is_standard_input(path):
+        take_standard_input(what)
+        _check_kind(text, what, file_name(path))
+    return text
+
+
+def _check_kind(text: str, what: str, file: str) -> None:
+    try:
+        data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return
+    schema = str(data.get("schema", "")).split("/")
+    kind = schema[1] if len(schema) == 3 and schema[0] == "hypar-opt" else ""
+    if not kind:
+        kind = next((name for name, keys in _KEYS.items() if keys & data.keys()), what)
+    if kind != what:
+        raise InputError(f"should be a file of hypar-opt/{what}, and is one of {kind}", file=file)
 
 
 def load_preset(

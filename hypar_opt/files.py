@@ -7,11 +7,14 @@ import io
 import os
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from hypar_opt.errors import InputError, worded
 
@@ -42,28 +45,80 @@ def record_read(path: str | Path) -> None:
         read.append(str(path))
 
 
+@dataclass
+class _StandardInput:
+    """What came on standard input, which can be read only once, and what it was taken as."""
+
+    stream: IO[str]
+    data: bytes
+    taken_as: str = ""
+
+
+_standard_input: _StandardInput | None = None
+
+
+def is_standard_input(path: str | Path) -> bool:
+    """Whether a path stands for standard input: ``-``, or the device."""
+    return str(path) in ("-", "/dev/stdin")
+
+
+def file_name(path: str | Path) -> str:
+    """Return a path as messages name it."""
+    return "standard input" if is_standard_input(path) else str(path)
+
+
+def take_standard_input(what: str) -> None:
+    """Refuse standard input for a second document: what it has is a network, say, or an array.
+
+    Parameters
+    ----------
+    what
+        The kind of document, for the message.
+    """
+    held = _held_input()
+    if held.taken_as not in ("", what):
+        problem = f"is the {held.taken_as} already; name a file for the {what}"
+        raise InputError(problem, file=file_name("-"))
+    held.taken_as = what
+
+
+def _held_input() -> _StandardInput:
+    """Return what came on standard input, read at the first call."""
+    global _standard_input
+    stream = sys.stdin
+    if stream is None:
+        raise InputError("is closed; name a file", file=file_name("-"))
+    if _standard_input is None or _standard_input.stream is not stream:
+        _standard_input = _StandardInput(stream, stream.buffer.read(MOST_BYTES + 1))
+    return _standard_input
+
+
 def read_text(path: str | Path) -> str:
-    """Read a UTF-8 file of at most `MOST_BYTES`.
+    """Read a UTF-8 file, or standard input (``-``), of at most `MOST_BYTES`.
 
     Raises
     ------
     InputError
         Naming the file and the reason.
     """
-    record_read(path)
+    file = file_name(path)
     try:
-        with Path(path).open("rb") as stream:
-            # One byte more than allowed tells a file that is too large; its size on disk would not
-            # tell a pipe or a device.
-            data = stream.read(MOST_BYTES + 1)
+        if is_standard_input(path):
+            data = _held_input().data
+        else:
+            record_read(path)
+            with Path(path).open("rb") as stream:
+                # One byte more than allowed tells a file that is too large; its size on disk would
+                # not tell a pipe or a device.
+                data = stream.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise InputError(f"should have at most {MOST_BYTES // 2**20} MiB", file=str(path))
+            raise InputError(f"should have at most {MOST_BYTES // 2**20} MiB", file=file)
         # Line endings become "\n", as when a file is opened as text.
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from None
     except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"should be UTF-8 text: {error}", file=str(path)) from None
+        raise InputError(f"should be UTF-8 text: {error}", file=file) from None
 
 
 def exists(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from hypar_opt.deadline import Deadline
-from hypar_opt.documents import read_text
+from hypar_opt.documents import file_name, read_document
 from hypar_opt.errors import (
     HyparError,
     InfeasibleError,
@@ -18,6 +18,7 @@ from hypar_opt.errors import (
     RefusedError,
     UnknownNameError,
     WrongClaimError,
+    argument,
 )
 from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.models import find_network
@@ -206,6 +207,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
         # The same type, so that the exit status stays; the name of the solver in front, since a
         # study may run several.
         who = f"solver {solver!r} on {instance.network.name}"
+        who = who if how.answer is None else how.answer.file
         raise type(error)(f"{who}: {error.message}") from None
     rows = partition.assignments
     if how.search == "joint":
@@ -356,6 +358,8 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     RefusedError
         If the plan file has such parameters and they are not to be passed.
     """
+    if plan.solver.name == SOLUTION:
+        raise RefusedError("the plan is of a solution file: there is no search to repeat")
     return solve_problem(
         plan.network.description,
         plan.problem,
@@ -367,7 +371,7 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan file and price it again.
+    """Read a plan file, or standard input (``-``), and price it again.
 
     Raises
     ------
@@ -375,15 +379,16 @@ def read_plan(path: str | Path) -> Plan:
         If it is not a plan, has a newer schema, a cost that its choices do not have, or choices
         that violate its own constraints.
     """
-    plan = _with_layouts(parse_plan(read_text(path), file=str(path)), file=str(path))
-    check_plan(plan, file=str(path))
+    file = file_name(path)
+    plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
+    check_plan(plan, file=file)
     # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
     if plan.constraints.any:
         try:
             instance = Instance.of_plan(plan)
             instance.constraints.check(plan.assignments(), plan_nodes(plan, instance.workload))
         except HyparError as error:
-            raise InputError(error.message, file=str(path)) from None
+            raise InputError(error.message, file=file) from None
     return plan
 
 

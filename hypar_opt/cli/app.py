@@ -15,6 +15,7 @@ from hypar_opt.cli import (
     export,
     import_,
     lists,
+    model,
     output,
     report,
     reproduce,
@@ -53,6 +54,7 @@ app.command(epilog=report.EPILOG)(report.report)
 app.command(epilog=show.EPILOG)(show.show)
 app.command("import", epilog=import_.EPILOG)(import_.import_)
 app.command(epilog=export.EPILOG)(export.export)
+app.command(epilog=model.EPILOG)(model.model)
 app.add_typer(lists.app, name="list")
 
 

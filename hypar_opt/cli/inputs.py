@@ -23,8 +23,10 @@ DEFAULT_LEVELS = 4
 def is_plan(name: str) -> bool:
     """Whether a name is a plan file's, not a network's: JSON opens with a brace, TOML cannot."""
     from hypar_opt import models
-    from hypar_opt.documents import exists, read_text
+    from hypar_opt.documents import exists, is_standard_input, read_text
 
+    if is_standard_input(name):
+        return read_text(name).lstrip().startswith("{")
     path = Path(name)
     if name.lower() in models.names() or not exists(path) or path.is_dir():
         return False

@@ -78,6 +78,7 @@ def solved(
     *,
     array: Array | str | None,
     start: Plan | None = None,
+    solution: Path | None = None,
     log: Path | None = None,
     export: Path | None = None,
 ) -> Plan:
@@ -95,6 +96,7 @@ def solved(
             search=solving.search,
             options=options,
             start=start,
+            solution=solution,
             place=solving.place,
             progress=progress,
             **arguments,

@@ -10,13 +10,22 @@ from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
 from hypar_opt.cli.options import file_option, solving_option, what_if_option
 from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.evaluation import Contender
 
-EPILOG = "Example: [bold]hypar-opt solve vgg-e --batch 32 --search joint --output plan.json[/bold]"
+EPILOG = (
+    "Examples: [bold]hypar-opt solve vgg-e --batch 32 --search joint -o plan.json[/bold];"
+    " [bold]hypar-opt solve vgg-e --json | hypar-opt simulate - --array hmc-torus-16[/bold]"
+)
 
+SOLUTION = solving_option(
+    metavar="FILE",
+    help="Take the plan of a solution file (HiGHS, CBC, GLPK, Gurobi) of the model that"
+    " hypar-opt model writes, and check it.",
+)
 WARM_START = solving_option(
     metavar="PLAN", help="Start the search from a plan of the same network, levels and choices."
 )
@@ -24,7 +33,7 @@ SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's 
 EXPORT_MODEL = solving_option(
     metavar="FILE",
     help="Write the model that the solver was given: .lp or .mps (ilp), .pb (cpsat); levelwise"
-    " one a level, FILE-H1 and so on.",
+    " one a level, FILE-H1 and so on. Without solving: hypar-opt model.",
 )
 REGRET = what_if_option(
     "--regret", help="What each other choice would add to the cost, all else re-optimised."
@@ -35,7 +44,9 @@ SIMULATE = what_if_option(
     help="Simulate the K best plans over all levels together, and take the fastest.",
 )
 CERTIFICATE = file_option(help="Write a proof that the plan is optimal, for verify.")
-PLAN_FILE = file_option("--output", help="Write the plan to this file.")
+PLAN_FILE = file_option(
+    "--output", "-o", help="Write the plan to this file; - prints it, and nothing else."
+)
 
 
 @takes_groups
@@ -43,6 +54,7 @@ def solve(
     network: options.NETWORK,
     problem: ProblemOptions,
     solving: SolvingOptions,
+    solution: Annotated[Path | None, SOLUTION] = None,
     warm_start: Annotated[Path | None, WARM_START] = None,
     solver_log: Annotated[Path | None, SOLVER_LOG] = None,
     export_model: Annotated[Path | None, EXPORT_MODEL] = None,
@@ -56,17 +68,30 @@ def solve(
 ) -> None:
     """Find a plan: each layer's parallelism at each level, and what it communicates."""
     from hypar_opt import pipeline
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.files import record_read, recorded_reads
     from hypar_opt.models import find_network
 
+    if plan_file is not None and str(plan_file) == "-":
+        if regret or best is not None:
+            raise HyparError("--output - prints a plan; --regret and --best go with a file")
+        plan_file, as_json = None, True
     with recorded_reads() as read:
+        if solution is not None:
+            record_read(solution)
         start = None if warm_start is None else pipeline.read_plan(warm_start)
         described, array = find_network(network), inputs.array_named(problem.array)
     # Checked before the search, which may take hours.
     models = targets.exported_models(export_model)
     targets.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
     plan = request.solved(
-        described, problem, solving, array=array, start=start, log=solver_log, export=export_model
+        described,
+        problem,
+        solving,
+        array=array,
+        start=start,
+        solution=solution,
+        log=solver_log,
+        export=export_model,
     )
     if simulate is not None:
         # From here on the fastest is the plan: it is written, drawn and certified.

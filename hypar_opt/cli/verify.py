@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import inputs, options, output, request
+from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import solving_option
 from hypar_opt.cli.signatures import takes_groups
@@ -34,6 +34,10 @@ SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")
 RANDOM = typer.Option(
     metavar="N", help="Compare them on N random networks instead, chains and graphs."
 )
+SEARCH = solving_option(
+    help="Compare by one search alone: levelwise or joint; both unless given.",
+    autocompletion=completion.one_of("levelwise", "joint"),
+)
 SEED = solving_option(help="Random seed of the networks that --random draws.")
 
 
@@ -45,6 +49,7 @@ def verify(
     certificate: options.CERTIFICATE = None,
     solvers: Annotated[str, SOLVERS] = "dp,cut,ilp,cpsat,brute",
     random: Annotated[int | None, RANDOM] = None,
+    search: Annotated[str | None, SEARCH] = None,
     time_limit: options.TIME_LIMIT = None,
     seed: Annotated[int | None, SEED] = None,
     as_json: options.JSON = False,
@@ -57,6 +62,8 @@ def verify(
     # Before anything is read, since a plan is checked without either and would hide a slip.
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
     if source is not None and inputs.is_plan(source):
+        if search is not None:
+            raise HyparError("--search is fixed by the plan; leave it out")
         output.print_rows([_checked_plan(source, certificate)], as_json=as_json)
         return
     if certificate is not None:
@@ -66,7 +73,7 @@ def verify(
     networks, count = _networks(source, random, seed)
     # The default reading is a network's own.
     stated = ((network, problem_of(network, **arguments)) for network in networks)
-    rows = _compared(stated, count, solvers.split(","), time_limit)
+    rows = _compared(stated, count, solvers.split(","), time_limit, search)
     rows = [replace(row, status=shell_words(row.status)) for row in rows]
     output.print_rows([vars(row) for row in rows], as_json=as_json)
     _check_verdicts(rows)
@@ -80,11 +87,13 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     CheckFailedError
         If the plan is invalid or its price is wrong, or the certificate does not prove it.
     """
-    from hypar_opt.documents import parse_json, read_text
+    from hypar_opt.documents import file_name, parse_json, read_text
     from hypar_opt.pipeline import read_plan
     from hypar_opt.search import certificate as proofs
 
-    parse_json(read_text(file), file=file)  # what is no JSON is a wrong call, not a wrong plan
+    parse_json(
+        read_text(file), file=file_name(file)
+    )  # what is no JSON is a wrong call, not a wrong plan
     try:
         plan = read_plan(file)
     except InputError as error:
@@ -93,8 +102,8 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
         # Independently of the tables that the search solves: see hypar_opt.search.proofs.
         proofs.check_price(plan)
     except CheckFailedError as error:
-        raise CheckFailedError(f"{file}: {error.message}") from None
-    row: dict[str, Any] = {"plan": file, "total": plan.cost.total, "priced": "agrees"}
+        raise CheckFailedError(f"{file_name(file)}: {error.message}") from None
+    row: dict[str, Any] = {"plan": file_name(file), "total": plan.cost.total, "priced": "agrees"}
     if certificate is not None:
         proof = proofs.read_certificate(certificate)
         try:
@@ -126,15 +135,17 @@ def _compared(
     count: int,
     solvers: list[str],
     time_limit: float | None,
+    search: str | None,
 ) -> list[CrosscheckRow]:
     from hypar_opt.studies import crosscheck
 
+    searches = None if search is None else (search,)
     rows: list[CrosscheckRow] = []
     with output.progress_bar("networks") as progress:
         for done, (network, problem) in enumerate(problems):
             progress(done, count)
             # Networks are drawn one by one, so thousands take no memory at once.
-            rows += crosscheck.compare(network, solvers, problem, time_limit)
+            rows += crosscheck.compare(network, solvers, problem, time_limit, searches=searches)
     return rows
 
 

@@ -18,6 +18,7 @@ from hypar_opt.documents import (
     Document,
     Name,
     Printable,
+    file_name,
     parse_toml,
     read_text,
     rule,
@@ -140,7 +141,7 @@ def read_array(path: str | Path) -> Array:
     InputError
         Naming the file and the key, and what would be right.
     """
-    file = str(path)
+    file = file_name(path)
     data = parse_toml(read_text(path), file=file)
     # Anything else that is wrong with the table is for `validate` to report.
     table = data.get("topology")

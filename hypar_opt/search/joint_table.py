@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.product import State, canonical_states, check_states, expanded
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
-from hypar_opt.solvers.base import too_large
+from hypar_opt.solvers.base import columns
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
@@ -48,9 +48,12 @@ def joint_table(
             return question_table(instance, separable)
     nodes, choices = len(instance.workload.nodes), instance.cost.choices
     check_states(nodes, choices, levels)
-    refusal = too_large(most_columns, nodes, len(instance.workload.ends), choices**levels)
-    if refusal:
-        raise RefusedError(refusal)
+    count = columns(nodes, len(instance.workload.ends), choices**levels)
+    if most_columns is not None and count > most_columns:
+        raise RefusedError(
+            f"a model has at most {most_columns:,} columns, this may need {count:,}; take fewer"
+            " levels"
+        )
     states = canonical_states(levels, choices, deadline)
     table, labels = state_table(instance, states, deadline)
     if trivially_infeasible(table):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.documents import read_text
+from hypar_opt.documents import file_name, read_text
 from hypar_opt.errors import InputError
 from hypar_opt.search.joint_table import joint_table
 from hypar_opt.solvers import SOLVERS
@@ -85,4 +85,4 @@ def read_solution(path: str | Path) -> SolutionFile:
     from hypar_opt.solvers.solution.formats import parse_solution
     from hypar_opt.solvers.solution.solver import SolutionFile
 
-    return SolutionFile(parse_solution(read_text(path), file=str(path)))
+    return SolutionFile(parse_solution(read_text(path), file=file_name(path)), file_name(path))

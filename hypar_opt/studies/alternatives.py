@@ -20,8 +20,10 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.plan.plan import Plan, json_number, words_of
 from hypar_opt.plan.problem import Problem
+from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.model_file import SOLUTION
 from hypar_opt.search.partition import Progress, Search, silent
 from hypar_opt.search.pins import Pin
 from hypar_opt.search.searches import SEARCHES
@@ -150,9 +152,12 @@ def _solved_again(
     """Return a choice's regret by solving with one more ``--fix``, which every solver supports."""
     fix = (*plan.constraints.fix, str(pin))
     pinned = instance.with_constraints(plan.constraints.model_copy(update={"fix": fix}))
+    solver = plan.solver.name
+    if solver == SOLUTION:
+        solver = default_solver(pinned, plan.solver.search)
     search = Search(
         pinned,
-        SOLVERS[plan.solver.name](),
+        SOLVERS[solver](),
         options,
         deadline=Deadline.after(options.time_limit),
     )

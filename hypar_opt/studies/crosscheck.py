@@ -10,6 +10,7 @@ from hypar_opt.errors import (
     NoAnswerError,
     RefusedError,
     Sentence,
+    UnknownNameError,
 )
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Plan
@@ -40,7 +41,12 @@ class CrosscheckRow:
 
 
 def compare(
-    network: Network, solvers: Sequence[str], problem: Problem, time_limit: float | None
+    network: Network,
+    solvers: Sequence[str],
+    problem: Problem,
+    time_limit: float | None,
+    *,
+    searches: Sequence[str] | None = None,
 ) -> list[CrosscheckRow]:
     """Solve a problem with each solver, level by level and jointly.
 
@@ -50,6 +56,8 @@ def compare(
         Names in `hypar_opt.solvers.SOLVERS`.
     time_limit
         Seconds for one solve, for the solvers that have the option; None for no limit.
+    searches
+        Names in `hypar_opt.search.searches.SEARCHES`; None for all.
 
     Returns
     -------
@@ -65,8 +73,11 @@ def compare(
     """
     for solver in solvers:
         SOLVERS[solver]  # an unknown name is no refusal
+    for search in searches or ():
+        if search not in SEARCHES:
+            raise UnknownNameError("search", search, list(SEARCHES))
     rows: list[CrosscheckRow] = []
-    for search in SEARCHES:
+    for search in searches or SEARCHES:
         answers = {
             solver: _answer(network, solver, search, problem, time_limit) for solver in solvers
         }

@@ -29,6 +29,7 @@ from hypar_opt.documents import (
     Name,
     Printable,
     Size,
+    file_name,
     parse_toml,
     read_text,
     rule,
@@ -335,7 +336,7 @@ def read_network(path: str | Path) -> Network:
     InputError
         Naming the file, the layer and the key, and what would be right.
     """
-    file = str(path)
+    file = file_name(path)
     if Path(path).suffix == ".onnx":
         # Imported late: a few networks are models, and reading one needs an extra.
         from hypar_opt.workload.onnx import read_onnx

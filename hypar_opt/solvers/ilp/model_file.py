@@ -102,7 +102,9 @@ def export_program(
     )
     columns = list(_columns(program, name))
     deadline.check()
-    write_whole(path, "".join(f"{line}\n" for line in lines(columns, replace(program, constraints=rows))))
+    write_whole(
+        path, "".join(f"{line}\n" for line in lines(columns, replace(program, constraints=rows)))
+    )
     return program
 
 

@@ -9,6 +9,7 @@ from hypar_opt.solvers.backends.base import load_pulp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
     from hypar_opt.solvers.ilp.zero_one import ZeroOneProgram
 
 Item = TypeVar("Item")

@@ -52,10 +52,8 @@ def parse_solution(text: str, *, file: str) -> Solution:
     """
     lines = [line.strip() for line in text.splitlines()]
     first = next(filter(None, lines), "")
-    for opening, parse in _FORMATS:
-        if re.match(opening, first):
-            break
-    else:
+    parse = next((parse for opening, parse in _FORMATS if re.match(opening, first)), None)
+    if parse is None:
         raise InputError(
             "should be a solution file of HiGHS, CBC, GLPK or Gurobi, which begins in another way"
             f" than {first[:40]!r}",
@@ -118,19 +116,19 @@ def _cbc(lines: Lines) -> Solution:
 
     Columns that are 0 may be left out, and rows come first if all is printed.
     """
-    number, headline = next((n, line) for n, line in _numbered(lines, 0) if line)
+    start, headline = next((n, line) for n, line in _numbered(lines, 0) if line)
     status, _, amount = headline.partition(" - objective value ")
     if re.match(r"(Infeasible|Integer infeasible|Unbounded)", status) or not amount:
         raise _no_solution(status)
     values: dict[str, float] = {}
-    for number, line in _numbered(lines, number):
+    for number, line in _numbered(lines, start):
         # Two stars mark what is outside its bounds; that is for the plan's checks to find.
         words = line.removeprefix("**").split()
         if words and len(words) < 3:
             raise _wrong(number, line)
         if words:
             values[words[1]] = _number(words[2], number)
-    return Solution("CBC", values, objective=_number(amount, 1), zeros_left_out=True)
+    return Solution("CBC", values, objective=_number(amount, start), zeros_left_out=True)
 
 
 def _glpk_raw(lines: Lines) -> Solution:

@@ -40,6 +40,8 @@ class SolutionFile(Solver):
     most_columns: ClassVar[int | None] = MAX_COLUMNS
 
     solution: Solution
+    file: str
+    """Its name, for messages."""
 
     def accepts(self, table: CostTable) -> str | None:
         return too_large(self.most_columns, table.layers, len(table.ends), table.choices)
