@@ -43,6 +43,8 @@ PROBLEMS: list[tuple[str | ho.Network, dict[str, Any]]] = [
     ("resnet-18", {"levels": 1}),
 ]
 
+PINNED: dict[str, Any] = {"constraints": {"fix": ("conv1=model",)}}
+
 HIGHS = """
 import sys, highspy
 for model in sys.argv[1:]:
@@ -182,17 +184,59 @@ def test_a_solution_of_another_problem_is_refused() -> None:
 
 def test_what_is_for_a_search_goes_without_a_solution() -> None:
     best = ho.solve("lenet-c", levels=2)
-    for given in ({"solver": "dp"}, {"search": "levelwise"}, {"start": best}, {"place": True}):
+    searched: list[dict[str, Any]] = [
+        {"solver": "dp"},
+        {"search": "levelwise"},
+        {"start": best},
+        {"place": True},
+    ]
+    for given in searched:
         with pytest.raises(HyparError, match="goes without solution, which has the plan"):
-            ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", **given)  # type: ignore[arg-type]
+            ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", **given)
     with pytest.raises(HyparError, match="takes no time_limit"):
         ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", options={"time_limit": 3})
 
 
-def test_a_forbidden_choice_is_refused() -> None:
-    pinned = {"constraints": {"fix": ("conv1=model",)}}
-    with pytest.raises(HyparError, match=r"is no column|has no value"):
-        ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", **pinned)  # type: ignore[arg-type]
+def test_a_solution_without_the_constraints_is_refused_under_them() -> None:
+    """A pinned problem's model has states: none of the file's columns is one of its."""
+    with pytest.raises(HyparError, match=r"x\[conv1,H1,model\] is no column"):
+        ho.solve(
+            "lenet-c",
+            levels=2,
+            solution=RECORDED / "cbc.sol",
+            constraints={"fix": ("conv1=model",)},
+        )
+
+
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        ({"conv1": "data.data"}, "choice that is not allowed"),
+        ({"conv1": "model.model", "fc1": None}, "should have the value 1 for one of x"),
+    ],
+)
+def test_a_solution_that_keeps_to_no_constraint_is_refused(
+    choices: dict[str, str | None], complaint: str, tmp_path: Path
+) -> None:
+    solution = tmp_path / "plan.sol"
+    layers = [layer.name for layer in find_network("lenet-c").layers]
+    chosen = {**dict.fromkeys(layers, "data.data"), **choices}
+    states = ("data.data", "data.model", "model.data", "model.model")
+    lines = [
+        f"x[{layer},H1.H2,{state}] {int(chosen[layer] == state)}"
+        for layer in layers
+        for state in states
+    ]
+    write_model(instance_of("lenet-c", {**PINNED, "levels": 2}), tmp_path / "model.mps")
+    others = {
+        line.split()[0]
+        for line in (tmp_path / "model.mps").read_text().splitlines()
+        if line.startswith((" y[", " constant"))
+    }
+    solution.write_text("\n".join([*lines, *(f"{column} 0" for column in others)]))
+    with pytest.raises(HyparError, match=complaint) as refusal:
+        ho.solve("lenet-c", levels=2, solution=solution, **PINNED)
+    assert str(refusal.value).startswith(str(solution))
 
 
 def test_the_models_columns_name_every_layer_level_and_choice(tmp_path: Path) -> None:
@@ -217,7 +261,7 @@ def test_what_has_no_model_is_refused(tmp_path: Path) -> None:
         write_model(instance_of("sfc", {}), tmp_path / "model.txt")
     with pytest.raises(HyparError, match="0 leave nothing to choose"):
         write_model(instance_of("sfc", {"levels": 0}), tmp_path / "model.lp")
-    with pytest.raises(HyparError, match="states a layer, more than memory allows"):
+    with pytest.raises(HyparError, match="at most 500,000 columns, this may need 302,067,712"):
         write_model(
             instance_of("vgg-e", {"levels": 12, "level_weights": range(1, 13)}), tmp_path / "m.lp"
         )

@@ -1,0 +1,151 @@
+"""Commands in pipes: what comes on standard input, and a plan on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.hardware import arrays
+from hypar_opt.models import __file__ as models_file
+
+COMMAND = Path(sys.executable).with_name("hypar-opt")
+LENET = (Path(models_file).parent / "lenet-c.toml").read_text()
+ARRAY = (Path(arrays.__file__).parent / "hmc-torus-4.toml").read_text()
+
+
+class Shell:
+    """Runs commands in this process, with a text on standard input."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *call: str, piped: str | bytes = "") -> tuple[int, str, str]:
+        data = piped.encode() if isinstance(piped, str) else piped
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        status = run([*call])
+        said = self._capsys.readouterr()
+        return status, said.out, said.err
+
+    def output(self, *call: str, piped: str = "") -> str:
+        status, out, err = self(*call, piped=piped)
+        assert (status, err) == (0, "")
+        return out
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def plan(shell: Shell) -> str:
+    return shell.output("solve", "lenet-c", "--levels", "2", "--json")
+
+
+def test_a_real_pipe_takes_a_plan_from_solve_to_simulate() -> None:
+    line = (
+        f"{COMMAND} solve sfc --levels 2 --json | {COMMAND} simulate - --array hmc-torus-4 --json"
+    )
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
+    plan = ho.solve("sfc", levels=2)
+    simulated = json.loads(done.stdout)
+    assert simulated["array"] == "hmc-torus-4"
+    assert simulated["parallelism"] == [list(row) for row in plan.parallelism]
+
+
+def test_a_network_comes_on_standard_input(shell: Shell) -> None:
+    named = json.loads(shell.output("solve", "lenet-c", "--json"))
+    for path in ("-", "/dev/stdin"):
+        piped = json.loads(shell.output("solve", path, "--json", piped=LENET))
+        assert {**piped, "solver": None} == {**named, "solver": None}
+
+
+def test_an_array_comes_on_standard_input(shell: Shell) -> None:
+    plan = json.loads(shell.output("solve", "lenet-c", "--array", "-", "--json", piped=ARRAY))
+    assert (plan["array"]["name"], plan["levels"]) == ("hmc-torus-4", 2)
+
+
+def test_a_plan_is_told_from_a_network(shell: Shell, plan: str) -> None:
+    for command in ("show", "simulate"):
+        array = [] if command == "show" else ["--array", "hmc-torus-4"]
+        assert "Lenet-c" in shell.output(command, "-", *array, piped=plan)
+        assert "Lenet-c" in shell.output(command, "-", *array, piped=LENET)
+    assert "standard input" in shell.output("verify", "-", piped=plan)
+
+
+def test_output_dash_prints_the_file_that_a_plan_has(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    shell.output("solve", "lenet-c", "-o", str(file))
+    printed = json.loads(shell.output("solve", "lenet-c", "-o", "-"))
+    written: dict[str, Any] = json.loads(file.read_text())
+    assert {**printed, "solver": None} == {**written, "solver": None}
+    status, out, err = shell("solve", "lenet-c", "-o", "-", "--regret")
+    assert (status, out) == (2, "")
+    assert "--regret and --best go with a file" in err
+
+
+@pytest.mark.parametrize(
+    ("call", "piped", "said"),
+    [
+        (["solve", "-"], "plan", "should be a file of hypar-opt/network, and is one of plan"),
+        (["solve", "-"], ARRAY, "should be a file of hypar-opt/network, and is one of array"),
+        (["solve", "sfc", "--array", "-"], LENET, "of hypar-opt/array, and is one of network"),
+        (["simulate", "-", "--array", "-"], "plan", "is the plan already; name a file for the arr"),
+        (["solve", "-", "--array", "-"], LENET, "is the network already; name a file for the arr"),
+        (["export", "-", "--to", "json"], LENET, "export takes a plan file"),
+        (["run", "-"], LENET, "should be a file of hypar-opt/plan, and is one of network"),
+        (["solve", "-"], "", "standard input: missing key 'name'"),
+        (["show", "-"], "{", "standard input: should be JSON"),
+        (["solve", "-"], b"\xff", "standard input: should be UTF-8 text"),
+    ],
+)
+def test_the_wrong_document_is_refused_by_name(
+    call: list[str], piped: str | bytes, said: str, shell: Shell, plan: str
+) -> None:
+    status, out, err = shell(*call, piped=plan if piped == "plan" else piped)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_closed_standard_input_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(["solve", "-"]) == 2
+    assert "standard input: is closed" in capsys.readouterr().err
+
+
+def test_a_model_goes_out_and_its_solution_comes_back(shell: Shell, tmp_path: Path) -> None:
+    model = tmp_path / "model.lp"
+    said = shell.output("model", "lenet-c", "--levels", "2", "-o", str(model))
+    assert said == f"{model}: 15 columns, 12 rows\n"
+    recorded = Path(__file__).parent.parent / "data" / "solutions" / "highs-raw.sol"
+    call = ["solve", "lenet-c", "--levels", "2", "--json"]
+    plan = json.loads(shell.output(*call, "--solution", str(recorded)))
+    best = json.loads(shell.output(*call, "--search", "joint"))
+    assert plan["cost"] == best["cost"]
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    status, _, err = shell("show", str(file), "--rerun")
+    assert status == 2
+    assert "of a solution file" in err
+    assert shell("solve", *call[1:], "--solution", str(recorded), "-o", str(recorded))[0] == 2
+
+
+def test_verify_compares_by_one_search(shell: Shell) -> None:
+    rows = json.loads(
+        shell.output("verify", "sfc", "--search", "joint", "--solvers", "dp,cut", "--json")
+    )
+    assert [row["search"] for row in rows] == ["joint", "joint"]
+    status, _, err = shell("verify", "sfc", "--search", "joints")
+    assert status == 2
+    assert "did you mean joint" in err
