@@ -70,19 +70,23 @@ def test_what_a_page_shows_is_what_happens(
                     if (tmp_path / "pyproject.toml").exists():  # else it is this one
                         install(tmp_path)
                     continue
-                program, *args = shlex.split(line)
-                assert program in ("hypar-opt", "python")
-                command = COMMAND if program == "hypar-opt" else sys.executable
-                done = subprocess.run(
-                    [command, *args],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    check=False,
-                    cwd=tmp_path,
-                    env={k: v for k, v in os.environ.items() if k != "COLUMNS"}
-                    | {"PYTHONPATH": str(tmp_path)},
-                )
+                piped: str | None = None
+                for part in line.split(" | "):
+                    program, *args = shlex.split(part)
+                    assert program in ("hypar-opt", "python")
+                    command = COMMAND if program == "hypar-opt" else sys.executable
+                    done = subprocess.run(
+                        [command, *args],
+                        input=piped,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        text=True,
+                        check=False,
+                        cwd=tmp_path,
+                        env={k: v for k, v in os.environ.items() if k != "COLUMNS"}
+                        | {"PYTHONPATH": str(tmp_path)},
+                    )
+                    piped = done.stdout
                 # A page shows a refusal, its output's only line, on purpose.
                 refused = re.fullmatch("hypar-opt: (?!warning).*\n", expected)
                 assert (done.returncode != 0) == bool(refused), done.stdout

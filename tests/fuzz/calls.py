@@ -136,6 +136,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("solve", "net.toml", "--levels", "2", "--warm-start", "plan.json", "--solver", "cpsat"),
     ("solve", "net.toml", "--array", "array.toml", "--cost", "time"),
     ("solve", "net.toml", "--array", "array.toml", "--cost", "energy", "--reading", "executed"),
+    ("model", "net.toml", "--levels", "2", "-o", "out.lp"),
     ("show", "net.toml"),
     ("solve", "deep.toml", "--levels", "2"),
     ("solve", "deep.toml", "--levels", "2", "--search", "joint", "--certificate", "out.proof"),

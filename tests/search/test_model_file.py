@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from hypar_opt.search.instance import Instance
 from hypar_opt.search.model_file import write_model
 from hypar_opt.solvers.backends.cbc import cbc_program
 from hypar_opt.solvers.model_names import fields_of
+from hypar_opt.solvers.solution.formats import parse_solution
 
 RECORDED = Path(__file__).parent.parent / "data" / "solutions"
 """Solutions of Lenet-c at two levels by CBC 2.10, HiGHS 1.11 and GLPK 5.0, of models that we wrote;
@@ -135,6 +138,21 @@ def test_a_solution_cut_off_anywhere_is_refused(name: str, tmp_path: Path) -> No
             assert plan.parallelism == best.parallelism
     assert refusals
     assert all(refusal.startswith(str(cut)) for refusal in refusals)
+
+
+def test_whatever_a_solution_file_holds_is_read_or_refused() -> None:
+    rng = Random(0)
+    words = ["", "1", "-1", "nan", "1e999", "x[", "# Columns", "j", "s mip 1 2 o", "**", "9" * 30]
+    for name in formats() * 100:
+        lines = (RECORDED / name).read_text().splitlines()
+        for _ in range(rng.randint(1, 3)):
+            line = rng.randrange(len(lines))
+            parts = lines[line].split() or [""]
+            parts[rng.randrange(len(parts))] = rng.choice(words)
+            lines[line] = rng.choice([" ".join(parts), *parts])
+        # An error of any other type fails the test.
+        with suppress(InputError):
+            parse_solution("\n".join(lines), file="some.sol")
 
 
 def changed(name: str, old: str, new: str, tmp_path: Path) -> Path:

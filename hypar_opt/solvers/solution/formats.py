@@ -102,7 +102,7 @@ def _highs_pretty(lines: Lines) -> Solution:
             break
         words = line.split()
         # A basis' status may stand before the bounds; after them come value, dual, type and name.
-        words = words[1 if _is_number(words[1]) else 2 :]
+        words = words[1 if _is_number("".join(words[1:2])) else 2 :]
         if len(words) < 4:
             raise _wrong(number, line)
         values[words[-1]] = _number(words[2], number)
