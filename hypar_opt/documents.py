@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -234,6 +235,14 @@ def load_preset(
     # A package may be in a zip file, where its files have no path of their own.
     with as_file(files(package).joinpath(file)) as path:
         text = read_text(path)
+    preset: Described = _preset(kind, file, text)
+    return preset
+
+
+# Read each time, so that it is recorded as read and may be edited; parsed once. Documents are
+# frozen, so that all callers can have the same one, with what it has derived of itself.
+@lru_cache(maxsize=64)
+def _preset(kind: type[Described], file: str, text: str) -> Described:
     return validate(kind, parse_toml(text, file=file), file=file)
 
 

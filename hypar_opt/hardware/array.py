@@ -116,6 +116,10 @@ class Array(Document):
 
     def digest(self) -> str:
         """Return a SHA-256 of the description, which the file's layout and units do not affect."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         # Sorted and without spaces: equal descriptions must give equal text.
         canonical_json = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(canonical_json.encode()).hexdigest()

@@ -263,6 +263,15 @@ class Network(Document):
 
     def digest(self) -> str:
         """Return a hash of the description, independent of how a file formats it."""
+        return self._digest
+
+    def __hash__(self) -> int:
+        # Equal networks have equal digests, which are made once; pydantic's hash goes through all
+        # layers each time.
+        return hash(self._digest)
+
+    @cached_property
+    def _digest(self) -> str:
         # Canonical JSON: neither the order of keys nor white space may change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
