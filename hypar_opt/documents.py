@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -63,6 +63,14 @@ class Document(BaseModel):
                 if key not in known:
                     raise rule(f"unknown key {key!r}; known: {', '.join(known)}")
         return data
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        # A copy gets other values of fields (`model_copy`): what was derived of the former ones,
+        # which pydantic keeps beside them, is not its own.
+        for derived in vars(copied).keys() - type(self).model_fields.keys():
+            del vars(copied)[derived]
+        return copied
 
 
 def _check_schema(value: object, supported: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,34 @@ class SplitCounts:
         return SplitCounts(self.level + 1, counts, (*self.rows, tuple(assignment)))
 
 
+@dataclass(frozen=True, eq=False)
+class PlanChoices:
+    """The choices of whole plans, with what each node has split above each level.
+
+    Parameters
+    ----------
+    plans : (plans, levels, nodes) intp
+    above : (choices, plans, levels, nodes) int64
+        How often each choice was made above the level.
+    """
+
+    plans: NDArray[np.intp]
+    above: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, plans: NDArray[np.intp], choices: int) -> PlanChoices:
+        """Return the plans with their counts of a number of choices."""
+        made = (plans == np.arange(choices)[:, None, None, None]).astype(np.int64)
+        return cls(plans, made.cumsum(axis=2) - made)
+
+    @property
+    def below(self) -> NDArray[np.int64]:
+        """How often each choice was made at all levels: ``(choices, plans, nodes)``."""
+        made = self.plans[:, -1] == np.arange(len(self.above))[:, None, None]
+        below: NDArray[np.int64] = self.above[:, :, -1] + made
+        return below
+
+
 class CostModel(ABC):
     """Prices one hierarchy level, given what the levels above have split.
 
@@ -79,6 +107,9 @@ class CostModel(ABC):
 
     Source: docs/decisions/0004-whole-number-tables.md.
     """
+
+    reads_source_splits: ClassVar[bool] = True
+    """Whether a boundary's charge may depend on what its source has split above."""
 
     @classmethod
     @abstractmethod
@@ -143,6 +174,23 @@ class CostModel(ABC):
         del boundaries, sources, targets
         raise HyparError(f"{type(self).__name__} does not charge replicas, as the choice whole has")
 
+    def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:  # noqa: ARG002
+        """Return what whole plans are charged at each level: the sums of their tables' entries.
+
+        Without `of_state`'s charges. A cost that says so prices plans without making tables;
+        None, the default, where it needs them.
+
+        Parameters
+        ----------
+        plans : (plans, levels, nodes)
+            The choices of all nodes, H1 first.
+
+        Returns
+        -------
+        (plans, levels)
+        """
+        return None
+
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:  # noqa: ARG002
         """Return the charges of all levels together, if the levels are separable; else None."""
         return None
@@ -189,8 +237,8 @@ def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> Cos
     """
     # Within a level both ends of a boundary have the same levels above them.
     node, edge = cost.node(workload, splits), cost.edge(workload, splits, splits)
-    coupled = np.flatnonzero(workload.coupled(cost.choices))
-    if coupled.size:
+    if workload.couples_levels(cost.choices):
+        coupled = np.flatnonzero(workload.coupled(cost.choices))
         edge = edge.astype(object)
         edge[coupled] = _appended(cost, workload, coupled, splits)
         largest = int(node.max(axis=1).sum()) + int(edge.max(axis=(1, 2)).sum())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts
+from hypar_opt.costs.base import CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype
@@ -81,6 +81,8 @@ class CommunicationCost(CostModel):
 
     Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
+
+    reads_source_splits: ClassVar[bool] = False
 
     reading: str = "text"
     element_bytes: int = 4
@@ -256,6 +258,51 @@ class CommunicationCost(CostModel):
         charges: Integers = scales.reshape(-1, 1) * sizes * (quarters << copies)
         return charges
 
+    def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
+        if workload.couples_levels(self.choices):
+            return None
+        exchanged = self.exchanged(workload, PlanChoices.of(plans, self.choices))
+        levels: Integers = sum(part.sum(axis=2) for part in exchanged)
+        return levels
+
+    def exchanged(self, workload: Workload, choices: PlanChoices) -> tuple[Integers, Integers]:
+        """Return what `node` and `edge` charge for whole plans, no level coupled with another.
+
+        Returns
+        -------
+        nodes : (plans, levels, nodes)
+        boundaries : (plans, levels, boundaries)
+        """
+        plans, above = choices.plans, choices.above
+        levels, nodes = plans.shape[1:]
+        bounds = (self.upper_bound(workload, level) for level in range(levels))
+        dtype = exact_dtype(max(bounds, default=0))
+        above = above.astype(dtype, copy=False)
+        scales = np.array([self._scale(level) for level in range(levels)], dtype)[:, None]
+        node: Integers = np.zeros(plans.shape, dtype)
+        for lacks, quarters in _reductions(
+            workload, self.reading, self.phases, self.choices, large=dtype is np.object_
+        ):
+            copies = quarters << (above * lacks[:, None, None]).sum(axis=0)
+            node += scales * copies * lacks[plans, np.arange(nodes)]
+        sources, targets = workload.ends.T
+        pair = np.arange(len(workload.ends)), plans[..., sources], plans[..., targets]
+        sizes = np.array(workload.boundary_sizes, dtype)
+        edge: Integers = scales * sizes * self._conversions(workload)[pair].astype(dtype)
+        reads_whole = workload.lacking(self.choices).input[:, targets]
+        if reads_whole.any():
+            copies = (above[..., targets] * reads_whole[:, None, None]).sum(axis=0)
+            if self._row.gathers_last:
+                copies = copies * self._gathers(workload)[pair[0], 0, pair[2]]
+            edge = edge << copies
+        weights = workload.leads_weights
+        if weights.any():
+            split: Integers = _split_weights(self.phases, self.choices).astype(dtype)
+            exponents = np.array([self._above(level) for level in range(levels)], dtype)[:, None]
+            stored = scales * sizes[weights] << exponents
+            edge[..., weights] = split[pair[1][..., weights], pair[2][..., weights]] * stored
+        return node, edge
+
     def _gathers(self, workload: Workload) -> NDArray[np.bool_]:
         """Return which pairs of choices all-gather what the target reads whole."""
         reads, _ = layouts(workload, self.choices)
@@ -324,7 +371,7 @@ class CommunicationCost(CostModel):
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and below
         # 2^level groups no tensor has more than 2^level copies.
-        beyond = workload.leads_weights.any() or workload.coupled(self.choices).any()
+        beyond = bool(workload.weight_users) or workload.couples_levels(self.choices)
         copies = self._above(level) if beyond else level
         return 8 * self._scale(level) * workload.elements << copies
 

@@ -103,7 +103,7 @@ def factored(
     """
     choices = cost.choices
     check_states(len(workload.nodes), choices, levels)
-    if workload.coupled(choices).any():
+    if workload.couples_levels(choices):
         return None
     edge = _edges_of(cost, workload, deadline)
     node = _nodes(cost, workload, levels, edge, deadline)

@@ -49,7 +49,7 @@ def level_tables(
     even
         Whether shared tensors, too, are split into equal parts only.
     """
-    if tensors is None and workload.coupled(cost.choices).any():
+    if tensors is None and workload.couples_levels(cost.choices):
         few = cost.choices ** len(rows) <= MOST_STATES
         derived = _over_all_levels if few else _level_by_level
         tensors = derived(workload, cost, rows, even=even)

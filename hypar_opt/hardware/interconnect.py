@@ -6,12 +6,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.routing import Route, ShortestPaths
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,9 @@ def _count_accelerators(graph: nx.Graph[Any]) -> int:
         raise HyparError(f"the number of accelerators should be a power of two, got {count}")
     if not all(number in graph for number in range(count)):
         raise HyparError("accelerators should be numbered 0, 1, 2, ...")
+    # Imported late: a solve without an array needs no graph.
+    import networkx as nx
+
     connected = nx.node_connected_component(graph, 0)
     unreachable = next((number for number in range(count) if number not in connected), None)
     if unreachable is not None:

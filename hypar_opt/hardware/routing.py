@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,15 @@ class ShortestPaths:
     # A tree has one path a pair, and finding it by climbing needs no search of the graph.
     @cached_property
     def _is_tree(self) -> bool:
+        import networkx as nx
+
         return nx.is_tree(self._graph)
 
     @cached_property
     def _parents(self) -> dict[Any, tuple[Any, int]]:
         """The parent and the depth of every node of a tree, with accelerator 0 as its root."""
+        import networkx as nx
+
         parents: dict[Any, tuple[Any, int]] = {0: (None, 0)}
         for parent, child in nx.bfs_edges(self._graph, 0):
             parents[child] = parent, parents[parent][1] + 1

@@ -100,7 +100,7 @@ def _from_states_or_counts(
     choices = instance.cost.choices
     counts = (
         choices**search.levels > FEW_STATES
-        and instance.workload.coupled(choices).any()
+        and instance.workload.couples_levels(choices)
         and few_levels_alike(instance.problem)
         # A program has a size of its own, up to which elimination ends, too.
         and search.solver.most_columns is None
@@ -130,7 +130,7 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
-    if workload.coupled(choices).any():
+    if workload.couples_levels(choices):
         sizes = constraints.allowed(states, deadline).sum(axis=1).tolist()
         refusal = search.solver.refuses_size(sizes, workload.ends)
         if refusal:

@@ -70,7 +70,7 @@ class Search:
         None where they follow, level by level, from those of the layers.
         """
         workload = self.instance.workload
-        if not workload.coupled(self.instance.cost.choices).any():
+        if not workload.couples_levels(self.instance.cost.choices):
             return None
         tensors = set(range(workload.shared)) - set(workload.weight_users)
         return tuple({node: row[node] for node in sorted(tensors)} for row in rows)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts
-from hypar_opt.costs.sharing import Rows, Tensors, level_tables, nodes_choices
+from hypar_opt.costs.base import CostModel, SplitCounts, level_table
+from hypar_opt.costs.sharing import Rows, Tensors, nodes_choices
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.nodes import (
@@ -59,17 +59,74 @@ def price_levels(
     even
         Whether shared tensors, too, are split into equal parts only.
     """
-    levels, full = [], []
-    for table, row in level_tables(workload, cost, rows, tensors, even=even):
-        levels.append(price_table(table, row))
-        full.append(row)
+    (priced,) = price_plans(workload, cost, [rows], [tensors], even=even)
+    return priced
+
+
+def price_plans(
+    workload: Workload,
+    cost: CostModel,
+    plans: Sequence[Rows],
+    tensors: Sequence[Tensors | None],
+    *,
+    even: bool = False,
+) -> list[tuple[Fraction, ...]]:
+    """Return the cost of each level of several plans of as many levels.
+
+    Parameters
+    ----------
+    plans : (plans, levels, layers)
+    tensors
+        Of each plan; else as in `price_levels`.
+    """
+    full = [
+        _nodes(workload, cost, rows, given, even=even)
+        for rows, given in zip(plans, tensors, strict=True)
+    ]
+    charged = None
+    if plans[0]:
+        charged = cost.of_plans(workload, np.array(full, np.intp))
+    if charged is not None:
+        levels: list[list[int]] = charged.tolist()
+    else:
+        levels = [_by_tables(workload, cost, rows) for rows in full]
+    return [
+        _with_states(workload, cost, rows, charges)
+        for rows, charges in zip(full, levels, strict=True)
+    ]
+
+
+def _nodes(
+    workload: Workload, cost: CostModel, rows: Rows, tensors: Tensors | None, *, even: bool
+) -> Rows:
+    """Return the choices of all nodes, ``(levels, nodes)``."""
+    if workload.shared and tensors is not None:
+        return nodes_rows(workload, rows, tensors)
+    return nodes_choices(workload, cost, rows, even=even)
+
+
+def _by_tables(workload: Workload, cost: CostModel, full: Rows) -> list[int]:
+    """Price each level by the entries of its table."""
+    splits = SplitCounts.down(len(workload.nodes), cost.choices, full)
+    # The state below the last level has no table.
+    levels = [
+        price_table(level_table(cost, workload, above), row)
+        for above, row in zip(splits, full, strict=False)
+    ]
     _repeat_by_replicas(workload, cost, full, levels)
-    states = list(zip(*full, strict=True))
-    # Charges that are no sum over levels, as of rings: once for each distinct state.
-    for state in set(states):
-        with_state = [node for node, other in enumerate(states) if other == state]
-        for level, charge in cost.of_state(workload, state).items():
-            levels[level] += int(charge[with_state].sum())
+    return levels
+
+
+def _with_states(
+    workload: Workload, cost: CostModel, full: Rows, levels: list[int]
+) -> tuple[Fraction, ...]:
+    """Add the charges that are no sum over levels, as of rings: once for each distinct state."""
+    if type(cost).of_state is not CostModel.of_state:
+        states = list(zip(*full, strict=True))
+        for state in set(states):
+            with_state = [node for node, other in enumerate(states) if other == state]
+            for level, charge in cost.of_state(workload, state).items():
+                levels[level] += int(charge[with_state].sum())
     return tuple(Fraction(level, cost.resolution) for level in levels)
 
 
@@ -143,16 +200,15 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     # Layouts are those of a run: where the reading shares no tensors it has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
 
-    def total(cost: CostModel, rows: Rows) -> Fraction:
-        return sum(price_levels(workload, cost, rows, even=even), Fraction())
-
-    def executed(rows: Rows, tensors: Tensors | None = None) -> Fraction:
-        moved = instance.executed_workload
-        return sum(price_levels(moved, instance.executed, rows, tensors, even=even), Fraction())
-
-    per_level = price_levels(workload, own, rows, of_reading, even=even)
-    costs = sum(per_level, Fraction())
-    data, model = total(own, all_data), total(own, all_model)
+    priced = price_plans(
+        workload, own, [rows, all_data, all_model], [of_reading, None, None], even=even
+    )
+    costs, data, model = (sum(levels, Fraction()) for levels in priced)
+    per_level = priced[0]
+    moved = price_plans(
+        instance.executed_workload, instance.executed, [rows, all_data], [tensors, None], even=even
+    )
+    executed, executed_data = (sum(levels, Fraction()) for levels in moved)
     exchanges = own.communication_only()
     communication = None
     if exchanges is not None:
@@ -165,8 +221,8 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         total=json_number(costs),
         per_level=tuple(map(json_number, per_level)),
         communication=communication,
-        executed_bytes=json_number(executed(rows, tensors)),
-        data_parallel_bytes=json_number(executed(all_data)),
+        executed_bytes=json_number(executed),
+        data_parallel_bytes=json_number(executed_data),
         baselines=Baselines(data=json_number(data), model=json_number(model)),
         ratios=Ratios(
             data=float(data / costs) if costs else None,

@@ -2,12 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import networkx as nx
-
 if TYPE_CHECKING:
+    import networkx as nx
+
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import LayerMaps, Map
+
+
+@dataclass(frozen=True)
+class LayerGraph:
+    """What tensors are made of: layers, their maps, and which layer reads which.
+
+    Parameters
+    ----------
+    names, layers, maps
+        In topological order.
+    edges
+        The positions of each edge's source and target, sorted, and the map that crosses it.
+    """
+
+    names: tuple[str, ...]
+    layers: tuple[Operator, ...]
+    maps: tuple[LayerMaps, ...]
+    edges: tuple[tuple[int, int, Map], ...]
+
+    @classmethod
+    def of_network(cls, network: Network) -> LayerGraph:
+        """Return a network's graph, without networkx: importing it takes longer than a solve."""
+        maps = tuple(network.maps())
+        pairs = sorted(
+            (source, target)
+            for target, reads in enumerate(network.sources)
+            for source in reads
+            if source >= 0
+        )
+        edges = tuple((source, target, maps[source].pooled) for source, target in pairs)
+        return cls(tuple(layer.name for layer in network.layers), network.layers, maps, edges)
+
+    @classmethod
+    def of(cls, graph: nx.DiGraph[str]) -> LayerGraph:
+        """Return what a graph as `layer_graph` makes them describes.
+
+        Raises
+        ------
+        ValueError
+            If the graph's nodes are not in topological order.
+        """
+        # Solvers see positions and never names.
+        position = {name: index for index, name in enumerate(graph)}
+        edges = {}
+        for source, target, data in graph.edges(data=True):
+            if position[source] >= position[target]:
+                raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
+            edges[position[source], position[target]] = data["boundary"]
+        nodes = [data for _, data in graph.nodes(data=True)]
+        return cls(
+            tuple(graph),
+            tuple(data["layer"] for data in nodes),
+            tuple(data["maps"] for data in nodes),
+            tuple((*ends, edges[ends]) for ends in sorted(edges)),
+        )
 
 
 def layer_graph(network: Network) -> nx.DiGraph[str]:
@@ -18,6 +76,9 @@ def layer_graph(network: Network) -> nx.DiGraph[str]:
     its output and carries ``boundary``, the map that crosses it, after pooling. Nodes are in
     topological order.
     """
+    # Imported late: only where the graph is worked on as one.
+    import networkx as nx
+
     graph: nx.DiGraph[str] = nx.DiGraph(name=network.name)
     layers, all_maps = network.layers, list(network.maps())
     for layer, maps in zip(layers, all_maps, strict=True):

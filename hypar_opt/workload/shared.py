@@ -29,7 +29,7 @@ from hypar_opt.workload.operators.elementwise import Weightless, channel_sizes
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 
 if TYPE_CHECKING:
-    import networkx as nx
+    from hypar_opt.workload.graph import LayerGraph
 
 
 class SharedTensor(Weightless):
@@ -73,9 +73,12 @@ class SharedWeights(Operator):
         return 0  # its users' are counted
 
 
-def weight_owners(graph: nx.DiGraph[str]) -> dict[str, str]:
+def weight_owners(graph: LayerGraph) -> dict[str, str]:
     """Return, for each layer whose weights several share, the one that they are called after."""
-    shared = {name: graph.nodes[name]["layer"].shares_weights_with for name in graph}
+    shared = {
+        name: layer.shares_weights_with
+        for name, layer in zip(graph.names, graph.layers, strict=True)
+    }
     owners = {name: owner for name, owner in shared.items() if owner is not None}
     return owners | {owner: owner for owner in owners.values()}
 
@@ -89,7 +92,7 @@ def shared_weights(owner: LayerTensors) -> LayerTensors:
 
 
 def with_shared_tensors(
-    graph: nx.DiGraph[str], batch: int, own: list[LayerTensors], edges: list[Boundary]
+    graph: LayerGraph, batch: int, own: list[LayerTensors], edges: list[Boundary]
 ) -> tuple[list[LayerTensors], list[Boundary]]:
     """Return the shared nodes with the tensors of several readers, and edges through these.
 
@@ -98,17 +101,16 @@ def with_shared_tensors(
     readers: dict[int, list[Boundary]] = {}
     for edge in edges:
         readers.setdefault(edge.source, []).append(edge)
-    names = list(graph)
     several = [source for source, read in readers.items() if len(read) > 1]
     through = {source: n - len(several) for n, source in enumerate(several)}
     alike: dict[Map, LayerTensors] = {}
     nodes = list(own)
     for source in several:
-        pooled = graph.nodes[names[source]]["maps"].pooled
+        pooled = graph.maps[source].pooled
         if pooled not in alike:
             node = SharedTensor(name="output")
             alike[pooled] = tensors_of(node, node.maps(pooled), batch)
-        nodes.append(replace(alike[pooled], name=f"output of {names[source]}"))
+        nodes.append(replace(alike[pooled], name=f"output of {graph.names[source]}"))
     into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
     out = [
         Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges

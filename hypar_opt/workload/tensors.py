@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.workload.graph import layer_graph
+from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.operators.axes import BATCH
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MOST_CHOICES = 3
 """The largest number of choices of a kind of layer; each is a column of a cost table."""
+
+MOST_LAYERS_KEPT = 4096
+"""Layers of a network whose tensors are kept for the next call with it."""
 
 
 class Lacking(NamedTuple):
@@ -73,17 +76,21 @@ class Workload:
         ValueError
             If the graph's nodes are not in topological order.
         """
-        # Solvers see positions and never names.
-        position = {name: index for index, name in enumerate(graph)}
-        for source, target in graph.edges:
-            if position[source] >= position[target]:
-                raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
+        return cls._of_layers(LayerGraph.of(graph), batch, shared_tensors=shared_tensors)
+
+    @classmethod
+    def of_network(cls, network: Network, batch: int, *, shared_tensors: bool = False) -> Workload:
+        """Return a network's tensors; the parameters are those of `of`."""
+        return cls._of_layers(LayerGraph.of_network(network), batch, shared_tensors=shared_tensors)
+
+    @classmethod
+    def _of_layers(cls, graph: LayerGraph, batch: int, *, shared_tensors: bool) -> Workload:
         owners = weight_owners(graph)
         layers = list(_layers(graph, batch, owners))
         edges = [
-            Boundary(position[u], position[v], (batch, *data["boundary"]))
-            for u, v, data in graph.edges(data=True)
+            Boundary(source, target, (batch, *crossing)) for source, target, crossing in graph.edges
         ]
+        position = {name: index for index, name in enumerate(graph.names)}
         nodes = []
         for owner in dict.fromkeys(owners.values()):
             users = [position[name] for name, other in owners.items() if other == owner]
@@ -190,8 +197,24 @@ class Workload:
 
         They lead from a node that may be whole: ``(boundaries,)``.
         """
-        may_be_whole: NDArray[np.bool_] = np.any(self.whole(columns), axis=0)
-        return may_be_whole[self.ends[:, 0]] & self.replicas
+        return self._coupled[columns]
+
+    def couples_levels(self, columns: int) -> bool:
+        """Return whether any boundary is `coupled`."""
+        return self._couples[columns]
+
+    @cached_property
+    def _coupled(self) -> tuple[NDArray[np.bool_], ...]:
+        coupled = []
+        for columns in range(MOST_CHOICES + 1):
+            may_be_whole: NDArray[np.bool_] = np.any(self.whole(columns), axis=0)
+            coupled.append(may_be_whole[self.ends[:, 0]] & self.replicas)
+            coupled[-1].setflags(write=False)
+        return tuple(coupled)
+
+    @cached_property
+    def _couples(self) -> tuple[bool, ...]:
+        return tuple(bool(coupled.any()) for coupled in self._coupled)
 
     @cached_property
     def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
@@ -254,16 +277,21 @@ class Workload:
 
 def workload_of(network: Network, batch: int, *, shared_tensors: bool = False) -> Workload:
     """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
-    return Workload.of(layer_graph(network), batch, shared_tensors=shared_tensors)
+    # Workloads are frozen, and much is derived of one and kept: of small networks the last few are.
+    made = _kept if len(network.layers) <= MOST_LAYERS_KEPT else Workload.of_network
+    return made(network, batch, shared_tensors=shared_tensors)
 
 
-def _layers(
-    graph: nx.DiGraph[str], batch: int, owners: Mapping[str, str]
-) -> Iterator[LayerTensors]:
+@lru_cache(maxsize=16)
+def _kept(network: Network, batch: int, *, shared_tensors: bool) -> Workload:
+    return Workload.of_network(network, batch, shared_tensors=shared_tensors)
+
+
+def _layers(graph: LayerGraph, batch: int, owners: Mapping[str, str]) -> Iterator[LayerTensors]:
     """Yield the tensors of a graph's layers; repetitions of a block share theirs."""
     made: dict[Hashable, LayerTensors] = {}
-    for name, data in graph.nodes(data=True):
-        layer, maps, tied = data["layer"], data["maps"], name in owners
+    for name, layer, maps in zip(graph.names, graph.layers, graph.maps, strict=True):
+        tied = name in owners
         described = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
         key = (type(layer), maps, tied, *described)
         if key not in made:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents import Document, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Time
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MAX_ACCELERATORS = 1024
 """The routes between four times as many need minutes and gigabytes."""

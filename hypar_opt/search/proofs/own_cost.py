@@ -60,7 +60,7 @@ class OwnCost:
             # The zeros keep a row for each node where there are no such charges.
             return [sum(column) for column in zip([0] * nodes, *charges, strict=True)]
 
-        self._coupled = bool(workload.coupled(cost.choices).any())
+        self._coupled = workload.couples_levels(cost.choices)
         self._weights = workload.leads_weights.tolist()
         self._pairs = partial(cost.pairs, workload)
         self._nodes, self._edges, self._states = node_charges, edges, together
