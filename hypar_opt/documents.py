@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Collection, Iterable
-from functools import lru_cache
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,7 @@ from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.files import check_writable as check_writable
 from hypar_opt.files import exists as exists
 from hypar_opt.files import read_text as read_text
+from hypar_opt.files import record_read
 from hypar_opt.files import write_whole as write_whole
 
 LARGEST_SIZE = 2**31 - 1
@@ -239,19 +240,18 @@ def load_preset(
     """
     if name.lower() not in names:
         raise UnknownNameError(what, name, list(names))
-    file = f"{name.lower()}.toml"
+    preset, path = _preset(kind, package, f"{name.lower()}.toml")
+    record_read(path)
+    return cast(Described, preset)
+
+
+# Parsed once: documents are frozen, so that all callers can have the same one, with what it has
+# derived of itself.
+@cache
+def _preset(kind: type[Document], package: str, file: str) -> tuple[Document, Path]:
     # A package may be in a zip file, where its files have no path of their own.
     with as_file(files(package).joinpath(file)) as path:
-        text = read_text(path)
-    preset: Described = _preset(kind, file, text)
-    return preset
-
-
-# Read each time, so that it is recorded as read and may be edited; parsed once. Documents are
-# frozen, so that all callers can have the same one, with what it has derived of itself.
-@lru_cache(maxsize=64)
-def _preset(kind: type[Described], file: str, text: str) -> Described:
-    return validate(kind, parse_toml(text, file=file), file=file)
+        return validate(kind, parse_toml(read_text(path), file=file), file=file), path
 
 
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:

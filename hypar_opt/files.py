@@ -89,6 +89,8 @@ def check_outputs(read: Iterable[str | Path], *outputs: str | Path | None) -> No
     InputError
         Naming the first output that is not writable, is also read, or is another output.
     """
+    if all(path is None for path in outputs):
+        return
     used = {name for path in read for name in _names(path)}
     for path in outputs:
         if path is None:

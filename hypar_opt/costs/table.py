@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class CostTable:
         if self.node.dtype == np.int64 and self.largest >= 2**63:
             raise ValueError("a sum of costs may not fit int64; make them Python's integers")
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """An upper bound on an assignment's cost: the highest charge of each layer and edge."""
         highest = self.node.max(axis=1, initial=0), self.edge.max(axis=(1, 2), initial=0)
@@ -97,7 +98,7 @@ class CostTable:
     def choices(self) -> int:
         return int(self.node.shape[1])
 
-    @property
+    @cached_property
     def is_chain(self) -> bool:
         """Whether each edge leads to the next layer: one chain, or several independent ones."""
         sources, targets = self.ends.T

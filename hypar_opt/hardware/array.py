@@ -118,6 +118,9 @@ class Array(Document):
         """Return a SHA-256 of the description, which the file's layout and units do not affect."""
         return self._digest
 
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
     @cached_property
     def _digest(self) -> str:
         # Sorted and without spaces: equal descriptions must give equal text.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from fractions import Fraction
-from typing import Annotated, Any, Self
+from functools import lru_cache
+from typing import Annotated, Any, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -137,7 +138,7 @@ class Record(Document):
 
     @classmethod
     def of(cls, described: Any) -> Self:
-        return cls(name=described.name, digest=described.digest(), description=described)
+        return cast(Self, _record(cls, described))
 
     @field_serializer("description")
     def _as_described(self, described: Network | Array) -> dict[str, Any]:
@@ -154,6 +155,12 @@ class Record(Document):
                 f" got {self.digest!r}"
             )
         return self
+
+
+@lru_cache(maxsize=64)
+def _record(kind: type[Record], described: Any) -> Record:
+    """Return the record of a network or an array, which is validated once."""
+    return kind(name=described.name, digest=described.digest(), description=described)
 
 
 class NetworkRecord(Record):

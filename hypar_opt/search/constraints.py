@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,6 +60,10 @@ class Feasibility:
         # What layers share is not pinned: it follows from their choices.
         free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
         self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
+        # The first level with the same pins as each.
+        rows = [tuple(map(frozenset, row)) for row in self._pinned]
+        self._alike = [rows.index(row) for row in rows]
+        self._answers: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
         self._forbidden = workload.forbidden(len(problem.choices))
         self._lacks_choices = bool(self._forbidden.any())
         self._least: dict[Counts, Integers] = {}
@@ -129,16 +133,24 @@ class Feasibility:
         shape = len(self._workload.nodes), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
-        may, load = cache(self._may), cache(self.load)  # many states have the same counts
-        for column, state in enumerate(states):
+        choices = np.arange(len(self._choices))
+        made = np.array(states, np.intp).reshape(len(states), -1, 1) == choices
+        above = made.cumsum(axis=1) - made
+        # Of thousands of states many have made a choice equally often above a level: they are
+        # alike there.
+        for level, choice in product(range(made.shape[1]), choices.tolist()):
             deadline.check()
-            counts: Counts = (0,) * len(self._choices)
-            for level, choice in enumerate(state):
-                allowed[:, column] &= may(level, counts, choice)
-                counts = _one_more(counts, choice)
-            allowed[: self._workload.shared, column] &= self._even_tensors(counts)
+            for count in range(level + 1):
+                alike = np.flatnonzero(made[:, level, choice] & (above[:, level, choice] == count))
+                never = np.flatnonzero(~self._may(level, count, choice))
+                allowed[np.ix_(never, alike)] = False
+        totals, column_of = np.unique(made.sum(axis=1), axis=0, return_inverse=True)
+        for number, counts in enumerate(map(tuple, totals.tolist())):
+            deadline.check()
+            alike = np.flatnonzero(column_of.reshape(-1) == number)
+            allowed[: self._workload.shared, alike] &= self._even_tensors(counts)[:, None]
             if self.couple_layers:
-                loads[:, column] = load(counts)
+                loads[:, alike] = self.load(counts)[:, None]
         return allowed, loads
 
     def check(
@@ -165,7 +177,7 @@ class Feasibility:
                 column = row[position]
                 if (
                     position >= self._workload.shared
-                    and not self._may(level, counts, column)[position]
+                    and not self._may(level, counts[column], column)[position]
                 ):
                     word = layer.word(column) or self._choices[column]
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
@@ -230,15 +242,23 @@ class Feasibility:
         dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
         return replace(table, allowed=allowed, load=loads.astype(dtype), capacity=capacity)
 
-    def _may(self, level: int, counts: Counts, choice: int) -> NDArray[np.bool_]:
-        """Return which layers may make a choice at a level, given their choices above."""
+    def _may(self, level: int, count: int, choice: int) -> NDArray[np.bool_]:
+        """Return which layers may make a choice at a level, having made it so often above."""
+        # Most levels have the same pins, or none.
+        key = self._alike[level], count if self._constraints.even else 0, choice
+        if key not in self._answers:
+            self._answers[key] = self._may_make(level, count, choice)
+            self._answers[key].setflags(write=False)
+        return self._answers[key]
+
+    def _may_make(self, level: int, count: int, choice: int) -> NDArray[np.bool_]:
         pinned = self._pinned[level]
         allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in pinned])
         if self._constraints.even:
             # The axis is split once more than above; other choices split other axes.
-            parts = 2 ** (counts[choice] + 1)
+            parts = 2 ** (count + 1)
             # Shared weights are split as their users are, and a level's shared tensors at will:
             # what is left of them below depends on no layer (`_even_tensors`).
             shared = self._workload.shared
@@ -263,7 +283,7 @@ class Feasibility:
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
         """Return each layer's least load after a choice; `_impossible` if nothing completes it."""
         below = self._least_below(level + 1, _one_more(counts, choice))
-        return np.where(self._may(level, counts, choice), below, self._impossible)
+        return np.where(self._may(level, counts[choice], choice), below, self._impossible)
 
     def _least_below(self, level: int, counts: Counts) -> Integers:
         """Return each layer's least load over all completions from a level on, memoised."""
@@ -322,7 +342,7 @@ class Feasibility:
                 _one_more(counts, choice)
                 for counts in reached
                 for choice in range(len(self._choices))
-                if self._may(level, counts, choice)[position]
+                if self._may(level, counts[choice], choice)[position]
             }
             if not reached:
                 return level + 1

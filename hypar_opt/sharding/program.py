@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
+_LAYOUTS = tuple(Layout)
+"""By their values, which count from 0."""
+
+
 class Exchange(NamedTuple):
     """What one step of one conversion or reduction moves.
 
@@ -69,8 +73,11 @@ class Program:
         read, written = layouts(self.workload, columns)
         states = list(zip(*self.rows, strict=True)) or [()] * len(self.workload.nodes)
         return (
-            [tuple(Layout(read[n, c]) for c in state) for n, state in enumerate(states)],
-            [tuple(Layout(written[n, c]) for c in state) for n, state in enumerate(states)],
+            [tuple(_LAYOUTS[own[c]] for c in s) for own, s in zip(read.tolist(), states, strict=True)],
+            [
+                tuple(_LAYOUTS[own[c]] for c in s)
+                for own, s in zip(written.tolist(), states, strict=True)
+            ],
         )
 
     @property
