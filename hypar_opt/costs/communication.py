@@ -170,7 +170,7 @@ class CommunicationCost(CostModel):
 
         Returns
         -------
-        (nodes,) Python integers
+        (nodes,)
 
         Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
         """
@@ -178,8 +178,13 @@ class CommunicationCost(CostModel):
         # sums of norms, are all-reduced in every reading.
         scattered = self._row.gathered_error and phase is not Phase.GRADIENT
         return np.array(
-            [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes], object
+            [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes], np.int64
         )
+
+    def charged(self, workload: Workload) -> NDArray[np.bool_]:
+        """Return which choices reduce something, at whichever level: ``(choices, nodes)``."""
+        charged = self.node(workload, SplitCounts.none(len(workload.nodes), self.choices)) > 0
+        return charged.T
 
     @property
     def unit(self) -> str:

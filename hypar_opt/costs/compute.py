@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.costs.table import exact_dtype
 from hypar_opt.workload.tensors import MOST_CHOICES, Lacking
 
 if TYPE_CHECKING:
@@ -66,16 +69,18 @@ def copies(workload: Workload, counts: Integers) -> Lacking:
 
     Parameters
     ----------
-    counts : (choices, layers)
+    counts : (choices, ..., layers)
         How often each layer makes each choice.
 
     Returns
     -------
     Lacking
-        For input, weights and output: ``(layers,)`` Python integers.
+        For input, weights and output: ``(..., layers)``, of the type of ``counts``.
     """
     lacking = workload.lacking(len(counts))
-    return Lacking(*((counts.astype(object) * lacks).sum(axis=0) for lacks in lacking))
+    # Between choices and layers there may be axes of plans.
+    shape = (len(counts), *[1] * (counts.ndim - 2), -1)
+    return Lacking(*((counts * lacks.reshape(shape)).sum(axis=0) for lacks in lacking))
 
 
 def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
@@ -86,15 +91,17 @@ def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integer
 
     Parameters
     ----------
-    counts : (choices, layers)
+    counts : (choices, ..., layers)
         Each layer's choices over all levels.
 
     Source: docs/simulator.md.
     """
+    most = int(counts.sum(axis=0).max(initial=0))
+    dtype = exact_dtype(workload.elements << most)
     weights, inputs, pooled = (
-        np.array(sizes, object) for sizes in (workload.weights, workload.inputs, workload.pooled)
+        np.array(sizes, dtype) for sizes in (workload.weights, workload.inputs, workload.pooled)
     )
-    exponents = copies(workload, counts)
+    exponents = copies(workload, counts.astype(dtype))
     return weights << exponents.weight, inputs << exponents.input, pooled << exponents.output
 
 
@@ -120,7 +127,8 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
     # The load is in units of 2^-levels bytes: a level without a choice has not halved anything,
     # which in this unit is a factor of 2.
     undecided = problem.levels - counts.astype(object).sum(axis=0)
-    exponents = Lacking(*(exponent + undecided for exponent in copies(workload, counts)))
+    own = copies(workload, counts.astype(object))
+    exponents = Lacking(*(exponent + undecided for exponent in own))
     shard = weights << exponents.weight
     maps = (inputs << exponents.input) + (outputs << exponents.output)
     load: Integers = element_bytes * (shard + maps)
@@ -148,25 +156,41 @@ class Work:
 
     def computing(self, workload: Workload) -> list[Fraction]:
         """Return the seconds of each layer's multiply-accumulates, exactly."""
-        macs = layer_macs(workload, self.accelerator, self.input_sizes)
-        return [
-            # Exact fractions: a charge is rounded once, where its table is made.
-            Fraction(count, 2**self.levels) / self._macs_per_second(layer)
-            for count, layer in zip(macs, workload.nodes, strict=True)
-        ]
+        return list(self._computing(workload)[0])
 
     def loading(self, workload: Workload, counts: Integers) -> list[Fraction]:
         """Return the seconds in which the DRAM transfers each layer's words, exactly."""
         # `local_words` counts the words of all accelerators, whose DRAMs work in parallel.
         per_second = self.accelerator.dram_bandwidth * 2**self.levels
         weights, inputs, outputs = local_words(workload, counts)
-        words = weights + inputs + outputs
+        words: list[int] = (weights + inputs + outputs).tolist()
         return [self.element_bytes * count / per_second for count in words]
 
     def seconds(self, workload: Workload, counts: Integers) -> list[Fraction]:
         """Return the seconds of each layer's pass, given its choices over all levels."""
         pairs = zip(self.computing(workload), self.loading(workload, counts), strict=True)
         return [max(pair) for pair in pairs]
+
+    def charges(self, workload: Workload, counts: Integers, per_second: int) -> Integers:
+        """Return `seconds` as integers of ``1 / per_second`` each, rounded half to even.
+
+        Parameters
+        ----------
+        counts : (choices, ..., layers)
+            Each layer's choices over all levels.
+
+        Returns
+        -------
+        (..., layers)
+        """
+        words = sum(local_words(workload, counts))
+        rate = self.element_bytes * per_second / (self.accelerator.dram_bandwidth * 2**self.levels)
+        loading = rounded_half_even(words, rate)
+        computing = [round(seconds * per_second) for seconds in self._computing(workload)[0]]
+        # The longer of the two, rounded, is the longer of the two as rounded.
+        dtype = exact_dtype(max(computing))
+        longer: Integers = np.maximum(loading, np.array(computing, dtype))
+        return longer
 
     def bound_by_memory(self, workload: Workload, counts: Integers) -> list[str]:
         """Return the names of the layers whose DRAM time exceeds their compute time."""
@@ -176,17 +200,40 @@ class Work:
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
-        seconds = Fraction()
+        words = 0
         # Words, a sum of powers of 2 in the counts, are convex in them, and so largest where all
         # levels make one choice; the sum over the choices bounds the largest of these.
         for choice in range(MOST_CHOICES):
             counts: Integers = np.zeros((MOST_CHOICES, len(workload.nodes)), object)
             counts[choice] = self.levels
-            seconds += sum(self.loading(workload, counts))
-        return seconds + sum(self.computing(workload))
+            words += sum(int(part.sum()) for part in local_words(workload, counts))
+        loading = self.element_bytes * words / (self.accelerator.dram_bandwidth * 2**self.levels)
+        return loading + self._computing(workload)[1]
 
-    def _macs_per_second(self, layer: LayerTensors) -> Fraction:
-        # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
-        # layer without such axes (fully-connected) has one of each.
-        rows, outputs = layer.sizes.get("k", 1), layer.sizes.get("p", 1)
-        return self.accelerator.macs_per_second(rows, outputs)
+    def _computing(self, workload: Workload) -> tuple[tuple[Fraction, ...], Fraction]:
+        """Return `computing`, which no choice changes, and its sum."""
+        sizes = tuple(sorted(self.input_sizes.items()))
+        return _computing(workload, self.accelerator, self.levels, sizes)
+
+
+@lru_cache(maxsize=64)
+def _computing(
+    workload: Workload,
+    accelerator: Accelerator,
+    levels: int,
+    input_sizes: tuple[tuple[str, tuple[int, int]], ...],
+) -> tuple[tuple[Fraction, ...], Fraction]:
+    macs = layer_macs(workload, accelerator, dict(input_sizes))
+    seconds = tuple(
+        # Exact fractions: a charge is rounded once, where its table is made.
+        Fraction(count, 2**levels) / _macs_per_second(accelerator, layer)
+        for count, layer in zip(macs, workload.nodes, strict=True)
+    )
+    return seconds, sum(seconds, Fraction())
+
+
+def _macs_per_second(accelerator: Accelerator, layer: LayerTensors) -> Fraction:
+    # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
+    # layer without such axes (fully-connected) has one of each.
+    rows, outputs = layer.sizes.get("k", 1), layer.sizes.get("p", 1)
+    return accelerator.macs_per_second(rows, outputs)

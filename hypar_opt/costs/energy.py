@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts
+from hypar_opt.costs.base import CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_words
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
@@ -59,6 +59,8 @@ class EnergyCost(CostModel):
     Source: docs/simulator.md.
     """
 
+    reads_source_splits: ClassVar[bool] = False
+
     communication: CommunicationCost
     array: Array
     hops: tuple[Fraction, ...]
@@ -83,8 +85,9 @@ class EnergyCost(CostModel):
         cost = cls(CommunicationCost.from_problem(problem, workload), array, hops, rings)
         # The unit follows from a bound over all placements, so that plans of different placements
         # are in one unit and can be compared.
-        per_joule = finest(cost.upper_bound(workload))
-        largest = math.ceil(4 * cost.upper_bound(workload) * per_joule)
+        upper_bound = cost.upper_bound(workload)
+        per_joule = finest(upper_bound)
+        largest = math.ceil(4 * upper_bound * per_joule)
         return replace(cost, per_joule=per_joule, largest=largest)
 
     @property
@@ -100,23 +103,45 @@ class EnergyCost(CostModel):
         moved = self.communication.node(workload, splits)
         # Around rings the links are a charge of the state; what is left here is remote access.
         hops = Fraction() if self.rings else self.hops[splits.level]
-        node = rounded(moved, self._of_byte(hops) * self.per_joule)
+        dtype = exact_dtype(self.largest)
+        node = rounded(moved, self._of_byte(hops) * self.per_joule).astype(dtype)
         if self.local:
             # A choice replicates the tensors that lack its axis, and so adds their words once more.
             words = local_words(workload, splits.counts)
             lacking = workload.lacking(self.choices)
             tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)
             for lacks, elements in tensors:
-                node += self._touched(elements)[:, None] * lacks.T
+                node += self._touched(elements).astype(dtype)[:, None] * lacks.T
             if splits.level == 0:
-                node += self._before_any_choice(workload)[:, None]
-        return node.astype(exact_dtype(self.largest))
+                node += self._before_any_choice(workload).astype(dtype)[:, None]
+        return node
 
     def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
         """Return each boundary's charges: its exchanges, always between pairs."""
         moved = self.communication.edge(workload, source, target)
         edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
         return edge.astype(exact_dtype(self.largest))
+
+    def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
+        if workload.couples_levels(self.choices):
+            return None
+        choices = PlanChoices.of(plans, self.choices)
+        dtype = exact_dtype(self.largest)
+        charges: Integers = np.zeros(plans.shape[:2], dtype)
+        node, edge = self.communication.exchanged(workload, choices)
+        for level, hops in enumerate(self.hops[: plans.shape[1]]):
+            own = self._of_byte(Fraction() if self.rings else hops) * self.per_joule
+            for part, rate in ((node, own), (edge, self._of_byte(hops) * self.per_joule)):
+                charges[:, level] += rounded(part[:, level], rate).astype(dtype).sum(axis=1)
+        if self.local:
+            words = local_words(workload, choices.above)
+            lacking = workload.lacking(self.choices)
+            tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)
+            for lacks, elements in tensors:
+                touched = self._touched(elements).astype(dtype)
+                charges += (touched * lacks[plans, np.arange(plans.shape[2])]).sum(axis=2)
+            charges[:, 0] += self._before_any_choice(workload).astype(dtype).sum()
+        return charges
 
     def pairs(
         self,
@@ -183,7 +208,7 @@ class EnergyCost(CostModel):
             np.array(sizes, object)
             for sizes in (workload.weights, workload.inputs, workload.pooled)
         )
-        words = weights + inputs + outputs
+        words: Integers = weights + inputs + outputs
         return rounded(macs, joules_per_mac * self.per_joule) + self._touched(words)
 
     def upper_bound(self, workload: Workload) -> Fraction:

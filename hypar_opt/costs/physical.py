@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
 
@@ -69,15 +73,32 @@ def rounded(
     messages
         Of the shape of ``amounts``, or one number for all.
     """
-    denominator = rate.denominator * latency.denominator
-    per_amount = (rate * denominator).numerator
-    per_message = (latency * denominator).numerator
-    # Python's integers, since the numerators may exceed int64.
-    exact = amounts.astype(object) * per_amount
-    exact += (amounts > 0).astype(object) * per_message * messages
+    denominator = math.lcm(rate.denominator, latency.denominator)
+    per_amount = rate.numerator * (denominator // rate.denominator)
+    per_message = latency.numerator * (denominator // latency.denominator)
+    # Python's integers where a numerator may exceed int64.
+    most = messages if isinstance(messages, int) else int(messages.max(initial=0))
+    numerator = int(amounts.max(initial=0)) * per_amount + most * per_message
+    dtype = exact_dtype(2 * numerator + denominator)
+    exact = amounts.astype(dtype) * per_amount
+    if per_message:
+        if not isinstance(messages, int):
+            messages = messages.astype(dtype)
+        exact += (amounts > 0).astype(dtype) * (per_message * messages)
     # floor(x + 1/2). Python's round() would round half to even, unlike the second derivation,
     # `hypar_opt.search.proofs.physical.nearest`, which has to give the same integers.
     integers: Integers = (2 * exact + denominator) // (2 * denominator)
+    return integers
+
+
+def rounded_half_even(amounts: Integers, rate: Fraction) -> Integers:
+    """Return ``amounts * rate`` as integers, rounded as Python rounds: half to even."""
+    numerator, denominator = rate.numerator, rate.denominator
+    largest = int(amounts.max(initial=0)) * numerator
+    dtype = exact_dtype(2 * (largest + denominator))
+    floor, rest = np.divmod(amounts.astype(dtype) * numerator, denominator)
+    up = (2 * rest > denominator) | ((2 * rest == denominator) & (floor % 2 == 1))
+    integers: Integers = floor + up.astype(dtype)
     return integers
 
 

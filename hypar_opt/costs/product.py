@@ -111,6 +111,12 @@ def factored(
     for level in range(levels):
         distinct, prefixes = _prefix_counts(level, choices)
         first = distinct[0]
+        pair_charges = np.stack([edge(first, target) for target in distinct], axis=1)
+        # Charges that do not depend on the target's splits are kept once, not once a prefix.
+        same_for_all = bool((pair_charges == pair_charges[:, :1]).all())
+        pairs.append(pair_charges[:, :1] if same_for_all else pair_charges[:, prefixes])
+        if not cost.reads_source_splits:
+            continue
         # The candidate decomposition: the charge of the source's splits is its difference to those
         # of data parallelism alone, at one choice of the target; the loop then checks it
         # everywhere.
@@ -127,10 +133,6 @@ def factored(
             extra = np.stack([charge[boundary] for charge in source_charges])[prefixes]
             view = node[source_layer].reshape(len(prefixes), choices, -1)
             view += extra[:, :, None]
-        pair_charges = np.stack([edge(first, target) for target in distinct], axis=1)
-        # Charges that do not depend on the target's splits are kept once, not once a prefix.
-        same_for_all = bool((pair_charges == pair_charges[:, :1]).all())
-        pairs.append(pair_charges[:, :1] if same_for_all else pair_charges[:, prefixes])
     columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
     return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
 
@@ -229,7 +231,8 @@ def _nodes(
         # The cost model is asked once for each count of choices, not once for each state.
         charges.append(np.stack(by_counts, axis=1)[:, prefixes])
         largest += sum(charges[-1].max(axis=(1, 2)).tolist())
-        pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(distinct, repeat=2)]
+        sources = distinct if cost.reads_source_splits else distinct[:1]
+        pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(sources, distinct)]
         largest += sum(np.max(pairs, axis=0).tolist())
     state_charges = _state_charges(cost, workload, levels, deadline)
     largest += sum(state_charges.max(axis=1).tolist())
@@ -248,6 +251,8 @@ def _state_charges(
     """Return the charges of states that are no sum over levels, in mixed-radix order."""
     states = itertools.product(range(cost.choices), repeat=levels)
     state_charges: Integers = np.zeros((len(workload.nodes), cost.choices**levels), np.int64)
+    if type(cost).of_state is CostModel.of_state:
+        return state_charges  # of a cost that is a sum over levels, as bytes are
     for column, state in enumerate(states):
         deadline.check()
         charges = cost.of_state(workload, state)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts
+from hypar_opt.costs.base import CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
@@ -54,6 +54,8 @@ class TimeCost(CostModel):
     Source: docs/simulator.md.
     """
 
+    reads_source_splits: ClassVar[bool] = False
+
     communication: CommunicationCost
     splits: tuple[BisectionLink, ...]
     rings: Rings | None
@@ -75,11 +77,15 @@ class TimeCost(CostModel):
         rings = Rings.of(array, placement)
         work = Work(array.accelerator, problem.levels, problem.element_bytes)
         cost = cls(CommunicationCost.from_problem(problem, workload), splits, rings, work)
-        return cost.in_parts(finest(cost.upper_bound(workload)), workload)
+        upper_bound = cost.upper_bound(workload)
+        return cost._in_parts(finest(upper_bound), upper_bound)
 
     def in_parts(self, per_second: int, workload: Workload) -> TimeCost:
         """Return the same cost with ``per_second`` charges in a second."""
-        largest = math.ceil(4 * self.upper_bound(workload) * per_second)
+        return self._in_parts(per_second, self.upper_bound(workload))
+
+    def _in_parts(self, per_second: int, upper_bound: Fraction) -> TimeCost:
+        largest = math.ceil(4 * upper_bound * per_second)
         return replace(self, per_second=per_second, largest=largest)
 
     @property
@@ -92,7 +98,8 @@ class TimeCost(CostModel):
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Return each layer's charges: reductions between pairs and, at the last level, compute."""
-        node: Integers = np.zeros((len(workload.nodes), self.choices), object)
+        dtype = exact_dtype(self.largest)
+        node: Integers = np.zeros((len(workload.nodes), self.choices), dtype)
         if self.rings is None:
             for phase in self.communication.phases:
                 # Recursive halving and doubling: at the topmost of the levels that it reduces
@@ -100,27 +107,54 @@ class TimeCost(CostModel):
                 moved = self.communication.of(phase).node(workload, splits)
                 above = (splits.counts.T * (moved > 0)).sum(axis=1)
                 twice = self.communication.messages(workload, phase)
-                messages: Integers = np.where(above == 0, 1, twice).astype(object)[:, None]
-                node = node + self._timed(moved, self.splits[splits.level], messages)
+                messages: Integers = np.where(above == 0, 1, twice)[:, None]
+                timed = self._timed(moved, self.splits[splits.level], messages)
+                node += timed.astype(dtype)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and splits.level == self.work.levels - 1:
-            passes = len(self.communication.phases)
-            for choice in range(self.choices):
-                counts = splits.counts.copy()
-                counts[choice] += 1
-                seconds = self.work.seconds(workload, counts)
-                node[:, choice] += [
-                    round(pass_seconds * passes * self.per_second) for pass_seconds in seconds
-                ]
-        return node.astype(exact_dtype(self.largest))
+            here = np.eye(self.choices, dtype=np.int64)[:, :, None]
+            node += self._computing(workload, splits.counts[:, None] + here).T.astype(dtype)
+        return node
+
+    def _computing(self, workload: Workload, counts: Integers) -> Integers:
+        """Return the charges of compute in all passes, ``(..., nodes)``, given the final counts."""
+        assert self.work is not None
+        per_second = self.per_second * len(self.communication.phases)
+        return self.work.charges(workload, counts, per_second)
 
     def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
         """Return each boundary's charges: its exchanges, always between pairs."""
-        edge: Integers = np.zeros(1, object)
+        dtype = exact_dtype(self.largest)
+        shape = (len(workload.ends), self.choices, self.choices)
+        edge: Integers = np.zeros(shape, dtype)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).edge(workload, source, target)
-            edge = edge + self._timed(moved, self.splits[target.level])
-        return edge.astype(exact_dtype(self.largest))
+            edge += self._timed(moved, self.splits[target.level]).astype(dtype)
+        return edge
+
+    def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
+        if workload.couples_levels(self.choices):
+            return None
+        choices = PlanChoices.of(plans, self.choices)
+        dtype = exact_dtype(self.largest)
+        charges: Integers = np.zeros(plans.shape[:2], dtype)
+        for phase in self.communication.phases:
+            in_pass = self.communication.of(phase)
+            node, edge = in_pass.exchanged(workload, choices)
+            if self.rings is None:
+                charged = in_pass.charged(workload)
+                above = (choices.above * charged[:, None, None]).sum(axis=0)
+                messages = np.where(above == 0, 1, self.communication.messages(workload, phase))
+            for level, link in enumerate(self.splits[: plans.shape[1]]):
+                timed = self._timed(edge[:, level], link)
+                charges[:, level] += timed.astype(dtype).sum(axis=1)
+                if self.rings is None:
+                    timed = self._timed(node[:, level], link, messages[:, level])
+                    charges[:, level] += timed.astype(dtype).sum(axis=1)
+        if self.work is not None and plans.shape[1] == self.work.levels:
+            work = self._computing(workload, choices.below)
+            charges[:, -1] += work.astype(dtype).sum(axis=1)
+        return charges
 
     def pairs(
         self,
@@ -150,7 +184,7 @@ class TimeCost(CostModel):
                 # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
                 # all-gather takes n - 1 (docs/simulator.md).
                 steps = 2 ** len(levels) - 1
-                messages = self.communication.messages(workload, phase) * steps
+                messages = self.communication.messages(workload, phase).astype(object) * steps
                 timed = self._timed(reduced, self.rings.link(levels), messages).astype(dtype)
                 charges[levels[0]] = charges.get(levels[0], 0) + timed
         return charges
