@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,9 +108,6 @@ class CostModel(ABC):
     Source: docs/decisions/0004-whole-number-tables.md.
     """
 
-    reads_source_splits: ClassVar[bool] = True
-    """Whether a boundary's charge may depend on what its source has split above."""
-
     @classmethod
     @abstractmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> CostModel:
@@ -148,6 +145,13 @@ class CostModel(ABC):
         A boundary's charge depends on the splits of its source in ``source`` and on those
         of its target in ``target``; in a level's table the two are the same state.
         """
+
+    def reads_splits(self, workload: Workload) -> tuple[bool, bool]:  # noqa: ARG002
+        """Return whether `edge` may depend on its source's splits above, and on its target's.
+
+        A table of all levels asks for fewer combinations where they do not matter.
+        """
+        return True, True
 
     def pairs(
         self,

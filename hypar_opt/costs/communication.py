@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,8 +81,6 @@ class CommunicationCost(CostModel):
 
     Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
-
-    reads_source_splits: ClassVar[bool] = False
 
     reading: str = "text"
     element_bytes: int = 4
@@ -178,7 +176,8 @@ class CommunicationCost(CostModel):
         # sums of norms, are all-reduced in every reading.
         scattered = self._row.gathered_error and phase is not Phase.GRADIENT
         return np.array(
-            [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes], np.int64
+            [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes],
+            np.int64,
         )
 
     def charged(self, workload: Workload) -> NDArray[np.bool_]:
@@ -235,6 +234,10 @@ class CommunicationCost(CostModel):
             edge[weights] = split * (boundary[weights, None, None] << self._above(target.level))
         return edge
 
+    def reads_splits(self, workload: Workload) -> tuple[bool, bool]:
+        # What is read whole has a copy for each level above at which it was.
+        return False, bool(workload.lacking(self.choices).input.any())
+
     def pairs(
         self,
         workload: Workload,
@@ -282,28 +285,30 @@ class CommunicationCost(CostModel):
         levels, nodes = plans.shape[1:]
         bounds = (self.upper_bound(workload, level) for level in range(levels))
         dtype = exact_dtype(max(bounds, default=0))
-        above = above.astype(dtype, copy=False)
-        scales = np.array([self._scale(level) for level in range(levels)], dtype)[:, None]
+        counts: Integers = above.astype(dtype, copy=False)
+        scales: Integers = np.array([self._scale(level) for level in range(levels)], dtype)[:, None]
         node: Integers = np.zeros(plans.shape, dtype)
         for lacks, quarters in _reductions(
             workload, self.reading, self.phases, self.choices, large=dtype is np.object_
         ):
-            copies = quarters << (above * lacks[:, None, None]).sum(axis=0)
+            copies = quarters << (counts * lacks[:, None, None]).sum(axis=0)
             node += scales * copies * lacks[plans, np.arange(nodes)]
         sources, targets = workload.ends.T
         pair = np.arange(len(workload.ends)), plans[..., sources], plans[..., targets]
-        sizes = np.array(workload.boundary_sizes, dtype)
+        sizes: Integers = np.array(workload.boundary_sizes, dtype)
         edge: Integers = scales * sizes * self._conversions(workload)[pair].astype(dtype)
         reads_whole = workload.lacking(self.choices).input[:, targets]
         if reads_whole.any():
-            copies = (above[..., targets] * reads_whole[:, None, None]).sum(axis=0)
+            copies = (counts[..., targets] * reads_whole[:, None, None]).sum(axis=0)
             if self._row.gathers_last:
                 copies = copies * self._gathers(workload)[pair[0], 0, pair[2]]
             edge = edge << copies
         weights = workload.leads_weights
         if weights.any():
             split: Integers = _split_weights(self.phases, self.choices).astype(dtype)
-            exponents = np.array([self._above(level) for level in range(levels)], dtype)[:, None]
+            exponents: Integers = np.array([self._above(level) for level in range(levels)], dtype)[
+                :, None
+            ]
             stored = scales * sizes[weights] << exponents
             edge[..., weights] = split[pair[1][..., weights], pair[2][..., weights]] * stored
         return node, edge

@@ -80,7 +80,8 @@ def copies(workload: Workload, counts: Integers) -> Lacking:
     lacking = workload.lacking(len(counts))
     # Between choices and layers there may be axes of plans.
     shape = (len(counts), *[1] * (counts.ndim - 2), -1)
-    return Lacking(*((counts * lacks.reshape(shape)).sum(axis=0) for lacks in lacking))
+    own = (counts * lacks.reshape(shape) for lacks in lacking)
+    return Lacking(*(copies.sum(axis=0) for copies in own))
 
 
 def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
@@ -98,11 +99,11 @@ def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integer
     """
     most = int(counts.sum(axis=0).max(initial=0))
     dtype = exact_dtype(workload.elements << most)
-    weights, inputs, pooled = (
-        np.array(sizes, dtype) for sizes in (workload.weights, workload.inputs, workload.pooled)
-    )
     exponents = copies(workload, counts.astype(dtype))
-    return weights << exponents.weight, inputs << exponents.input, pooled << exponents.output
+    weights: Integers = np.array(workload.weights, dtype) << exponents.weight
+    inputs: Integers = np.array(workload.inputs, dtype) << exponents.input
+    pooled: Integers = np.array(workload.pooled, dtype) << exponents.output
+    return weights, inputs, pooled
 
 
 def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
@@ -183,13 +184,13 @@ class Work:
         -------
         (..., layers)
         """
-        words = sum(local_words(workload, counts))
+        words: Integers = np.sum(local_words(workload, counts), axis=0)
         rate = self.element_bytes * per_second / (self.accelerator.dram_bandwidth * 2**self.levels)
         loading = rounded_half_even(words, rate)
-        computing = [round(seconds * per_second) for seconds in self._computing(workload)[0]]
+        sizes = tuple(sorted(self.input_sizes.items()))
+        computing = _in_parts(workload, self.accelerator, self.levels, sizes, per_second)
         # The longer of the two, rounded, is the longer of the two as rounded.
-        dtype = exact_dtype(max(computing))
-        longer: Integers = np.maximum(loading, np.array(computing, dtype))
+        longer: Integers = np.maximum(loading, computing)
         return longer
 
     def bound_by_memory(self, workload: Workload, counts: Integers) -> list[str]:
@@ -207,7 +208,9 @@ class Work:
             counts: Integers = np.zeros((MOST_CHOICES, len(workload.nodes)), object)
             counts[choice] = self.levels
             words += sum(int(part.sum()) for part in local_words(workload, counts))
-        loading = self.element_bytes * words / (self.accelerator.dram_bandwidth * 2**self.levels)
+        loading: Fraction = (
+            self.element_bytes * words / (self.accelerator.dram_bandwidth * 2**self.levels)
+        )
         return loading + self._computing(workload)[1]
 
     def _computing(self, workload: Workload) -> tuple[tuple[Fraction, ...], Fraction]:
@@ -230,6 +233,19 @@ def _computing(
         for count, layer in zip(macs, workload.nodes, strict=True)
     )
     return seconds, sum(seconds, Fraction())
+
+
+@lru_cache(maxsize=64)
+def _in_parts(
+    workload: Workload,
+    accelerator: Accelerator,
+    levels: int,
+    input_sizes: tuple[tuple[str, tuple[int, int]], ...],
+    per_second: int,
+) -> Integers:
+    seconds, _ = _computing(workload, accelerator, levels, input_sizes)
+    parts = [round(layer * per_second) for layer in seconds]
+    return np.array(parts, exact_dtype(max(parts)))
 
 
 def _macs_per_second(accelerator: Accelerator, layer: LayerTensors) -> Fraction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,8 +59,6 @@ class EnergyCost(CostModel):
     Source: docs/simulator.md.
     """
 
-    reads_source_splits: ClassVar[bool] = False
-
     communication: CommunicationCost
     array: Array
     hops: tuple[Fraction, ...]
@@ -104,7 +102,7 @@ class EnergyCost(CostModel):
         # Around rings the links are a charge of the state; what is left here is remote access.
         hops = Fraction() if self.rings else self.hops[splits.level]
         dtype = exact_dtype(self.largest)
-        node = rounded(moved, self._of_byte(hops) * self.per_joule).astype(dtype)
+        node: Integers = rounded(moved, self._of_byte(hops) * self.per_joule).astype(dtype)
         if self.local:
             # A choice replicates the tensors that lack its axis, and so adds their words once more.
             words = local_words(workload, splits.counts)
@@ -121,6 +119,9 @@ class EnergyCost(CostModel):
         moved = self.communication.edge(workload, source, target)
         edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
         return edge.astype(exact_dtype(self.largest))
+
+    def reads_splits(self, workload: Workload) -> tuple[bool, bool]:
+        return self.communication.reads_splits(workload)
 
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
         if workload.couples_levels(self.choices):

@@ -80,7 +80,7 @@ def rounded(
     most = messages if isinstance(messages, int) else int(messages.max(initial=0))
     numerator = int(amounts.max(initial=0)) * per_amount + most * per_message
     dtype = exact_dtype(2 * numerator + denominator)
-    exact = amounts.astype(dtype) * per_amount
+    exact: Integers = amounts.astype(dtype) * per_amount
     if per_message:
         if not isinstance(messages, int):
             messages = messages.astype(dtype)

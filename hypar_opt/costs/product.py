@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,7 +115,7 @@ def factored(
         # Charges that do not depend on the target's splits are kept once, not once a prefix.
         same_for_all = bool((pair_charges == pair_charges[:, :1]).all())
         pairs.append(pair_charges[:, :1] if same_for_all else pair_charges[:, prefixes])
-        if not cost.reads_source_splits:
+        if not cost.reads_splits(workload)[0]:
             continue
         # The candidate decomposition: the charge of the source's splits is its difference to those
         # of data parallelism alone, at one choice of the target; the loop then checks it
@@ -231,8 +231,8 @@ def _nodes(
         # The cost model is asked once for each count of choices, not once for each state.
         charges.append(np.stack(by_counts, axis=1)[:, prefixes])
         largest += sum(charges[-1].max(axis=(1, 2)).tolist())
-        sources = distinct if cost.reads_source_splits else distinct[:1]
-        pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(sources, distinct)]
+        ends = [distinct if read else distinct[:1] for read in cost.reads_splits(workload)]
+        pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(*ends)]
         largest += sum(np.max(pairs, axis=0).tolist())
     state_charges = _state_charges(cost, workload, levels, deadline)
     largest += sum(state_charges.max(axis=1).tolist())
@@ -266,6 +266,7 @@ def _state_charges(
     return state_charges
 
 
+@lru_cache(maxsize=64)
 def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.intp]]:
     """Return the distinct counts of choices at ``level`` levels, and the index of each state's."""
     counts = np.zeros((1, choices), np.intp)
@@ -280,9 +281,16 @@ def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.i
 def _edges_of(cost: CostModel, workload: Workload, deadline: Deadline) -> EdgeOf:
     """Return the cost model's edge charges by counts of choices, each computed once."""
     layers = len(workload.nodes)
+    reads = cost.reads_splits(workload)
+
+    def edge(source: Counts, target: Counts) -> Integers:
+        # Any counts of the level stand for all where they do not matter.
+        alike = ((sum(counts), *[0] * (len(counts) - 1)) for counts in (source, target))
+        ends = zip((source, target), alike, reads, strict=True)
+        return priced(*(counts if read else other for counts, other, read in ends))
 
     @cache
-    def edge(source: Counts, target: Counts) -> Integers:
+    def priced(source: Counts, target: Counts) -> Integers:
         deadline.check()
         return cost.edge(
             workload, SplitCounts.uniform(layers, source), SplitCounts.uniform(layers, target)

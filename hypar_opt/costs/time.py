@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
+
+
+Rates = tuple[Fraction, Fraction]
+"""The charges of a byte, as communication counts them, and of a message."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,6 @@ class TimeCost(CostModel):
 
     Source: docs/simulator.md.
     """
-
-    reads_source_splits: ClassVar[bool] = False
 
     communication: CommunicationCost
     splits: tuple[BisectionLink, ...]
@@ -108,7 +111,7 @@ class TimeCost(CostModel):
                 above = (splits.counts.T * (moved > 0)).sum(axis=1)
                 twice = self.communication.messages(workload, phase)
                 messages: Integers = np.where(above == 0, 1, twice)[:, None]
-                timed = self._timed(moved, self.splits[splits.level], messages)
+                timed = self._timed(moved, self._rates[splits.level], messages)
                 node += timed.astype(dtype)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and splits.level == self.work.levels - 1:
@@ -129,8 +132,11 @@ class TimeCost(CostModel):
         edge: Integers = np.zeros(shape, dtype)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).edge(workload, source, target)
-            edge += self._timed(moved, self.splits[target.level]).astype(dtype)
+            edge += self._timed(moved, self._rates[target.level]).astype(dtype)
         return edge
+
+    def reads_splits(self, workload: Workload) -> tuple[bool, bool]:
+        return self.communication.reads_splits(workload)
 
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
         if workload.couples_levels(self.choices):
@@ -145,12 +151,12 @@ class TimeCost(CostModel):
                 charged = in_pass.charged(workload)
                 above = (choices.above * charged[:, None, None]).sum(axis=0)
                 messages = np.where(above == 0, 1, self.communication.messages(workload, phase))
-            for level, link in enumerate(self.splits[: plans.shape[1]]):
-                timed = self._timed(edge[:, level], link)
+                messages = np.concatenate([messages, np.ones(edge.shape, np.int64)], axis=2)
+                edge = np.concatenate([node, edge], axis=2)
+            for level, rates in enumerate(self._rates[: plans.shape[1]]):
+                often = messages[:, level] if self.rings is None else 1
+                timed = self._timed(edge[:, level], rates, often)
                 charges[:, level] += timed.astype(dtype).sum(axis=1)
-                if self.rings is None:
-                    timed = self._timed(node[:, level], link, messages[:, level])
-                    charges[:, level] += timed.astype(dtype).sum(axis=1)
         if self.work is not None and plans.shape[1] == self.work.levels:
             work = self._computing(workload, choices.below)
             charges[:, -1] += work.astype(dtype).sum(axis=1)
@@ -168,7 +174,7 @@ class TimeCost(CostModel):
         for phase in self.communication.phases:
             moved = self.communication.of(phase).pairs(workload, boundaries, sources, targets)
             charges += np.array(
-                [self._timed(*level) for level in zip(moved, self.splits, strict=False)], object
+                [self._timed(*level) for level in zip(moved, self._rates, strict=False)], object
             ).reshape(sources.shape)
         return charges.astype(exact_dtype(self.largest))
 
@@ -185,7 +191,8 @@ class TimeCost(CostModel):
                 # all-gather takes n - 1 (docs/simulator.md).
                 steps = 2 ** len(levels) - 1
                 messages = self.communication.messages(workload, phase).astype(object) * steps
-                timed = self._timed(reduced, self.rings.link(levels), messages).astype(dtype)
+                rates = self._rates_of(self.rings.link(levels))
+                timed = self._timed(reduced, rates, messages).astype(dtype)
                 charges[levels[0]] = charges.get(levels[0], 0) + timed
         return charges
 
@@ -206,12 +213,18 @@ class TimeCost(CostModel):
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)
 
-    def _timed(
-        self, moved: Integers, split: BisectionLink, messages: Integers | int = 1
-    ) -> Integers:
+    def _timed(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
         """Return the time of exchanges as charges, each rounded by itself."""
-        pace = split.seconds_per_byte * self.per_second / self.communication.resolution
-        return rounded(moved, pace, split.latency * self.per_second, messages)
+        return rounded(moved, *rates, messages)
+
+    def _rates_of(self, link: BisectionLink) -> Rates:
+        pace = link.seconds_per_byte * self.per_second / self.communication.resolution
+        return pace, link.latency * self.per_second
+
+    @cached_property
+    def _rates(self) -> tuple[Rates, ...]:
+        """The rates of each level's exchanges between pairs."""
+        return tuple(map(self._rates_of, self.splits))
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan under any placement."""

@@ -73,7 +73,10 @@ class Program:
         read, written = layouts(self.workload, columns)
         states = list(zip(*self.rows, strict=True)) or [()] * len(self.workload.nodes)
         return (
-            [tuple(_LAYOUTS[own[c]] for c in s) for own, s in zip(read.tolist(), states, strict=True)],
+            [
+                tuple(_LAYOUTS[own[c]] for c in s)
+                for own, s in zip(read.tolist(), states, strict=True)
+            ],
             [
                 tuple(_LAYOUTS[own[c]] for c in s)
                 for own, s in zip(written.tolist(), states, strict=True)
