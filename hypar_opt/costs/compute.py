@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.table import exact_dtype
-from hypar_opt.workload.tensors import MOST_CHOICES, Lacking
+from hypar_opt.workload.tensors import MOST_CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
@@ -60,7 +60,15 @@ def _positions(layer: LayerTensors) -> tuple[int, ...]:
     return tuple(layer.sizes[axis] for axis in ("t", "h", "w") if axis in layer.sizes)
 
 
-def copies(workload: Workload, counts: Integers) -> Lacking:
+class Copies(NamedTuple):
+    """The exponents of 2 of the copies of each tensor: each ``(..., layers)``."""
+
+    input: Integers
+    weight: Integers
+    output: Integers
+
+
+def copies(workload: Workload, counts: Integers) -> Copies:
     """Return the number of copies of each tensor in the whole array, as an exponent of 2.
 
     A level whose choice halves none of a tensor's axes replicates it on both
@@ -74,14 +82,14 @@ def copies(workload: Workload, counts: Integers) -> Lacking:
 
     Returns
     -------
-    Lacking
-        For input, weights and output: ``(..., layers)``, of the type of ``counts``.
+    Copies
+        Of the type of ``counts``.
     """
     lacking = workload.lacking(len(counts))
     # Between choices and layers there may be axes of plans.
     shape = (len(counts), *[1] * (counts.ndim - 2), -1)
     own = (counts * lacks.reshape(shape) for lacks in lacking)
-    return Lacking(*(copies.sum(axis=0) for copies in own))
+    return Copies(*(copies.sum(axis=0) for copies in own))
 
 
 def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
@@ -129,7 +137,7 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
     # which in this unit is a factor of 2.
     undecided = problem.levels - counts.astype(object).sum(axis=0)
     own = copies(workload, counts.astype(object))
-    exponents = Lacking(*(exponent + undecided for exponent in own))
+    exponents = Copies(*(exponent + undecided for exponent in own))
     shard = weights << exponents.weight
     maps = (inputs << exponents.input) + (outputs << exponents.output)
     load: Integers = element_bytes * (shard + maps)
