@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.evaluation import simulate as simulate
     from hypar_opt.studies.exploration import explore as explore
+    from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.running import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
@@ -79,6 +80,7 @@ _HOME = {
     "run": "studies.running",
     "simulate": "studies.evaluation",
     "solve": "pipeline",
+    "solve_many": "studies.many",
     "write_plan": "plan.plan",
 }
 
@@ -112,6 +114,7 @@ __all__ = [
     "run",
     "simulate",
     "solve",
+    "solve_many",
     "write_plan",
 ]
 

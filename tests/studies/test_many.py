@@ -1,0 +1,109 @@
+"""Many problems at once have the plans that each of them has by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.models import PAPER_NETWORKS
+from hypar_opt.studies.many import ManyPlans, solve_many
+from tests.strategies import networks
+
+SEARCHES = st.sampled_from(["levelwise", "joint"])
+
+
+def assert_is_solved(many: ManyPlans, place: tuple[int, ...]) -> None:
+    plan = many.plan(*place)
+    baselines = plan.cost.baselines
+    assert many.totals[place] == plan.cost.total
+    assert many.data_parallel[place] == baselines.data
+    assert many.model_parallel[place] == baselines.model
+    rows = plan.assignments()
+    for level in range(1, max(many.levels) + 1):
+        expected = rows[level - 1] if level <= len(rows) else (0,) * len(plan.layers)
+        assert tuple(many.choices(level)[place]) == expected
+    assert many.counts[place].tolist() == [sum(state) for state in zip(*rows, strict=True)] or (
+        not rows
+    )
+
+
+def axes(
+    batches: st.SearchStrategy[int], levels: int
+) -> st.SearchStrategy[dict[str, list[object]]]:
+    return st.fixed_dictionaries(
+        {
+            "batch": st.lists(batches, min_size=1, max_size=3),
+            "element_bytes": st.lists(
+                st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=2, unique=True
+            ),
+            "reading": st.lists(
+                st.sampled_from(list(READINGS)), min_size=1, max_size=2, unique=True
+            ),
+            "levels": st.lists(st.integers(0, levels), min_size=1, max_size=2, unique=True),
+        }
+    )
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(PAPER_NETWORKS), axes(st.integers(1, 5000), 12), SEARCHES, st.data())
+def test_a_plan_of_many_is_the_plan_of_one(
+    name: str, given_axes: dict[str, list[object]], search: str, data: st.DataObject
+) -> None:
+    many = solve_many(name, search=search, **given_axes)  # type: ignore[arg-type]
+    for _ in range(8):
+        place = tuple(data.draw(st.integers(0, size - 1)) for size in many.totals.shape)
+        assert_is_solved(many, place)
+
+
+@settings(max_examples=20)
+@given(networks(), axes(st.integers(1, 2**31 - 1), 40), SEARCHES)
+def test_what_does_not_fit_64_bits_is_as_exact(
+    network: ho.Network, given_axes: dict[str, list[object]], search: str
+) -> None:
+    # No fractional bytes, which a float holds up to 2^53 quarters only.
+    given_axes["element_bytes"] = [8]
+    many = solve_many(network, search=search, **given_axes)  # type: ignore[arg-type]
+    assert_is_solved(many, (0, 0, 0, 0))
+    assert_is_solved(many, (-1, -1, -1, -1))
+
+
+def test_what_is_not_separable_is_solved_one_by_one() -> None:
+    """A residual network's shared tensors are nodes of their own."""
+    many = solve_many("resnet-18", batch=[32, 256], levels=2)
+    for place in np.ndindex(many.totals.shape):
+        assert_is_solved(many, place)
+
+
+def test_levels_below_a_plans_are_not_model_parallel() -> None:
+    many = solve_many("sfc", levels=[1, 9])
+    assert many.bits.dtype == np.uint16
+    assert not many.choices(9)[0, 0, 0, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "message"),
+    [
+        ("batch", [], "batch should have a value or more, got none"),
+        ("batch", [1, 0, 2], "batch"),
+        ("batch", [1, 2.5], "batch"),
+        ("levels", [2, 65], "levels"),
+        ("element_bytes", [4, 3], "one of 1, 2, 4, 8"),
+        ("reading", ["text", "txt"], "txt"),
+        ("search", "depth", "depth"),
+    ],
+)
+def test_a_wrong_value_is_named(axis: str, values: object, message: str) -> None:
+    with pytest.raises(ho.HyparError, match=message):
+        solve_many("lenet-c", **{axis: values})  # type: ignore[arg-type]
+
+
+def test_a_plan_is_at_four_places() -> None:
+    many = solve_many("lenet-c")
+    with pytest.raises(ho.HyparError, match="four places"):
+        many.plan(0, 0)
+    with pytest.raises(ho.HyparError, match="from 1 to 4"):
+        many.choices(5)
