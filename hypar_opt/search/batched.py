@@ -31,6 +31,7 @@ _ENTRIES = 2**18
 
 def bits_type(levels: int) -> type[np.unsignedinteger[Any]]:
     """Return the narrowest type with a bit for each level."""
+    kinds: dict[int, type[np.unsignedinteger[Any]]]
     kinds = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
     return next(kind for most, kind in kinds.items() if levels <= most)
 
