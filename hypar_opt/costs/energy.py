@@ -74,12 +74,12 @@ class EnergyCost(CostModel):
         Raises
         ------
         HyparError
-            If the problem has no array, or options that contradict one.
+            If the problem has no array, or options that contradict one, or the array no energies.
         """
         array, placement = array_of(problem)
         hops = tuple(array.interconnect.bisection(bit).hops for bit in placement)
         # If links cost nothing, a ring charges what pairs charge, and no state needs a charge.
-        rings = Rings.of(array, placement) if array.energy.hop else None
+        rings = Rings.of(array, placement) if array.energies.hop else None
         cost = cls(CommunicationCost.from_problem(problem, workload), array, hops, rings)
         # The unit follows from a bound over all placements, so that plans of different placements
         # are in one unit and can be compared.
@@ -160,7 +160,7 @@ class EnergyCost(CostModel):
 
     def _of_byte(self, hops: Fraction) -> Fraction:
         """Return the joules of one charge of communication, whose bytes cross ``hops`` links."""
-        energy = self.array.energy
+        energy = self.array.energies
         word = energy.remote + energy.hop * hops
         return word / (WORD_BYTES * self.communication.resolution)
 
@@ -168,7 +168,7 @@ class EnergyCost(CostModel):
     def _of_element(self) -> Fraction:
         """Return the joules of accessing an element in the DRAM once in every pass."""
         words = Fraction(self.communication.element_bytes, WORD_BYTES)
-        return words * len(self.communication.phases) * self.array.energy.dram
+        return words * len(self.communication.phases) * self.array.energies.dram
 
     def _touched(self, elements: Integers) -> Integers:
         """Return the charge of elements that every pass reads or writes once."""
@@ -176,7 +176,7 @@ class EnergyCost(CostModel):
 
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
-        energy = self.array.energy
+        energy = self.array.energies
         macs = np.array(layer_macs(workload, self.array.accelerator), object)
         joules_per_mac = (energy.mac + energy.sram) * len(self.communication.phases)
         weights, inputs, outputs = (
@@ -194,7 +194,7 @@ class EnergyCost(CostModel):
         moved = (
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
-        energy, phases = self.array.energy, len(self.communication.phases)
+        energy, phases = self.array.energies, len(self.communication.phases)
         macs = sum(layer_macs(workload, self.array.accelerator))
         # No tensor has more than 2^H copies in the array.
         touched = (workload.elements << len(self.hops)) * self._of_element

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
@@ -13,6 +13,13 @@ from hypar_opt.hardware.row_stationary import row_stationary
 
 # Vendors count a multiplication and an addition as two operations.
 OPERATIONS_OF_A_MAC = 2
+
+
+def without_buffer(accelerator: Any) -> Any:
+    """Return the table of an accelerator without ``buffer``."""
+    if not isinstance(accelerator, dict) or "buffer" not in accelerator:
+        return accelerator
+    return {key: value for key, value in accelerator.items() if key != "buffer"}
 
 
 class PeArray(Document):
@@ -41,10 +48,17 @@ class Accelerator(Document):
     """
     vaults: Size = 1
     """Parts of the DRAM, each with processing units of its own."""
-    buffer: Bytes | None = None
-    """SRAM of one unit."""
     dram_bandwidth: Bandwidth
     dram_capacity: Bytes
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_buffer(cls, data: Any) -> Any:
+        """Leave out ``buffer``, which older files have and nothing ever depended on.
+
+        Source: docs/decisions/0013-arrays-at-hand.md.
+        """
+        return without_buffer(data)
 
     @model_validator(mode="after")
     def _one_utilisation(self) -> Self:

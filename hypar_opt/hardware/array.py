@@ -67,7 +67,8 @@ class Array(Document):
     accelerator: Accelerator
     # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
-    energy: EnergyConstants
+    energy: EnergyConstants | None = None
+    """None where no energies are known; then nothing about joules can be asked."""
 
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
@@ -88,6 +89,22 @@ class Array(Document):
     def interconnect(self) -> Interconnect:
         """The links, and the routes over them."""
         return Interconnect(self.topology.graph())
+
+    @property
+    def energies(self) -> EnergyConstants:
+        """The energies, where joules are asked for.
+
+        Raises
+        ------
+        HyparError
+            If the array has none.
+        """
+        if self.energy is None:
+            raise HyparError(
+                f"array {self.name!r} has no energies, which joules need: a table [energy] with"
+                " mac, dram and remote"
+            )
+        return self.energy
 
     @property
     def levels(self) -> int:
@@ -116,9 +133,14 @@ class Array(Document):
 
     def digest(self) -> str:
         """Return a SHA-256 of the description, which the file's layout and units do not affect."""
-        # Sorted and without spaces: equal descriptions must give equal text.
-        canonical_json = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(canonical_json.encode()).hexdigest()
+        return digest_of(self.description())
+
+
+def digest_of(description: dict[str, Any]) -> str:
+    """Return a SHA-256 of an array's description."""
+    # Sorted and without spaces: equal descriptions must give equal text.
+    canonical_json = json.dumps(description, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:

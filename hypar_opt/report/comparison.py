@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 _CASE = ("network", "batch", "array")
 
+_AMOUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "bytes": ("communication", format_gigabytes),
+    "executed_bytes": ("executed", format_gigabytes),
+    "seconds": ("time", lambda seconds: format_si(seconds, "s")),
+    "joules": ("energy", lambda joules: format_si(joules, "J")),
+    "speedup": ("speed-up", format_ratio),
+    "executed_speedup": ("when run", format_ratio),
+    "energy_efficiency": ("efficiency", format_ratio),
+}
+"""The columns' heads and forms, by the rows' fields."""
+
 
 def comparison_view(
     rows: Sequence[ComparisonRow],
@@ -38,19 +49,22 @@ def comparison_view(
     case_columns = [name for name in _CASE if name == "network" or name in varying]
     # By the reading `executed` both pairs of columns would be the same.
     executed = any(row.reading != "executed" for row in rows)
-    amount_columns = _amount_columns(executed=executed)
+    # Arrays need not have energies.
+    energy = any(row.joules is not None for row in rows)
+    keys = [key for key in _AMOUNTS if _has_column(key, executed=executed, energy=energy)]
+    amount_columns = [_AMOUNTS[key][0] for key in keys]
     lines, previous = [], None
     for row in rows:
         # A case is named in its first row only.
         new = row.case != previous
         case = dict(zip(_CASE, (row.network, f"{row.batch:,}", row.array), strict=True))
         names = [case[name] if new else "" for name in case_columns]
-        lines.append([*names, row.plan, *_amounts(vars(row), executed=executed)])
+        lines.append([*names, row.plan, *_amounts(vars(row), keys)])
         previous = row.case
     # A mean over one case would only repeat its row.
     for n, (plan, mean) in enumerate(means.items() if varying else ()):
         names = ["geometric mean" if n == 0 else "", *[""] * (len(case_columns) - 1)]
-        lines.append([*names, plan, *_amounts(mean, executed=executed)])
+        lines.append([*names, plan, *_amounts(mean, keys)])
     header = [*case_columns, "plan", *amount_columns]
     right = tuple(n for n, name in enumerate(header) if name == "batch" or name in amount_columns)
     return Group(
@@ -62,31 +76,16 @@ def comparison_view(
     )
 
 
-def _amount_columns(*, executed: bool) -> list[str]:
-    """Return the names of the columns that `_amounts` fills."""
-    return [
-        "communication",
-        *(["executed"] if executed else []),
-        "time",
-        "energy",
-        "speed-up",
-        *(["when run"] if executed else []),
-        "efficiency",
-    ]
+def _has_column(key: str, *, executed: bool, energy: bool) -> bool:
+    """Return whether the table has a column of an amount."""
+    if key.startswith("executed"):
+        return executed
+    return energy or key not in ("joules", "energy_efficiency")
 
 
-def _amounts(values: Mapping[str, Any], *, executed: bool) -> list[str]:
+def _amounts(values: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     """Return a row's cells; ``-`` for what is not known."""
-    formats: dict[str, Callable[[float], str]] = {
-        "bytes": format_gigabytes,
-        **({"executed_bytes": format_gigabytes} if executed else {}),
-        "seconds": lambda seconds: format_si(seconds, "s"),
-        "joules": lambda joules: format_si(joules, "J"),
-        "speedup": format_ratio,
-        **({"executed_speedup": format_ratio} if executed else {}),
-        "energy_efficiency": format_ratio,
-    }
-    return ["-" if values[key] is None else form(values[key]) for key, form in formats.items()]
+    return ["-" if values[key] is None else _AMOUNTS[key][1](values[key]) for key in keys]
 
 
 def _caption(rows: Sequence[ComparisonRow], varying: set[str], *, executed: bool) -> str:

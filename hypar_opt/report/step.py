@@ -46,7 +46,7 @@ def step_view(
         _phases(step),
         _layers(plan, step),
         *([_levels(step)] if step.levels else []),
-        _energy(step),
+        *([_energy(step)] if step.known_energy is not None else []),
     ]
     notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
     return Group(

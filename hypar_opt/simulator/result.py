@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.errors import HyparError
+
 if TYPE_CHECKING:
     from hypar_opt.simulator.spans import Trace
 
@@ -96,6 +98,8 @@ class StepResult:
         In the topology's order.
     bottleneck
         The link with the highest ``seconds_at_capacity``, and the number of others that equal it.
+    known_energy
+        `energy`; None where the array has no energies.
     memory, capacity
         Bytes that an accelerator needs, and has.
     vault_words
@@ -113,12 +117,30 @@ class StepResult:
     levels: tuple[LevelTraffic, ...]
     links: tuple[LinkTraffic, ...]
     bottleneck: tuple[str, int] | None
-    energy: StepEnergy
+    known_energy: StepEnergy | None
     memory: int
     capacity: int
     vault_words: int
     events: int
     trace: Trace | None = None
+
+    @property
+    def energy(self) -> StepEnergy:
+        """The joules by part.
+
+        Raises
+        ------
+        HyparError
+            If the array has no energies; `joules` is None then.
+        """
+        if self.known_energy is None:
+            raise HyparError("the step's array has no energies, which joules need")
+        return self.known_energy
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of all accelerators together; None where the array has no energies."""
+        return None if self.known_energy is None else self.known_energy.total
 
     @property
     def compute(self) -> float:
@@ -167,7 +189,7 @@ class StepResult:
                 for traffic in self.links
             ],
             "bottleneck": bottleneck,
-            "joules": {**vars(self.energy), "total": self.energy.total},
+            "joules": self.known_energy and {**vars(self.known_energy), "total": self.joules},
             "memory": {"bytes": self.memory, "capacity": self.capacity},
             "vault_words": self.vault_words,
             "events": self.events,

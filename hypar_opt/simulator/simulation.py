@@ -85,7 +85,7 @@ def simulate_step(
         levels=_levels(tasks, measured),
         links=_links(measured, array.interconnect),
         bottleneck=_bottleneck(measured, array.interconnect),
-        energy=_energy(
+        known_energy=_energy(
             array,
             macs=sum(layer_macs(workload, array.accelerator, options.input_sizes)) * passes,
             dram_words=Fraction(local_bytes, WORD_BYTES),
@@ -143,9 +143,11 @@ def _bottleneck(measured: Run, interconnect: Interconnect) -> tuple[str, int] | 
     return alike[0], len(alike) - 1
 
 
-def _energy(array: Array, *, macs: int, dram_words: Fraction, measured: Run) -> StepEnergy:
-    """Return the energy of operations and words, of all accelerators together."""
+def _energy(array: Array, *, macs: int, dram_words: Fraction, measured: Run) -> StepEnergy | None:
+    """Return the energy of operations and words, of all accelerators together, if known."""
     constants = array.energy
+    if constants is None:
+        return None
     return StepEnergy(
         macs=float(macs * constants.mac),
         sram=float(macs * constants.sram),

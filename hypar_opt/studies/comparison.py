@@ -154,6 +154,8 @@ def compare(
     ]
     for _, stated in cases:
         COSTS[stated.cost]  # an unknown name is no refusal
+        if stated.cost == "energy" and stated.array is not None:
+            _ = stated.array.description.energies  # nor is an array without any
         if stated.reading not in READINGS:
             raise UnknownNameError("reading", stated.reading, list(READINGS))
     rows: list[ComparisonRow] = []
@@ -246,7 +248,7 @@ def _row(
         executed_bytes=own.plan.cost.executed_bytes,
         data_parallel_bytes=own.plan.cost.data_parallel_bytes,
         seconds=own.step.seconds,
-        joules=own.step.energy.total,
+        joules=own.step.joules,
     )
     # Pinning a layer to model parallelism makes Data Parallelism infeasible: no baseline.
     if isinstance(data, HyparError):

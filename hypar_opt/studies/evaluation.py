@@ -162,10 +162,12 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def energy_ratio(own: StepResult, data: StepResult) -> float:
-    """Return Data Parallelism's energy over the plan's."""
-    # Without energy constants an array charges every plan 0: none is better.
-    return data.energy.total / own.energy.total if own.energy.total else 1.0
+def energy_ratio(own: StepResult, data: StepResult) -> float | None:
+    """Return Data Parallelism's energy over the plan's; None where energies are not known."""
+    if own.joules is None or data.joules is None:
+        return None
+    # With energies of 0 an array charges every plan 0: none is better.
+    return data.joules / own.joules if own.joules else 1.0
 
 
 CONSIDERED = worded("number", "--simulate")

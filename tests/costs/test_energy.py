@@ -59,7 +59,7 @@ def by_the_formula(plan: ho.Plan) -> Fraction:
     assert plan.array is not None
     assert plan.placement is not None
     array, passes = plan.array.description, 1 if plan.inference else 3
-    constants = array.energy
+    constants = array.energies
     joules = constants.dram * passes * local_words(plan) * Fraction(plan.element_bytes, 4)
     joules += (constants.mac + constants.sram) * passes * sum(macs(plan))
     joules += constants.remote * sum(level_bytes(plan), Fraction()) / 4
@@ -120,7 +120,7 @@ def test_a_hop_is_paid_for_each_byte_and_link(plan: ho.Plan, collective: str) ->
     array = plan.array.description
     step = ho.simulate(plan, collective=collective)
     crossed = sum(link.bytes for link in step.links)
-    assert step.energy.hops == pytest.approx(float(array.energy.hop) * crossed / 4)
+    assert step.energy.hops == pytest.approx(float(array.energies.hop) * crossed / 4)
     if collective == "pairwise":
         assert plan.placement is not None
         hops = [array.interconnect.bisection(bit).hops for bit in plan.placement]
@@ -179,7 +179,7 @@ def test_dear_work_makes_the_unit_coarser_and_the_plan_says_so(mac: str, unit: s
 def test_level_by_level_energy_needs_no_final_shards(network: ho.Network, asked: Asked) -> None:
     """But for the links that rings cross, which join levels."""
     array: Array = asked["array"]
-    if array.collective == "ring" and array.energy.hop:
+    if array.collective == "ring" and array.energies.hop:
         with pytest.raises(RefusedError, match="a ring joins all the levels at which a layer"):
             ho.solve(network, cost="energy", search="levelwise", **asked)
         asked["array"] = array.model_copy(update={"collective": "pairwise"})

@@ -31,8 +31,8 @@ def test_an_array_file_reads(tmp_path: Path) -> None:
     assert array.levels == 3
     assert array.placement == (2, 1, 0)
     assert array.accelerator.dram_bandwidth == 320 * 10**9
-    assert array.energy.dram == Fraction(640, 10**12)
-    assert array.energy.hop == array.energy.sram == 0
+    assert array.energies.dram == Fraction(640, 10**12)
+    assert array.energies.hop == array.energies.sram == 0
     assert array.interconnect.accelerators == 8
     assert array.interconnect is array.interconnect
 
@@ -106,7 +106,7 @@ def test_the_papers_sixteen_cubes_in_numbers() -> None:
     assert tree.energy == torus.energy
     assert tree.accelerator.mac_count == "input"
     assert tree.accelerator.macs_per_second(3, 13) == 16 * 84 * 10**9 * 4 // 10
-    assert tree.energy.remote == 3 * tree.energy.dram == Fraction(1920, 10**12)
+    assert tree.energies.remote == 3 * tree.energies.dram == Fraction(1920, 10**12)
     for bit in range(4):
         assert tree.interconnect.bisection(bit).seconds_per_byte == Fraction(1, 3_200_000_000)
         assert torus.interconnect.bisection(bit).seconds_per_byte == Fraction(2, 3_200_000_000)

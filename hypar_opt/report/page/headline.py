@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 def headline(contents: Contents) -> list[tuple[str, str, str]]:
     """Return time, bytes and energy of a step: what, how much, and how that compares."""
     step, reading = contents.steps["plan"], contents.plan.cost.reading
-    values = (
-        format_seconds(step.seconds),
-        format_bytes(_moved(step)),
-        format_joules(step.energy.total),
+    names, values = (
+        ["step", "exchanged"],
+        [format_seconds(step.seconds), format_bytes(_moved(step))],
     )
+    # An array need not have energies.
+    if step.joules is not None:
+        names.append("energy")
+        values.append(format_joules(step.joules))
     # A reading may favour a plan that loses when it is run: both comparisons are shown.
     by_reading = _comparisons((step, contents.steps["data"]))
     comparisons = by_reading
@@ -32,17 +35,19 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
     elif reading != "executed":
         unknown = "no run of output parallelism is known"
         comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
-    return list(zip(("step", "exchanged", "energy"), values, comparisons, strict=True))
+    return list(zip(names, values, comparisons, strict=True))
 
 
 def _comparisons(steps: Steps) -> list[str]:
-    """Compare a plan's step with Data Parallelism's: time, bytes, energy."""
+    """Compare a plan's step with Data Parallelism's: time, bytes and, where known, energy."""
     own, data = steps
-    return [
+    comparisons = [
         _comparison(data.seconds, own.seconds, "faster", "slower"),
         _comparison(_moved(data), _moved(own), "fewer bytes", "more bytes"),
-        _comparison(data.energy.total, own.energy.total, "less energy", "more energy"),
     ]
+    if own.joules is not None and data.joules is not None:
+        comparisons.append(_comparison(data.joules, own.joules, "less energy", "more energy"))
+    return comparisons
 
 
 def _moved(step: StepResult) -> float:

@@ -51,7 +51,7 @@ def _charts(contents: Contents) -> list[Chart]:
         *([charts.by_level(contents.steps)] if contents.plan.levels else []),
         charts.by_phase(contents.steps),
         charts.by_layer(contents.plan, step),
-        charts.by_energy(contents.steps),
+        *([charts.by_energy(contents.steps)] if step.known_energy is not None else []),
         *([timeline(step)] if step.trace is not None else []),
         *([links(contents.array, step)] if step.links else []),
     ]

@@ -198,7 +198,7 @@ class Energy:
     @property
     def joins_levels(self) -> bool:
         """Whether reductions go around rings and crossing a link has a cost."""
-        return self.array.collective == "ring" and self.array.energy.hop > 0
+        return self.array.collective == "ring" and self.array.energies.hop > 0
 
     @cached_property
     def _quarter(self) -> Fraction:
@@ -209,7 +209,7 @@ class Energy:
     def _between_pairs(self) -> list[Fraction]:
         """The charge of a quarter of an element between pairs, for each level."""
         hops = [self.array.interconnect.bisection(bit).hops for bit in self.placement]
-        energy = self.array.energy
+        energy = self.array.energies
         return [self._quarter * (energy.remote + energy.hop * crossed) for crossed in hops]
 
     def together(self, boundary: int) -> bool:
@@ -222,7 +222,7 @@ class Energy:
             moved[reduction.choice] += quarters
         rate = self._between_pairs[level]
         if self.joins_levels:  # the links are charged with the state
-            rate = self._quarter * self.array.energy.remote
+            rate = self._quarter * self.array.energies.remote
         charges = [nearest(quarters, rate) for quarters in moved]
         copies = size.copies(counts)
         for choice, split in enumerate(size.splits[: self.exchanges.choices]):
@@ -234,7 +234,7 @@ class Energy:
             if split.input == "whole":
                 charges[choice] += self._touched(size.inputs << copies.inputs)
         if level == 0:
-            energy = self.array.energy
+            energy = self.array.energies
             macs = _macs(size, self.array) * self._passes
             before_any_choice = nearest(macs, (energy.mac + energy.sram) * self.per_joule)
             before_any_choice += self._touched(size.weights + size.pooled + size.inputs)
@@ -268,7 +268,7 @@ class Energy:
         total = 0
         for bits, moved in rings.items():
             # Remote access is charged by `node`; a ring adds the links only.
-            crossed = self.array.energy.hop * self.array.interconnect.ring(bits).hops
+            crossed = self.array.energies.hop * self.array.interconnect.ring(bits).hops
             total += nearest(moved, self._quarter * crossed)
         return total
 
@@ -280,4 +280,4 @@ class Energy:
     def _touched(self, elements: int) -> int:
         """Return the charge of elements that every pass accesses once in the DRAM."""
         word = Fraction(self.plan.element_bytes, WORD_BYTES) * self._passes
-        return nearest(elements, word * self.array.energy.dram * self.per_joule)
+        return nearest(elements, word * self.array.energies.dram * self.per_joule)

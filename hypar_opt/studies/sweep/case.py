@@ -133,7 +133,7 @@ def run_case(case: Case) -> SweepRow:
         "seconds": step.seconds,
         "compute_seconds": step.compute,
         "communication_seconds": step.communication,
-        "joules": step.energy.total,
+        "joules": step.joules,
         "memory_bytes": step.memory,
     }
     return validate(SweepRow, columns | results)
