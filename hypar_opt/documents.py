@@ -231,10 +231,15 @@ def load_preset(
     if name.lower() not in names:
         raise UnknownNameError(what, name, list(names))
     file = f"{name.lower()}.toml"
-    # A package may be in a zip file, where its files have no path of their own.
-    with as_file(files(package).joinpath(file)) as path:
-        text = read_text(path)
+    text = preset_text(package, name.lower())
     return validate(kind, parse_toml(text, file=file), file=file)
+
+
+def preset_text(package: str, name: str) -> str:
+    """Return the text of one of a package's TOML files."""
+    # A package may be in a zip file, where its files have no path of their own.
+    with as_file(files(package).joinpath(f"{name}.toml")) as path:
+        return read_text(path)
 
 
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:

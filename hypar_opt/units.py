@@ -1,41 +1,49 @@
-"""Formatting of amounts: bytes, seconds, joules and ratios in decimal SI units."""
+"""Formatting of amounts in SI units, with the prefix that suits each: bytes, seconds, joules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
 """Prefixes of the units in which costs are exact integers, by their number in a base unit."""
 
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
-_BYTE_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_MULTIPLES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _SUBMULTIPLES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
 _MICRO_SIGN = "µ"
 
 
-def format_bytes(count: float) -> str:
+def format_bytes(count: float | Fraction) -> str:
     """Return a number of bytes to four digits, in the largest unit below it: ``20.31 MB``."""
-    for unit, size in _BYTE_UNITS:
+    for prefix, size in _MULTIPLES:
         if count >= size:
-            return f"{count / size:,.4g} {unit}" if count < 1e16 else f"{count / size:.3e} {unit}"
-    return f"{count:g} B"
+            return f"{_four_digits(count / size)} {prefix}B"
+    return f"{float(count):,.4g} B"
 
 
-def format_gigabytes(count: float) -> str:
-    """Return a number of bytes in GB (1e9 bytes) to four digits, for columns of one unit."""
-    value = count / 1e9
-    # From 9999.5 four digits would round to 1e+04.
-    return f"{value:,.4g} GB" if value < 9999.5 else f"{value:.3e} GB"
+def format_rate(bytes_per_second: float | Fraction) -> str:
+    """Return a bandwidth to four digits, in the largest unit below it: ``25.6 GB/s``."""
+    return f"{format_bytes(bytes_per_second)}/s"
+
+
+def _four_digits(value: float | Fraction) -> str:
+    # Beyond the largest unit four digits would be followed by zeros.
+    return f"{float(value):,.4g}" if value < 9999.5 else f"{float(value):.3e}"
 
 
 def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
-    """Return seconds or joules to four digits, with an SI prefix: ``4.97 ms``.
+    """Return an amount to four digits, with an SI prefix: ``4.97 ms``.
 
     Parameters
     ----------
     micro
         The prefix of 1e-6: ``u`` for a terminal, which may be ASCII alone.
     """
+    # Seconds have no kiloseconds.
+    for prefix, size in _MULTIPLES if symbol != "s" else ():
+        if abs(value) >= size:
+            return f"{_four_digits(value / size)} {prefix}{symbol}"
     for prefix, size in _SUBMULTIPLES:
         if abs(value) >= size:
             return f"{value / size:,.4g} {micro if prefix == 'u' else prefix}{symbol}"
@@ -62,7 +70,7 @@ def format_cost(cost: float, unit: str, *, micro: str = "u") -> str:
         plug-in's cost is shown as it is.
     """
     if "bytes" in unit:
-        return format_gigabytes(cost)
+        return format_bytes(cost)
     for name, symbol in (("seconds", "s"), ("joules", "J")):
         prefix = unit.removesuffix(name)
         if unit.endswith(name) and prefix in _PARTS:
@@ -106,7 +114,8 @@ def format_dimensions(shape: Sequence[int]) -> str:
 
 def axis_unit(upper_bound: float, symbol: str = "s") -> tuple[float, str]:
     """Return the unit of an axis that ends at ``upper_bound``: its size, and its name."""
-    for prefix, size in (("", 1.0), ("m", 1e-3), (_MICRO_SIGN, 1e-6)):
+    multiples = _MULTIPLES if symbol != "s" else ()
+    for prefix, size in (*multiples, ("", 1.0), ("m", 1e-3), (_MICRO_SIGN, 1e-6)):
         if upper_bound >= size:
             return size, prefix + symbol
     return 1e-9, "n" + symbol
@@ -114,7 +123,7 @@ def axis_unit(upper_bound: float, symbol: str = "s") -> tuple[float, str]:
 
 def axis_byte_unit(upper_bound: float) -> tuple[float, str]:
     """Return the unit of an axis of bytes that ends at ``upper_bound``."""
-    for unit, size in _BYTE_UNITS:
+    for prefix, size in _MULTIPLES:
         if upper_bound >= size:
-            return size, unit
+            return size, f"{prefix}B"
     return 1.0, "bytes"

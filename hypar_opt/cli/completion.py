@@ -67,6 +67,10 @@ def arrays(incomplete: str) -> list[str]:
     return matching(incomplete, arrays.names())
 
 
+def networks_and_arrays(incomplete: str) -> list[str]:
+    return networks(incomplete) + arrays(incomplete)
+
+
 def costs(incomplete: str) -> list[str]:
     from hypar_opt.costs import COSTS
 

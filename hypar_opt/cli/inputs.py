@@ -26,13 +26,38 @@ def is_plan(name: str) -> bool:
     from hypar_opt.documents import exists, read_text
 
     path = Path(name)
-    if name.lower() in models.names() or not exists(path) or path.is_dir():
+    if models.zoo_name(name) in models.names() or not exists(path) or path.is_dir():
         return False
     if path.suffix == ".onnx":
         return False  # binary
     if path.suffix == ".json":
         return True  # also if it is damaged: the plan reader's message says where
     return path.is_file() and read_text(path).lstrip().startswith("{")
+
+
+def is_array(name: str) -> bool:
+    """Whether a name is an array's, not a network's: a preset, or a TOML file with topology."""
+    import tomllib
+
+    from hypar_opt import models
+    from hypar_opt.documents import exists, read_text
+    from hypar_opt.hardware import arrays
+
+    path = Path(name)
+    if models.zoo_name(name) in models.names() or path.suffix == ".onnx":
+        return False
+    if name.lower() in arrays.names():
+        return True
+    if not exists(path) or not path.is_file():
+        return False
+    try:
+        table = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError):  # the network reader's message says what is wrong
+        return False
+    schema = table.get("schema")
+    if isinstance(schema, str):
+        return schema.startswith("hypar-opt/array/")
+    return "topology" in table
 
 
 def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hypar_opt.cli import options, output
 from hypar_opt.errors import HyparError
 
-app = typer.Typer(no_args_is_help=True, help="List what can be named: networks, arrays, solvers.")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypar_opt.registry import Registry
+
+app = typer.Typer(
+    no_args_is_help=True, help="List what can be named: networks, arrays, solvers and more."
+)
 
 
 @app.command()
@@ -54,6 +61,63 @@ def arrays(as_json: options.JSON = False) -> None:
     if not as_json:
         rows = [{key: row[key] for key in row if key != "source"} for row in rows]
     output.print_rows(rows, as_json=as_json)
+
+
+@app.command()
+def topologies(as_json: options.JSON = False) -> None:
+    """List the topologies that an array file may name, and the keys of each."""
+    from hypar_opt.hardware.topologies import TOPOLOGIES
+
+    def keys(topology: Any) -> dict[str, Any]:
+        fields = topology.model_fields.items()
+        return {"keys": ", ".join(field.alias or name for name, field in fields if name != "kind")}
+
+    output.print_rows(_rows(TOPOLOGIES, keys), as_json=as_json)
+
+
+@app.command()
+def costs(as_json: options.JSON = False) -> None:
+    """List the objectives that --cost takes."""
+    from hypar_opt.costs import COSTS
+
+    output.print_rows(_rows(COSTS), as_json=as_json)
+
+
+@app.command()
+def operators(as_json: options.JSON = False) -> None:
+    """List the kinds of layers of a network file, and the axis that each choice halves."""
+    from hypar_opt.workload.operators import OPERATORS
+
+    def splits(operator: Any) -> dict[str, Any]:
+        halved = (f"{choice.word} {choice.axis}".strip() for choice in operator.choices)
+        return {"axes": str(operator.contraction), "choices": ", ".join(halved)}
+
+    output.print_rows(_rows(OPERATORS, splits), as_json=as_json)
+
+
+def _rows(
+    registry: Registry[Any], more: Callable[[Any], dict[str, Any]] = lambda _: {}
+) -> list[dict[str, Any]]:
+    """Return a row an entry; one of another package that cannot be loaded says why."""
+    rows = []
+    for name in registry:
+        try:
+            entry = registry[name]
+            rows.append({"name": name, "summary": _summary(entry), **more(entry)})
+        except (HyparError, AttributeError) as error:
+            why = error.for_shell if isinstance(error, HyparError) else str(error)
+            rows.append({"name": name, "summary": why})
+    # A table has the columns of its first row; a broken plug-in's are empty.
+    return [{**dict.fromkeys(rows[0], ""), **row} for row in rows]
+
+
+def _summary(entry: Any) -> str:
+    """Return what a class says of itself in a line: its ``summary``, else its docstring's."""
+    own = getattr(entry, "summary", None)
+    if isinstance(own, str):
+        return own
+    first = (entry.__doc__ or "").strip().partition("\n")[0]
+    return first.replace("``", "'").removesuffix(".")
 
 
 @app.command()

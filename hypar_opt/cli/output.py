@@ -32,6 +32,11 @@ def print_json(document: object) -> None:
     _write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
+def print_text(text: str) -> None:
+    """Print a file's text as it is."""
+    _write(text if text.endswith("\n") else text + "\n")
+
+
 def print_view(view: RenderableType, *, folds: bool = False) -> None:
     """Print what the report made; what does not fold is never cut, however wide it is."""
     from hypar_opt.report import terminal

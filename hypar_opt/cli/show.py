@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import inputs, options, output, targets
+from hypar_opt.cli import completion, inputs, options, output, targets
 from hypar_opt.cli.plan_view import print_plan
-from hypar_opt.errors import CheckFailedError, HyparError
+from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Examples: [bold]hypar-opt show alexnet[/bold]; [bold]hypar-opt show plan.json[/bold];"
-    " [bold]hypar-opt show alexnet --picture alexnet.svg[/bold]"
+    " [bold]hypar-opt show alexnet --picture alexnet.svg[/bold];"
+    " [bold]hypar-opt show h100-8x8 --toml[/bold]"
 )
 
-SOURCE = options.network_argument(
-    metavar="[NETWORK|PLAN]", help="A network, as for solve, or the path of a plan file."
+SOURCE = typer.Argument(
+    metavar="[NETWORK|PLAN|ARRAY]",
+    autocompletion=completion.networks_and_arrays,
+    help="A network, as for solve, the path of a plan file, or an array, as for --array.",
 )
 BATCH = typer.Option(help="Images of the shapes shown; 1 unless given.")
 RERUN = typer.Option(
@@ -32,7 +35,8 @@ PLAN_OPTIONS = typer.Option(
     help="With --rerun: also hand the solver the parameters that the plan's file says.",
 )
 PICTURE = options.file_option(
-    help="Draw a network's graph, or a plan: .png, .svg or .pdf (needs matplotlib and igraph)."
+    help="Draw a network's graph, a plan, or an array's topology: .png, .svg or .pdf (needs"
+    " matplotlib, and igraph for networks)."
 )
 UNFOLDED = typer.Option(
     "--unfolded", help="With --picture: draw each repetition of a block by itself."
@@ -43,6 +47,7 @@ LAYOUTS = typer.Option(
     " readers.",
 )
 SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
+TOML = typer.Option("--toml", help="Print an array's file, as a template to edit.")
 
 
 def show(
@@ -55,26 +60,29 @@ def show(
     unfolded: Annotated[bool, UNFOLDED] = False,
     layouts: Annotated[bool, LAYOUTS] = False,
     schema: Annotated[bool, SCHEMA] = False,
+    toml: Annotated[bool, TOML] = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Show a network's layers, or a plan, which is priced again first."""
+    """Show a network's layers; a plan, which is priced again first; or an array."""
     from hypar_opt.files import recorded_reads
 
     if schema:
         # The schema depends on nothing: an option beside it is a mistake.
         typed = (source, batch, reading, picture)
-        flags = (rerun, plan_options, unfolded, layouts)
+        flags = (rerun, plan_options, unfolded, layouts, toml)
         if any(value is not None for value in typed) or any(flags):
-            raise HyparError("--schema is the format's: it takes no NETWORK, PLAN or option")
+            raise HyparError("--schema is the format's: it takes no NETWORK, PLAN, ARRAY or option")
         _show_schema()
         return
     if plan_options and not rerun:
         raise HyparError("--plan-options goes with --rerun")
     if source is None:
-        raise HyparError("show takes a NETWORK or a PLAN, or --schema")
+        raise HyparError("show takes a NETWORK, a PLAN or an ARRAY, or --schema")
     if unfolded and picture is None:
         raise HyparError("--unfolded goes with --picture")
     if inputs.is_plan(source):
+        if toml:
+            raise HyparError(f"--toml takes an array, and {source!r} is a plan")
         if unfolded:
             raise HyparError(f"--unfolded takes a network, and {source!r} is a plan")
         with recorded_reads() as read:
@@ -83,7 +91,18 @@ def show(
         if picture is not None:
             _draw_plan(plan, picture, layouts=layouts)
         print_plan(plan, layouts=layouts, as_json=as_json)
+    elif inputs.is_array(source):
+        elsewhere = {
+            "--batch": batch is not None,
+            "--reading": reading is not None,
+            "--rerun": rerun,
+            "--unfolded": unfolded,
+            "--layouts": layouts,
+        }
+        _show_array(source, elsewhere, picture, toml=toml, as_json=as_json)
     else:
+        if toml:
+            raise HyparError(f"--toml takes an array (list arrays), got {source!r}")
         with recorded_reads() as read:
             network = _network(source, reading, rerun=rerun, layouts=layouts)
         targets.check_outputs(read, picture=picture)
@@ -96,6 +115,35 @@ def _show_schema() -> None:
     from hypar_opt.workload.network import json_schema
 
     output.print_json(json_schema())
+
+
+def _show_array(
+    name: str, typed: dict[str, bool], picture: Path | None, *, toml: bool, as_json: bool
+) -> None:
+    """Show an array, or print its file."""
+    from hypar_opt.files import recorded_reads
+    from hypar_opt.hardware.arrays import file_text, find_array
+    from hypar_opt.report.array import array_view, described
+
+    for option, given in typed.items():
+        if given:
+            raise HyparError(f"{option} takes no array, and {name!r} is one")
+    if toml and (as_json or picture is not None):
+        raise HyparError("--toml prints a file alone: leave --json and --picture out")
+    with recorded_reads() as read:
+        array = find_array(name)
+    if toml:
+        output.print_text(file_text(name))
+        return
+    targets.check_outputs(read, picture=picture)
+    if picture is not None:
+        from hypar_opt.report import pictures
+
+        pictures.save(pictures.topology(array), picture)
+    if as_json:
+        output.print_json(described(array))
+    else:
+        output.print_view(array_view(array), folds=True)
 
 
 def _plan(
@@ -131,9 +179,15 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
 
 
 def _network(name: str, reading: str | None, *, rerun: bool, layouts: bool) -> Network:
+    from hypar_opt import models
+    from hypar_opt.hardware import arrays
     from hypar_opt.models import find_network
 
-    network = find_network(name)
+    try:
+        network = find_network(name)
+    except UnknownNameError:
+        known = [*models.names(), *arrays.names()]
+        raise UnknownNameError("network or array", name, known) from None
     plans_own = {"--rerun": rerun, "--reading": reading is not None, "--layouts": layouts}
     for option, typed in plans_own.items():
         if typed:

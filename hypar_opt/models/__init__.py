@@ -20,6 +20,13 @@ PAPER_NETWORKS = (
 )
 """The paper's ten, in the order of its figures, which is neither alphabetical nor a folder's."""
 
+ALIASES = {"vgg11": "vgg-a", "vgg13": "vgg-b", "vgg16": "vgg-d", "vgg19": "vgg-e"}
+"""Networks by their layers with weights, where the zoo has the letters of Simonyan and Zisserman.
+
+Source: Simonyan and Zisserman, "Very deep convolutional networks", ICLR 2015, table 1; of their two
+with 16 layers, C and D, D is what frameworks call VGG-16.
+"""
+
 
 @cache
 def names() -> tuple[str, ...]:
@@ -30,13 +37,28 @@ def names() -> tuple[str, ...]:
     return (*PAPER_NETWORKS, *sorted(packaged.difference(PAPER_NETWORKS)))
 
 
+def zoo_name(name: str) -> str:
+    """Return the zoo's name of a network that others call ``resnet50``, ``GPT-2`` or ``vgg16``.
+
+    A name that is none of the zoo's is returned as it is.
+    """
+    plain = _plain(name)
+    known = {_plain(own): own for own in names()} | ALIASES
+    return known.get(plain, name)
+
+
+def _plain(name: str) -> str:
+    # Whether a hyphen stands before a number is a matter of taste.
+    return name.lower().replace("-", "").replace("_", "")
+
+
 def named(word: str) -> tuple[str, ...]:
     """Return the networks that a word stands for: ``all``, ``paper``, or itself."""
     return {"all": names(), "paper": PAPER_NETWORKS}.get(word, (word,))
 
 
 def load(name: str) -> Network:
-    """Return a network of the zoo by its name, in any case.
+    """Return a network of the zoo by its name, in any case, or an alias.
 
     Raises
     ------
@@ -47,11 +69,11 @@ def load(name: str) -> Network:
     from hypar_opt.documents import load_preset
     from hypar_opt.workload.network import Network
 
-    return load_preset("network", Network, __name__, names(), name)
+    return load_preset("network", Network, __name__, names(), zoo_name(name))
 
 
 def find_network(network: str | Path | Network) -> Network:
-    """Return a network of the zoo by its name, in any case, or read a network file.
+    """Return a network of the zoo by its name or an alias, in any case, or read a network file.
 
     Raises
     ------
@@ -63,4 +85,6 @@ def find_network(network: str | Path | Network) -> Network:
     from hypar_opt.documents import find
     from hypar_opt.workload.network import Network, read_network
 
+    if isinstance(network, str):
+        network = zoo_name(network)
     return find("network", network, Network, names(), load, read_network)

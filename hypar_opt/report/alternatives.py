@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
-    """Show the extra cost of each other choice: a row a layer and choice, a column a level.
-
-    Bytes are shown in GB, and the caption says so once.
-    """
+    """Show the extra cost of each other choice: a row a layer and choice, a column a level."""
     unit = plan.cost.unit
     levels = range(1, max(regret.level for regret in regrets) + 1)
     table = new_table("layer", "other choice", *(f"H{level}" for level in levels))
@@ -38,7 +35,7 @@ def regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
         for choice in sorted(choice for own, choice in cells if own == layer):
             row = cells[layer, choice]
             table.add_row(Text(name), choice, *(row.get(level, "") for level in levels))
-    table.caption = ("GB; " if "bytes" in unit else "") + "- where no plan has it"
+    table.caption = "- where no plan has it"
     table.caption_justify = "left"
     return table
 
@@ -68,9 +65,6 @@ def _shown_layers(
 def _extra(regret: Regret, unit: str) -> str:
     if regret.extra is None:
         return "-"
-    # The caption has the unit: a table of bytes has one for all cells.
-    if "bytes" in unit:
-        return f"{regret.extra / 1e9:+.4g}"
     return ("-" if regret.extra < 0 else "+") + format_cost(abs(regret.extra), unit)
 
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.terminal import rows_view, unbroken
-from hypar_opt.units import format_gigabytes, format_ratio, format_si
+from hypar_opt.units import format_bytes, format_ratio, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.studies.comparison import ComparisonRow
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _CASE = ("network", "batch", "array")
 
 _AMOUNTS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "bytes": ("communication", format_gigabytes),
-    "executed_bytes": ("executed", format_gigabytes),
+    "bytes": ("communication", format_bytes),
+    "executed_bytes": ("executed", format_bytes),
     "seconds": ("time", lambda seconds: format_si(seconds, "s")),
     "joules": ("energy", lambda joules: format_si(joules, "J")),
     "speedup": ("speed-up", format_ratio),

@@ -228,4 +228,6 @@ def _saving(plan: Plan, joint: Plan) -> str:
         return f"No plan{within} over all levels together costs less."
     saved = (total - optimum) / total
     cheaper = format_cost(optimum, plan.cost.unit)
-    return f"Jointly over all levels{within}: {cheaper}, {saved:.2%} less (--search joint)."
+    # A smaller share would be rounded to 0.00%.
+    less = f"{saved:.2%}" if saved >= 5e-5 else format_cost(total - optimum, plan.cost.unit)
+    return f"Jointly over all levels{within}: {cheaper}, {less} less (--search joint)."

@@ -11,7 +11,7 @@ from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.terminal import new_table
 from hypar_opt.studies.advice import as_executed
-from hypar_opt.units import format_gigabytes, format_si
+from hypar_opt.units import format_bytes, format_si
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -89,7 +89,7 @@ def _levels(step: StepResult) -> Table:
     table = new_table("level", "bytes", "time", right=(1, 2))
     for level in step.levels:
         seconds = format_si(level.seconds, "s")
-        table.add_row(f"H{level.level}", format_gigabytes(level.bytes), seconds)
+        table.add_row(f"H{level.level}", format_bytes(level.bytes), seconds)
     return table
 
 
@@ -126,12 +126,12 @@ def _bottleneck(step: StepResult) -> str:
     # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
     share = link.seconds_at_capacity / step.seconds
     percent = f"{share:.0%}" if share >= 0.005 else "less than 1%"
-    moved = format_gigabytes(link.bytes)
+    moved = format_bytes(link.bytes)
     return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
 
 
 def _memory(step: StepResult) -> list[str]:
-    needed, capacity = format_gigabytes(step.memory), format_gigabytes(step.capacity)
+    needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
     sentences = [f"Memory: {needed} of {capacity} an accelerator."]
     if step.vault_words:
         sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")

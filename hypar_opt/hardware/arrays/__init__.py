@@ -71,6 +71,21 @@ def load(name: str) -> Array:
     return load_preset("array", Array, __name__, names(), name)
 
 
+def file_text(name: str) -> str:
+    """Return the text of a preset's file, by its name in any case, or of an array file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    from hypar_opt.documents import preset_text, read_text
+
+    if name.lower() in names():
+        return preset_text(__name__, name.lower())
+    return read_text(name)
+
+
 def find_array(array: str | Path | Array) -> Array:
     """Return a preset by its name, in any case, or read an array file.
 

@@ -13,6 +13,7 @@ from hypar_opt.report.pictures.paper import draw_paper
 from hypar_opt.report.pictures.scaling_chart import scaling
 from hypar_opt.report.pictures.side_by_side import plans_side_by_side
 from hypar_opt.report.pictures.time import timeline
+from hypar_opt.report.pictures.topology import topology
 
 __all__ = [
     "FORMATS",
@@ -25,4 +26,5 @@ __all__ = [
     "scaling",
     "surface",
     "timeline",
+    "topology",
 ]

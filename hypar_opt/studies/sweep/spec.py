@@ -161,7 +161,7 @@ def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str
 
 
 def _network(name: str, folder: Path) -> str:
-    return _as_json(find_network(_name_or_path(name, folder, models.names())))
+    return _as_json(find_network(_name_or_path(models.zoo_name(name), folder, models.names())))
 
 
 def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Path:

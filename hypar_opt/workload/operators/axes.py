@@ -87,6 +87,12 @@ class Contraction(NamedTuple):
             raise ValueError(f"should be as 'x[b,i] * w[i,o] -> y[b,o]', got {text!r}")
         return cls(*(tuple(axes.split(",")) if axes else () for axes in tensors.groups()))
 
+    def __str__(self) -> str:
+        tensors = [
+            f"{name}[{','.join(axes)}]" for name, axes in zip("xw", self, strict=False) if axes
+        ]
+        return " -> ".join(filter(None, (" * ".join(tensors), f"y[{','.join(self.output)}]")))
+
     @property
     def iterated(self) -> tuple[str, ...]:
         """The axes of its loop nest: a multiply-accumulate for each index of them.

@@ -1,0 +1,128 @@
+"""What is shown of an array: its levels, its links, its file, its topology's picture."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from hypar_opt.cli.app import run
+from hypar_opt.hardware import arrays
+from hypar_opt.hardware.array import Array, read_array
+from hypar_opt.report.array import described
+from hypar_opt.report.pictures.topology import _points, topology
+
+NAMES = ["hmc-htree-8", "hmc-torus-16", "tpu-v4-4x4x4", "h100-8x8"]
+
+
+def star() -> Array:
+    """Four accelerators around a switch, two of which are linked too."""
+    graph = nx.star_graph(4)
+    nx.set_node_attributes(graph, {leaf: leaf - 1 for leaf in range(1, 5)}, "accelerator")
+    graph.add_edge(1, 2)
+    nx.set_edge_attributes(graph, "1 GB/s", "bandwidth")
+    table = arrays.load("hmc-torus-4").description()
+    table["topology"] = {"kind": "graph", "graph": nx.node_link_data(graph, edges="edges")}
+    return Array.model_validate(table)
+
+
+@pytest.mark.parametrize("name", arrays.names())
+def test_a_presets_file_is_a_template(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", name.upper(), "--toml"]) == 0
+    file = tmp_path / "mine.toml"
+    file.write_text(capsys.readouterr().out)
+    assert read_array(file).digest() == arrays.load(name).digest()
+    # Of a file too, which is known as an array's.
+    assert run(["show", str(file), "--toml"]) == 0
+    assert capsys.readouterr().out == file.read_text()
+
+
+def test_levels_have_the_bandwidth_of_their_bisection() -> None:
+    for name in NAMES:
+        array = arrays.load(name)
+        document = described(array)
+        assert [level["bit"] for level in document["levels"]] == list(array.placement)
+        for level in document["levels"]:
+            link = array.interconnect.bisection(level["bit"])
+            assert level["bytes_per_second"] == pytest.approx(1 / float(link.seconds_per_byte))
+        assert sum(link["count"] for link in document["links"]) == len(array.interconnect.links)
+        assert Array.model_validate(document["description"]).digest() == document["digest"]
+
+
+def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "h100-8x8"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "h100-8x8: 2^6 = 64 accelerators, 8 nodes of 8, pairwise all-reduce"
+    rows = [line.split() for line in shown if line.startswith(("H3", "H4"))]
+    # Between nodes eight accelerators share 400 GB/s; within one each has 450 GB/s.
+    assert [" ".join(row[4:8]) for row in rows] == ["3.2 TB/s 50 GB/s", "28.8 TB/s 450 GB/s"]
+    assert run(["show", "h100-8x8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == described(arrays.load("h100-8x8"))
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (["sfc", "--toml"], "--toml takes an array (list arrays), got 'sfc'"),
+        (["h100-8x8", "--batch", "2"], "--batch takes no array, and 'h100-8x8' is one"),
+        (["h100-8x8", "--rerun"], "--rerun takes no array"),
+        (["h100-8x8", "--toml", "--json"], "leave --json and --picture out"),
+        (["h100-8x8", "--schema"], "--schema is the format's"),
+        (["h100-8x9"], "did you mean h100-8x8?"),
+    ],
+)
+def test_an_option_that_says_nothing_of_an_array_is_refused(
+    call: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", *call]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("array", [*map(arrays.load, NAMES), star()], ids=[*NAMES, "star"])
+def test_nodes_of_a_topology_stand_apart(array: Array) -> None:
+    points = _points(array)
+    assert set(points) == set(array.interconnect.graph)
+    assert len({(round(x, 3), round(y, 3)) for x, y in points.values()}) == len(points)
+
+
+def test_a_picture_has_every_link_and_every_accelerator() -> None:
+    array = arrays.load("hmc-torus-16")
+    (axes,) = topology(array).axes
+    assert {patch.get_gid() for patch in axes.patches} == {
+        link.name for link in array.interconnect.links
+    }
+    assert {text.get_text() for text in axes.texts} == set(map(str, range(16)))
+
+
+def test_a_picture_of_an_array_is_a_file(tmp_path: Path) -> None:
+    picture = tmp_path / "torus.svg"
+    assert run(["show", "hmc-torus-4", "--picture", str(picture), "--json"]) == 0
+    assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("topologies", {"htree", "torus", "mesh", "ring", "nodes", "graph"}),
+        ("costs", {"bytes", "time", "energy"}),
+        ("operators", {"conv", "fc", "attention", "norm", "add"}),
+    ],
+)
+def test_what_can_be_named_is_listed(
+    what: str, names: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["list", what, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert names <= {row["name"] for row in rows}
+    assert all(row["summary"] for row in rows)
+    # A table needs the same columns in all rows.
+    assert all(a.keys() == b.keys() for a, b in itertools.pairwise(rows))
+    assert run(["list", what]) == 0
+    assert names <= set(capsys.readouterr().out.split())
