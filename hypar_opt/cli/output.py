@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
+_MIN_WIDTH = 20
+"""Letters of a line, on however narrow a terminal."""
+
 LONGEST_LINE = 2000
 """Letters of a line on standard error; what a file holds may be of any length."""
 
@@ -38,11 +41,19 @@ def print_text(text: str) -> None:
 
 
 def print_view(view: RenderableType, *, folds: bool = False) -> None:
-    """Print what the report made; what does not fold is never cut, however wide it is."""
+    """Print what the report made, within a terminal's width.
+
+    To a pipe a table is written in its full width: programs read it by lines.
+
+    Parameters
+    ----------
+    folds
+        Fold it to a pipe too.
+    """
     from hypar_opt.report import terminal
 
     console = terminal.console()
-    if not folds:
+    if not folds and not terminal.is_bounded():
         # Measured without the terminal's width: a table that is cut has lost its numbers.
         wide = console.options.update(width=10_000)
         console.width = max(console.width, console.measure(view, options=wide).minimum)
@@ -75,8 +86,21 @@ def note(sentence: str) -> None:
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shell_words(sentence))
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " ... " + line[-LONGEST_LINE // 2 :]
+    line = f"hypar-opt: {line}"
+    if sys.stderr is not None and sys.stderr.isatty():
+        line = _wrapped(line)
     with suppress(OSError):  # where standard error is closed, the exit status has to do
-        print("hypar-opt:", line, file=sys.stderr)
+        print(line, file=sys.stderr)
+
+
+def _wrapped(line: str) -> str:
+    """Return a message in lines that fit the terminal; elsewhere it is one line."""
+    import shutil
+    import textwrap
+
+    width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
+    # Long words, as paths, are broken where even one of them does not fit.
+    return textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
     """Show the extra cost of each other choice: a row a layer and choice, a column a level."""
     unit = plan.cost.unit
     levels = range(1, max(regret.level for regret in regrets) + 1)
-    table = new_table("layer", "other choice", *(f"H{level}" for level in levels))
+    table = new_table("layer", "other choice", *(f"H{level}" for level in levels), keys=2)
     cells: dict[tuple[str, str], dict[int, str]] = {}
     for regret in regrets:
         row = cells.setdefault((regret.layer, regret.choice), {})

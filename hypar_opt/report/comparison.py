@@ -69,7 +69,7 @@ def comparison_view(
     right = tuple(n for n, name in enumerate(header) if name == "batch" or name in amount_columns)
     return Group(
         # A name or a number that is folded can no longer be compared down its column.
-        unbroken(rows_view(header, lines, right)),
+        unbroken(rows_view(header, lines, right, keys=len(case_columns) + 1)),
         Text(_caption(rows, varying, executed=executed), style="dim"),
         *(Text(f"{note}.") for note in notes),
         *(Text(f"{row}: {row.reason}") for row in rows if row.reason is not None),

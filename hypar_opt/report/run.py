@@ -48,7 +48,7 @@ def _table(result: RunResult) -> RenderableType:
     count, modelled, counted = len(result.rows), sum(result.modelled), sum(result.counted)
     lines.append(["total", "", "", *_amounts(count, modelled, counted)])
     header = ("level", "pass", "step", "exchanges", "modelled", "counted", "")
-    return unbroken(rows_view(header, lines, (3, 4, 5)))
+    return unbroken(rows_view(header, lines, (3, 4, 5), keys=3))
 
 
 def _amounts(count: int, modelled: float, counted: float) -> list[str]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
 _MIN_WIDTH = 60
-"""A terminal too narrow for a table wraps its lines; columns are never dropped."""
+"""A narrower terminal wraps the lines; columns are never dropped."""
 
 _PIPE_WIDTH = 100
 _UNBOUNDED_WIDTH = 10_000
 """Wider than any table, to measure one."""
+
+_MAX_WORD = 32
+"""Characters of a name that is not folded where the table may be parted."""
 
 
 def console() -> Console:
@@ -27,14 +33,88 @@ def console() -> Console:
     return output
 
 
+def is_bounded() -> bool:
+    """Whether lines have to fit: on a terminal, or where ``COLUMNS`` says so."""
+    return sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
+
+
 def ascii_only() -> bool:
     """Whether standard output's encoding has no more than ASCII."""
     return console().options.ascii_only
 
 
-def new_table(*header: str, right: tuple[int, ...] = ()) -> Table:
-    """Return an empty table; the columns numbered in ``right`` hold numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+class StackedTable(Table):
+    """A table that, where it is wider than the terminal, is several, one below the other.
+
+    Each has the first columns, which name the rows, and as many of the others as fit.
+
+    Parameters
+    ----------
+    keys
+        The number of columns that name a row.
+    """
+
+    keys: int = 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        groups = self._groups(console, options)
+        if len(groups) == 1:
+            yield from super().__rich_console__(console, options)
+            return
+        for number, group in enumerate(groups):
+            if number:
+                yield Text()
+            yield self._part(group, last=number == len(groups) - 1)
+
+    def _groups(self, console: Console, options: ConsoleOptions) -> list[list[int]]:
+        """Return the columns of each table, without those that name the rows."""
+        widths = [self._needed(console, options, column) for column in self.columns]
+        named = sum(widths[: self.keys])
+        groups: list[list[int]] = [[]]
+        used = named
+        for column, width in list(enumerate(widths))[self.keys :]:
+            # A column that fits beside no name is narrowed or cut instead.
+            if groups[-1] and used + width > options.max_width:
+                groups.append([])
+                used = named
+            groups[-1].append(column)
+            used += width
+        return groups
+
+    def _needed(self, console: Console, options: ConsoleOptions, column: Column) -> int:
+        """Return the width below which a column's words or numbers would be broken."""
+        unlimited = options.update(width=_UNBOUNDED_WIDTH)
+        cells = [
+            Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)
+        ]
+        if column.no_wrap:
+            width = max((cell.maximum for cell in cells), default=0)
+        else:
+            width = min(max((cell.minimum for cell in cells), default=0), _MAX_WORD)
+        return max(width, column.min_width or 0) + self.padding[1]
+
+    def _part(self, group: list[int], *, last: bool) -> Table:
+        table = Table(box=None, padding=self.padding, pad_edge=False, header_style="bold")
+        columns = [*self.columns[: self.keys], *(self.columns[n] for n in group)]
+        # The cells are shared; rich reads a column by its own number.
+        table.columns = [replace(column, _index=n) for n, column in enumerate(columns)]
+        table.rows = self.rows
+        if last:
+            table.caption, table.caption_justify = self.caption, self.caption_justify
+        return table
+
+
+def new_table(*header: str, right: tuple[int, ...] = (), keys: int = 1) -> StackedTable:
+    """Return an empty table; the columns numbered in ``right`` hold numbers.
+
+    Parameters
+    ----------
+    keys
+        The first columns, which name a row: a table too wide for the terminal is parted into
+        several, and each has them.
+    """
+    table = StackedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.keys = keys
     # Names may fold on a narrow terminal; a number that is broken reads as two.
     for column, name in enumerate(header):
         numeric = column in right
@@ -44,25 +124,30 @@ def new_table(*header: str, right: tuple[int, ...] = ()) -> Table:
 
 
 def rows_view(
-    header: Iterable[str], rows: Iterable[Iterable[str]], right: tuple[int, ...] = ()
-) -> Table:
+    header: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    right: tuple[int, ...] = (),
+    *,
+    keys: int = 1,
+) -> StackedTable:
     """Show a plain table of texts.
 
     Parameters
     ----------
     right
         Indices of the columns that hold numbers, which are aligned right and never folded.
+    keys
+        As for `new_table`.
     """
-    table = new_table(*header, right=right)
+    table = new_table(*header, right=right, keys=keys)
     for row in rows:
         # As texts: rich would read brackets in a name as its markup.
         table.add_row(*map(Text, row))
     return table
 
 
-def unbroken(table: Table) -> Table:
+def unbroken(table: StackedTable) -> StackedTable:
     """Return a table whose names, and numbers with their units, are not broken."""
-    output = console()
-    options = output.options.update(width=_UNBOUNDED_WIDTH)
-    table.min_width = output.measure(table, options=options).maximum
+    for column in table.columns:
+        column.no_wrap = True
     return table

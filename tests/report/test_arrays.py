@@ -23,7 +23,8 @@ def star() -> Array:
     graph = nx.star_graph(4)
     nx.set_node_attributes(graph, {leaf: leaf - 1 for leaf in range(1, 5)}, "accelerator")
     graph.add_edge(1, 2)
-    nx.set_edge_attributes(graph, "1 GB/s", "bandwidth")
+    for edge in graph.edges:
+        graph.edges[edge]["bandwidth"] = "1 GB/s"
     table = arrays.load("hmc-torus-4").description()
     table["topology"] = {"kind": "graph", "graph": nx.node_link_data(graph, edges="edges")}
     return Array.model_validate(table)

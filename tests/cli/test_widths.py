@@ -1,0 +1,103 @@
+"""On a real terminal no command prints a line wider than it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.plan.plan import write_plan
+
+WIDTHS = (60, 80, 200)
+CALLS = [
+    "list networks",
+    "list arrays",
+    "list solvers",
+    "list topologies",
+    "list costs",
+    "list operators",
+    "show vgg-e",
+    "show inception-v3",
+    "show graph.json --layouts",
+    "show h100-8x8",
+    "solve vgg-a --regret --best 2",
+    "solve sfc --levels 10 --regret",
+    "solve resnet-18 --batch 32",
+    "simulate lenet-c --array hmc-htree-4",
+    "compare sfc --array hmc-htree-4 --batch 32,256",
+    "explore lenet-c --free H1",
+    "run lenet-c --levels 2 --batch 16",
+    "verify plan.json",
+    "verify lenet-c --levels 2",
+    "import no-such-file.onnx",
+    "export plan.json --to json",
+    "report plan.json --output page.html",
+    "sweep sweep.toml --csv sweep.csv",
+    "reproduce fig5",
+    "solve no-such-network",
+    "solve lenet-c --levels 70",
+]
+
+# All in one process, so that modules are imported once; each call at each width.
+SCRIPT = """
+import fcntl, json, os, struct, sys, termios
+from hypar_opt.cli.app import run
+for width in json.loads(sys.argv[1]):
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    for call in json.loads(sys.argv[2]):
+        print(f"@{width} {call}", flush=True)
+        run(call.split())
+        sys.stdout.flush(), sys.stderr.flush()
+"""
+
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+def test_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
+    write_plan(ho.solve("lenet-c", levels=2), tmp_path / "plan.json")
+    write_plan(ho.solve("resnet-18", levels=3, batch=8), tmp_path / "graph.json")
+    (tmp_path / "sweep.toml").write_text('networks = ["lenet-c"]\nlevels = [2]\n')
+    shown = on_a_terminal(tmp_path)
+    calls = re.split(r"^@(\d+) (.*)\n", shown, flags=re.M)[1:]
+    assert len(calls) == 3 * len(WIDTHS) * len(CALLS)
+    for width, call, text in zip(calls[::3], calls[1::3], calls[2::3], strict=True):
+        assert text.strip(), call
+        assert "Traceback" not in text, call
+        for line in text.splitlines():
+            assert len(line) <= int(width), (call, line)
+
+
+def on_a_terminal(folder: Path) -> str:
+    """Return what all calls print at all widths, without colours and cursor movements."""
+    ours, theirs = pty.openpty()
+    env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, json.dumps(WIDTHS), json.dumps(CALLS)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=folder,
+        env=env | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+    ):
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # Linux: the other end is closed
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(ours)
+    # A bar of progress is drawn over itself, from the line's start.
+    text = CONTROL.sub("", b"".join(parts).decode())
+    return text.replace("\r\n", "\n").replace("\r", "\n")
