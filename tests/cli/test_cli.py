@@ -39,7 +39,7 @@ def test_solve_prints_a_glyph_a_layer_and_the_savings() -> None:
     levels = [line.split() for line in lines if line.startswith("H")]
     assert [level[0] for level in levels] == ["H1", "H2", "H3", "H4"]
     assert ["".join(level[1:3]) for level in levels] == ["○○○○○○○○●●●"] * 3 + ["○○○○○○○●●●●"]
-    assert levels[0][3:] == ["0.1096", "GB"]
+    assert levels[0][3:] == ["109.6", "MB"]
     (total,) = [line for line in lines if line.startswith("total")]
     assert total.split() == ["total", "1.408", "GB"]
     (data,) = [line for line in lines if line.startswith("Data Parallelism")]
