@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.units import format_bytes
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).with_name("hypar-opt")
@@ -155,7 +156,7 @@ def test_the_picture_is_of_the_present_plan() -> None:
     picture = (ROOT / "docs" / "images" / "vgg-a.svg").read_text().replace("&#160;", " ")
     plan = ho.solve("vgg-a")
     for bytes_ in (*plan.cost.per_level, plan.cost.total):
-        assert f"{bytes_ / 1e9:.4g} GB" in picture
+        assert format_bytes(bytes_) in picture
     flat = [choice.value for row in plan.parallelism for choice in row]
     assert picture.count("●") == flat.count("model") + 1  # and the legend's
     assert picture.count("○") == flat.count("data") + 1

@@ -39,7 +39,7 @@ def test_solve_prints_a_glyph_a_layer_and_the_savings() -> None:
     levels = [line.split() for line in lines if line.startswith("H")]
     assert [level[0] for level in levels] == ["H1", "H2", "H3", "H4"]
     assert ["".join(level[1:3]) for level in levels] == ["○○○○○○○○●●●"] * 3 + ["○○○○○○○●●●●"]
-    assert levels[0][3:] == ["0.1096", "GB"]
+    assert levels[0][3:] == ["109.6", "MB"]
     (total,) = [line for line in lines if line.startswith("total")]
     assert total.split() == ["total", "1.408", "GB"]
     (data,) = [line for line in lines if line.startswith("Data Parallelism")]
@@ -149,7 +149,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["solve", "vgga"], "unknown network 'vgga': did you mean vgg-a?"),
+        (["solve", "vgg-aa"], "unknown network 'vgg-aa': did you mean vgg-a?"),
         (["solve", "nowhere.toml"], "nowhere.toml: cannot be read: No such file or directory"),
         (["solve", "."], ".: cannot be read: Is a directory"),
         (["solve", "sfc", "--solver", "dq"], "unknown solver 'dq': did you mean dp?"),
@@ -183,10 +183,10 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["solve"], "Missing argument 'NETWORK'; see hypar-opt solve --help"),
         (["solve", "sfc", "--depth", "3"], "No such option: --depth"),
         (["slove", "sfc"], "No such command 'slove'"),
-        (["show"], "show takes a NETWORK or a PLAN, or --schema"),
+        (["show"], "show takes a NETWORK, a PLAN or an ARRAY, or --schema"),
         (
             ["show", "sfc", "--schema"],
-            "--schema is the format's: it takes no NETWORK, PLAN or option",
+            "--schema is the format's: it takes no NETWORK, PLAN, ARRAY or option",
         ),
         (["show", "sfc", "--rerun"], "--rerun takes a plan file, and 'sfc' is a network"),
         (["show", "plan.json"], "plan.json: cannot be read: No such file or directory"),

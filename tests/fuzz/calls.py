@@ -96,7 +96,6 @@ ARRAY: dict[str, Any] = {
         "pe_array": {"rows": 12, "columns": 14},
         "mac_count": "input",
         "vaults": 2,
-        "buffer": "108 KiB",
         "dram_bandwidth": "320 GB/s",
         "dram_capacity": "8 GB",
     },

@@ -29,7 +29,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from hypar_opt.report import pictures
-from hypar_opt.units import format_cost
+from hypar_opt.units import format_bytes, format_cost
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -117,7 +117,7 @@ def test_a_plans_marks_are_its_choices(network: str) -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == list(plan.layers)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["H1", "H2", "H3", "H4"]
     assert axes.yaxis.get_inverted()  # H1, the topmost, on top
-    assert f"{plan.cost.per_level[0] / 1e9:.4g} GB" in words(figure)
+    assert format_bytes(plan.cost.per_level[0]) in words(figure)
     assert is_whole(figure)
 
 
@@ -563,7 +563,7 @@ def test_the_pictures_in_the_documentation_are_of_the_present_runs() -> None:
     plan = ho.solve("vgg-a", array="hmc-htree-16")
     dots = (IMAGES / "plan-vgg-a.svg").read_text()
     for bytes_ in plan.cost.per_level:
-        assert f">{bytes_ / 1e9:.4g} GB<" in dots
+        assert f">{format_bytes(bytes_)}<" in dots
     seconds = ho.simulate(plan).seconds
     assert f"{seconds:.2f} s<" in (IMAGES / "step-vgg-a.svg").read_text()
     for figure, series in (("fig6", ("hypar", "model")), ("fig8", ("hypar", "data", "model"))):

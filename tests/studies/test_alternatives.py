@@ -18,6 +18,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.level_order import levels_permute
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.evaluation import contenders
+from hypar_opt.units import format_bytes
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import Asked, Rows, asked_of_arrays
 from tests.problems import keeps, orders, priced_plans, random_problem
@@ -222,8 +223,8 @@ def test_what_totals_hide_in_four_digits_the_extra_shows(
     *_, head, first, second = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["communication", "extra", "plans"]
     one, two = ho.best_plans(ho.solve("lenet-c", levels=2), 2)
-    assert first.split()[3:6] == ["0", "GB", "2"]
-    assert second.split()[3:6] == [f"{(two.total - one.total) / 1e9:.4g}", "GB", "1"]
+    assert first.split()[3:6] == ["0", "B", "2"]
+    assert second.split()[3:6] == [*format_bytes(two.total - one.total).split(), "1"]
 
 
 def test_a_plan_taken_for_its_simulated_time_says_so(capsys: pytest.CaptureFixture[str]) -> None:

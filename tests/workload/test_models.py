@@ -36,6 +36,30 @@ def test_weights(name: str) -> None:
     assert sum(workload(name).weights) == WEIGHTS[name]
 
 
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("vgg11", "vgg-a"),
+        ("VGG-13", "vgg-b"),
+        ("vgg16", "vgg-d"),
+        ("vgg19", "vgg-e"),
+        ("resnet50", "resnet-50"),
+        ("ResNet_18", "resnet-18"),
+        ("gpt-2", "gpt2"),
+        ("GPT2-XL", "gpt2-xl"),
+    ],
+)
+def test_a_network_has_the_names_that_others_give_it(alias: str, name: str) -> None:
+    assert ho.load(alias).digest() == ho.load(name).digest()
+    assert models.find_network(alias).name == ho.load(name).name
+
+
+def test_no_alias_stands_for_two_networks() -> None:
+    plain = [models.zoo_name(name) for name in models.names()]
+    assert plain == list(models.names())
+    assert not set(models.ALIASES) & set(models.names())
+
+
 def test_the_zoo_holds_the_papers_ten_in_its_order_first() -> None:
     assert ho.names()[:10] == models.PAPER_NETWORKS
     assert [ho.load(name).name for name in models.PAPER_NETWORKS] == list(WEIGHTS)
