@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +13,14 @@ from hypar_opt.cli import completion, inputs, options, output, request, targets
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import problem_option, solving_option
 from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.errors import shell_words
 
 if TYPE_CHECKING:
     from hypar_opt.studies.pareto import ParetoFronts
 
 EPILOG = (
     "Examples: [bold]hypar-opt pareto vgg-a --array hmc-htree-16[/bold];"
-    " [bold]hypar-opt pareto gpt2 --array a100-4x8 --cost time --points 20 -o front.csv[/bold]"
+    " [bold]hypar-opt pareto vgg-e --array hmc-htree-64 --cost time -o front.csv[/bold]"
 )
 ALL = "all"
 
@@ -80,6 +81,17 @@ def pareto(
             solver=solver,
             progress=progress,
             **arguments,
+        )
+    # Reasons are for Python too; here they are read beside the options that were typed.
+    entries = tuple(
+        replace(front, reason=shell_words(front.reason)) if front.reason else front
+        for front in fronts
+    )
+    fronts = replace(fronts, entries=entries)
+    if fronts.moving_more:
+        output.warn(
+            f"run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more than"
+            " Data Parallelism"
         )
     _write(fronts, csv_file, picture)
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.costs import COSTS
 from hypar_opt.display import Results
-from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
@@ -78,7 +78,8 @@ class ParetoFront(Results[ParetoPoint]):
     complete: bool
     """Whether no plan takes less memory than the last point's."""
     reason: str | None = None
-    """Why the front ends early, if a solver refused to go on."""
+    """Why the front ends early, if a solver refused to go on. A plan of less memory may then cost
+    as little as the last point's."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each point: the rows of a data frame."""
@@ -108,6 +109,12 @@ class ParetoFronts(Results[ParetoFront]):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each point of each front: the rows of a data frame."""
         return [row for front in self for row in front.rows()]
+
+    @property
+    def moving_more(self) -> int:
+        """How many points' plans, when run, move more bytes than Data Parallelism."""
+        costs = [point.plan.cost for front in self for point in front]
+        return sum((cost.executed_bytes or 0) > cost.data_parallel_bytes for cost in costs)
 
     def document(self) -> dict[str, Any]:
         """Return all as plain data, each point with its plan's choices."""
@@ -230,7 +237,7 @@ def _front(
             if not found:
                 raise
             complete = isinstance(error, InfeasibleError)
-            reason = None if complete else error.message
+            reason = None if complete else Sentence(error.message)
             break
         memory = constraints.memory_of(plan.assignments())
         if found and plan.cost.total == found[-1][0].cost.total:
