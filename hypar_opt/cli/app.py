@@ -17,6 +17,7 @@ from hypar_opt.cli import (
     lists,
     model,
     output,
+    pareto,
     report,
     reproduce,
     show,
@@ -47,6 +48,7 @@ app.command(epilog=simulate.EPILOG)(simulate.simulate)
 app.command(epilog=run_command.EPILOG)(run_command.run)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=explore.EPILOG)(explore.explore)
+app.command(epilog=pareto.EPILOG)(pareto.pareto)
 app.command(epilog=sweep.EPILOG)(sweep.sweep)
 app.command(epilog=verify.EPILOG)(verify.verify)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)

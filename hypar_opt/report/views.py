@@ -13,6 +13,7 @@ from hypar_opt.report.comparison import comparison_view
 from hypar_opt.report.exploration import exploration_view
 from hypar_opt.report.html import html_of
 from hypar_opt.report.network import described, network_view
+from hypar_opt.report.pareto import front_view, pareto_view
 from hypar_opt.report.plan import plan_view
 from hypar_opt.report.plan_html import plan_html
 from hypar_opt.report.run import run_view
@@ -22,6 +23,7 @@ from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.alternatives import BestPlans, Regrets
 from hypar_opt.studies.comparison import Comparison, disagreements, geometric_means
 from hypar_opt.studies.exploration import Exploration
+from hypar_opt.studies.pareto import ParetoFront, ParetoFronts
 from hypar_opt.studies.sweep import SweepResult
 from hypar_opt.workload.network import Network
 
@@ -47,6 +49,10 @@ def view(result: Any) -> RenderableType:
             return comparison_view(result, geometric_means(result), disagreements(result))
         case Exploration():
             return exploration_view(result)
+        case ParetoFronts():
+            return pareto_view(result)
+        case ParetoFront():
+            return front_view(result)
         case SweepResult():
             return sweep_view(result)
         case Regrets():

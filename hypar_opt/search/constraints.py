@@ -168,7 +168,6 @@ class Feasibility:
         HyparError
             Naming the layer, level and choice, or the memory that the plan needs.
         """
-        load = 0
         self._check_tensors(nodes or ())
         rows = [self._with_shared_weights(row) for row in rows]
         for position, layer in enumerate(self._workload.nodes):
@@ -183,11 +182,8 @@ class Feasibility:
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
                 counts = _one_more(counts, column)
-            load += int(self.load(counts)[position])
         memory = self._constraints.memory
-        if memory is not None and load > memory << self._levels:
-            # Loads are in units of 2^-levels bytes; negated twice, the shift rounds up.
-            needed = -(-load >> self._levels)
+        if memory is not None and (needed := self._memory_of(rows)) > memory:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
@@ -216,6 +212,24 @@ class Feasibility:
         except HyparError:
             return False
         return True
+
+    def memory_of(self, rows: Sequence[Sequence[int]]) -> int:
+        """Return the bytes that a plan, ``(levels, layers)``, takes of an accelerator's memory."""
+        return self._memory_of([self._with_shared_weights(row) for row in rows])
+
+    def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
+        full = np.array(rows, np.intp).reshape(len(rows), len(self._workload.nodes))
+        counts = [(full == choice).sum(axis=0) for choice in range(len(self._choices))]
+        load = memory_load(self._workload, np.array(counts), self._problem).sum()
+        return _whole_bytes(int(load), self._levels)
+
+    def least_memory(self) -> int:
+        """Return a lower bound, in bytes, on the memory of all plans: each layer at its least.
+
+        Where no layers share weights, a plan attains it.
+        """
+        least = self._least_below(0, (0,) * len(self._choices))
+        return _whole_bytes(sum(least.tolist()), self._levels)
 
     def load(self, counts: Counts) -> Integers:
         """Return each layer's load on an accelerator's memory, in bytes times 2^levels.
@@ -326,8 +340,7 @@ class Feasibility:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
                 raise InfeasibleError(f"{problem} several layers read; {_axes(layer, 2)}")
         memory = self._constraints.memory
-        if memory is not None and sum(least.tolist()) > memory << self._levels:
-            needed = -(-sum(least.tolist()) >> self._levels)
+        if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
                 f" the smallest memory that would do is {needed:,} bytes"
@@ -363,3 +376,9 @@ def _axes(layer: LayerTensors, columns: int) -> str:
 def _one_more(counts: Counts, choice: int) -> Counts:
     """Return the counts after one more choice."""
     return (*counts[:choice], counts[choice] + 1, *counts[choice + 1 :])
+
+
+def _whole_bytes(load: int, levels: int) -> int:
+    """Return a load, in units of 2^-levels bytes, in bytes, rounded up."""
+    # Negated twice, the shift rounds up.
+    return -(-load >> levels)

@@ -387,6 +387,7 @@ def refused(args: list[str], complaint: str, capsys: Capture, *, status: int = 2
         ["solve", "lenet-c"],
         ["simulate", "lenet-c"],
         ["compare", "lenet-c", "sfc"],
+        ["pareto", "lenet-c", "--levels", "2"],
         ["explore", "lenet-c", "--free", "H1,H4"],
         ["explore", "lenet-c", "--free", "conv1,fc1", "--objective", "seconds"],
     ],

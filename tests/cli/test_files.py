@@ -72,6 +72,10 @@ READ = {
         ("--trace", "--picture"),
     ),
     ("explore", "plan.json", "--free", "H1"): (("plan.json",), ("--csv", "--picture")),
+    ("pareto", "net.toml", "--array", "array.toml"): (
+        ("net.toml", "array.toml", "wires.json"),
+        ("-o", "--picture"),
+    ),
     ("compare", "net.toml", "lenet-c", "--array", "array.toml,hmc-htree-2"): (
         ("net.toml", "array.toml", "wires.json"),
         ("--csv", "--picture"),

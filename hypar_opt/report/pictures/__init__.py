@@ -7,6 +7,7 @@ changed before it is saved. They need the extra ``plot``.
 from hypar_opt.report.pictures.bar_chart import bars
 from hypar_opt.report.pictures.canvas import FORMATS, save
 from hypar_opt.report.pictures.dots import plan_dots
+from hypar_opt.report.pictures.fronts import fronts
 from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import surface
 from hypar_opt.report.pictures.paper import draw_paper
@@ -19,6 +20,7 @@ __all__ = [
     "FORMATS",
     "bars",
     "draw_paper",
+    "fronts",
     "network_graph",
     "plan_dots",
     "plans_side_by_side",

@@ -1,0 +1,123 @@
+"""``hypar-opt pareto``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hypar_opt.cli import completion, inputs, options, output, request, targets
+from hypar_opt.cli.groups import ProblemOptions
+from hypar_opt.cli.options import problem_option, solving_option
+from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.errors import shell_words
+
+if TYPE_CHECKING:
+    from hypar_opt.studies.pareto import ParetoFronts
+
+EPILOG = (
+    "Examples: [bold]hypar-opt pareto vgg-a --array hmc-htree-16[/bold];"
+    " [bold]hypar-opt pareto vgg-e --array hmc-htree-64 --cost time -o front.csv[/bold]"
+)
+ALL = "all"
+
+front_option = partial(typer.Option, rich_help_panel="The front")
+COSTS = options.several(
+    problem_option(
+        help="The objectives, each against memory: bytes moved; time or energy of a step.",
+        autocompletion=completion.costs,
+    ),
+    "COST",
+    "; all for those that the array prices",
+)
+POINTS = front_option(
+    metavar="N", help="End each front after N points, those of the most memory first."
+)
+SOLVER = solving_option(
+    help="The exact algorithm that solves within each memory (list solvers); chosen as for solve"
+    " unless given.",
+    autocompletion=completion.solvers,
+)
+CSV = options.file_option("--csv", "--output", "-o", help="Write a row a point to this file.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FrontOptions(ProblemOptions):
+    """A problem of several objectives."""
+
+    cost: Annotated[str, COSTS] = ALL
+
+
+@takes_groups
+def pareto(
+    network: options.NETWORK,
+    problem: FrontOptions,
+    points: Annotated[int | None, POINTS] = None,
+    solver: Annotated[str | None, SOLVER] = None,
+    csv_file: Annotated[Path | None, CSV] = None,
+    picture: options.PICTURE = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Find the fewest bytes, the least time and energy within M bytes of memory, for all M."""
+    from hypar_opt.files import recorded_reads
+    from hypar_opt.models import find_network
+    from hypar_opt.studies import pareto
+
+    arguments = request.problem_arguments(problem)
+    costs = arguments.pop("cost")
+    with recorded_reads() as read:
+        described = find_network(network)
+        name = problem.array or inputs.default_array(problem.levels)
+        arguments["array"] = inputs.array_named(name)
+    targets.check_outputs(read, csv_file, picture=picture)
+    with output.progress_bar("memory") as progress:
+        fronts = pareto.pareto(
+            described,
+            None if costs == ALL else costs.split(","),
+            points=points,
+            solver=solver,
+            progress=progress,
+            **arguments,
+        )
+    # Reasons are for Python too; here they are read beside the options that were typed.
+    entries = tuple(
+        replace(front, reason=shell_words(front.reason)) if front.reason else front
+        for front in fronts
+    )
+    fronts = replace(fronts, entries=entries)
+    if fronts.moving_more:
+        output.warn(
+            f"run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more than"
+            " Data Parallelism"
+        )
+    _write(fronts, csv_file, picture)
+    if as_json:
+        output.print_json(fronts.document())
+        return
+    from hypar_opt.report.pareto import pareto_view
+
+    output.print_view(pareto_view(fronts))
+
+
+def _write(fronts: ParetoFronts, csv_file: Path | None, picture: Path | None) -> None:
+    """Write the points as CSV, and draw the fronts."""
+    from hypar_opt.files import csv_text, write_whole
+
+    if csv_file is not None:
+        rows = fronts.rows()
+        write_whole(csv_file, csv_text(list(rows[0]), (row.values() for row in rows)))
+    if picture is not None:
+        from hypar_opt.report import pictures
+
+        # A front whose least is 0 has no other point.
+        series = {
+            front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
+            for front in fronts
+        }
+        problem = fronts.problem
+        where = f" on {problem.array.name}" if problem.array else ""
+        title = f"{fronts.network.name}{where}, batch {problem.batch}, reading {problem.reading}"
+        pictures.save(pictures.fronts(series, title=title), picture)

@@ -1,0 +1,294 @@
+"""The least bytes, time or energy within each memory: Pareto fronts, breakpoint by breakpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from hypar_opt.costs import COSTS
+from hypar_opt.display import Results
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
+from hypar_opt.models import find_network
+from hypar_opt.pipeline import repriced, solve_problem
+from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.partition import Progress, silent
+from hypar_opt.units import PREFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+
+OBJECTIVES = ("bytes", "time", "energy")
+_SYMBOLS = {"time": "seconds", "energy": "joules"}
+_PARTS = 1000
+"""Of a front, in reports of progress."""
+
+
+@dataclass(frozen=True)
+class ParetoPoint:
+    """A breakpoint: a plan of the least cost within its memory, and what it costs otherwise.
+
+    No plan of less memory costs as little, and none of less cost takes as little memory.
+    """
+
+    plan: Plan
+    memory: int
+    """Bytes that the plan takes of an accelerator's memory, rounded up."""
+    bytes: int | float
+    """What it moves, by the reading."""
+    seconds: float | None
+    """A step's, in closed form; None without an array."""
+    joules: float | None
+    """None also for an array without energies."""
+
+    @property
+    def total(self) -> int | float:
+        """The least cost within the memory, exact, in the unit of the plan's cost."""
+        return self.plan.cost.total
+
+    def row(self) -> dict[str, Any]:
+        """Return the point as a row of a table."""
+        return {
+            "objective": self.plan.cost.kind,
+            "memory": self.memory,
+            "total": self.total,
+            "unit": self.plan.cost.unit,
+            "bytes": self.bytes,
+            "executed_bytes": self.plan.cost.executed_bytes,
+            "seconds": self.seconds,
+            "joules": self.joules,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class ParetoFront(Results[ParetoPoint]):
+    """One objective against memory: its `ParetoPoint` breakpoints, from the most memory down.
+
+    Within M bytes the least cost is that of the first point that takes no more than M.
+    """
+
+    objective: str
+    complete: bool
+    """Whether no plan takes less memory than the last point's."""
+    reason: str | None = None
+    """Why the front ends early, if a solver refused to go on. A plan of less memory may then cost
+    as little as the last point's."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each point: the rows of a data frame."""
+        return [point.row() for point in self]
+
+    def within(self, memory: int) -> ParetoPoint | None:
+        """Return the point of the least cost within a memory, in bytes; None for none known."""
+        return next((point for point in self if point.memory <= memory), None)
+
+    def ratio(self, point: ParetoPoint) -> float | None:
+        """Return a point's cost over the front's least; None where that is 0."""
+        least = self[0].total
+        return point.total / least if least else None
+
+    def __repr__(self) -> str:
+        count = f"{len(self):,} point{'s' if len(self) != 1 else ''}"
+        return f"<ParetoFront of {self.objective} and memory: {count}>"
+
+
+@dataclass(frozen=True, repr=False)
+class ParetoFronts(Results[ParetoFront]):
+    """The fronts of a problem, one for each objective."""
+
+    network: Network
+    problem: Problem
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each point of each front: the rows of a data frame."""
+        return [row for front in self for row in front.rows()]
+
+    @property
+    def moving_more(self) -> int:
+        """How many points' plans, when run, move more bytes than Data Parallelism."""
+        costs = [point.plan.cost for front in self for point in front]
+        return sum((cost.executed_bytes or 0) > cost.data_parallel_bytes for cost in costs)
+
+    def document(self) -> dict[str, Any]:
+        """Return all as plain data, each point with its plan's choices."""
+        problem = self.problem
+        return {
+            "network": self.network.name,
+            "array": problem.array.name if problem.array else None,
+            "batch": problem.batch,
+            "levels": problem.levels,
+            "reading": problem.reading,
+            "layers": [layer.name for layer in self.network.layers],
+            "fronts": [
+                {
+                    "objective": front.objective,
+                    "complete": front.complete,
+                    "reason": front.reason,
+                    "points": [
+                        {**point.row(), "parallelism": point.plan.parallelism} for point in front
+                    ],
+                }
+                for front in self
+            ],
+        }
+
+    def __repr__(self) -> str:
+        fronts = ", ".join(f"{front.objective} {len(front):,}" for front in self)
+        return f"<ParetoFronts of {self.network.name}: points by {fronts}>"
+
+
+def pareto(
+    network: str | Path | Network,
+    objectives: Sequence[str] | None = None,
+    *,
+    points: int | None = None,
+    solver: str | None = None,
+    progress: Progress = silent,
+    **problem: Unpack[ProblemArguments],
+) -> ParetoFronts:
+    """Find the least bytes, time or energy within M bytes of memory, for all M.
+
+    Each front is exact: it starts at the optimum over all levels, and solves again within one
+    byte less than the plan found takes, until no plan fits. Of plans of equal cost the one of the
+    least memory stays. Objectives are set against memory only, not against one another: a
+    point's other amounts are those of its plan, and not the least.
+
+    Parameters
+    ----------
+    network
+        As `hypar_opt.solve` takes one.
+    objectives
+        Of ``bytes``, ``time``, ``energy``, or costs by entry point; unless given ``cost``, or
+        else all of the three that the array prices, ``bytes`` without one.
+    points
+        Points after which a front ends, those of the most memory first; None for all.
+    solver
+        As of `hypar_opt.solve`; an exact one.
+    **problem
+        As of `hypar_opt.solve`; a limit ``memory`` among the constraints is where fronts start.
+
+    Raises
+    ------
+    HyparError
+        If the input is wrong.
+    InfeasibleError
+        If no plan satisfies the constraints.
+    RefusedError
+        If the solver does not prove its plans optimal, or refuses the first of a front.
+    """
+    if points is not None and points < 1:
+        raise HyparError(f"{argument('points')} should be 1 or more, got {points}")
+    described = find_network(network)
+    stated = problem_of(described, **problem)
+    if objectives is None:
+        objectives = [problem["cost"]] if "cost" in problem else _priced_by(stated)
+    for objective in objectives:
+        COSTS[objective]  # an unknown name is known before the work
+    fronts = []
+    for done, objective in enumerate(objectives):
+        report = partial(_report, progress, done, len(objectives))
+        # Validated: a cost may need an array.
+        asked = problem.copy()
+        asked["cost"] = objective
+        fronts.append(_front(described, problem_of(described, **asked), solver, points, report))
+    progress(len(objectives), len(objectives))
+    return ParetoFronts(tuple(fronts), described, stated)
+
+
+def _report(progress: Progress, done: int, fronts: int, share: float) -> None:
+    progress(int(_PARTS * (done + share)), _PARTS * fronts)
+
+
+def _priced_by(problem: Problem) -> tuple[str, ...]:
+    """Return the objectives that a problem's array prices."""
+    if problem.array is None:
+        return ("bytes",)
+    try:
+        _ = problem.array.description.energies
+    except HyparError:
+        return ("bytes", "time")
+    return OBJECTIVES
+
+
+def _front(
+    network: Network,
+    problem: Problem,
+    solver: str | None,
+    points: int | None,
+    report: Callable[[float], None],
+) -> ParetoFront:
+    """Tighten the memory from plan to plan, until none fits."""
+    constraints = Instance(network, problem).constraints
+    least, limit = constraints.least_memory(), problem.constraints.memory
+    found: list[tuple[Plan, int]] = []
+    complete, reason = False, None
+    report(0.0)
+    while not complete:
+        try:
+            plan = _optimum(network, problem, limit, solver)
+        except (InfeasibleError, RefusedError) as error:
+            if not found:
+                raise
+            complete = isinstance(error, InfeasibleError)
+            reason = None if complete else Sentence(error.message)
+            break
+        memory = constraints.memory_of(plan.assignments())
+        if found and plan.cost.total == found[-1][0].cost.total:
+            # As cheap within less memory: what was found before is dominated.
+            found[-1] = plan, memory
+        elif len(found) == points:
+            break
+        else:
+            found.append((plan, memory))
+        most = found[0][1]
+        report((most - memory) / (most - least) if most > least else 1.0)
+        complete, limit = memory <= least, memory - 1
+    entries = tuple(_point(plan, memory) for plan, memory in found)
+    return ParetoFront(entries, problem.cost, complete, reason)
+
+
+def _optimum(network: Network, problem: Problem, memory: int | None, solver: str | None) -> Plan:
+    """Return the plan of the least cost within a memory.
+
+    Raises
+    ------
+    RefusedError
+        If it is not proven to be that.
+    """
+    constraints = problem.constraints.model_copy(update={"memory": memory})
+    problem = problem.model_copy(update={"constraints": constraints})
+    plan = solve_problem(network, problem, solver=solver, search="joint")
+    if plan.solver.status != "optimal":
+        raise RefusedError(
+            f"solver {plan.solver.name!r} on {network.name}: a front needs proven optima; try dp"
+        )
+    return plan
+
+
+def _point(plan: Plan, memory: int) -> ParetoPoint:
+    priced = _priced_by(plan.problem)
+    amounts = {
+        cost: _in_base_unit(repriced(plan, cost=cost), unit) if cost in priced else None
+        for cost, unit in _SYMBOLS.items()
+    }
+    return ParetoPoint(
+        plan=plan,
+        memory=memory,
+        bytes=repriced(plan, cost="bytes").cost.total,
+        seconds=amounts["time"],
+        joules=amounts["energy"],
+    )
+
+
+def _in_base_unit(plan: Plan, unit: str) -> float:
+    """Return a plan's cost in seconds or joules."""
+    prefix = plan.cost.unit.removesuffix(unit)
+    parts = next(parts for parts, name in PREFIXES.items() if name == prefix)
+    return plan.cost.total / parts

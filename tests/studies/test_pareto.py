@@ -1,0 +1,158 @@
+"""Fronts of cost and memory: as every plan of small chains has them, monotone, written alike."""
+
+from __future__ import annotations
+
+import csv
+import json
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront
+from hypar_opt.workload.tensors import workload_of
+from tests.costs.plans import Asked
+from tests.problems import memory, priced_plans, random_network, random_problem
+
+Capture = pytest.CaptureFixture[str]
+
+
+def by_enumeration(network: ho.Network, asked: Asked) -> list[tuple[int, Fraction]]:
+    """The memory and cost of every plan that no other dominates, from the most memory down."""
+    problem = problem_of(**asked)
+    workload = workload_of(network, problem.batch)
+    front: list[tuple[int, Fraction]] = []
+    every = sorted(
+        (ceil(memory(workload, problem, rows)), total)
+        for total, rows in priced_plans(network, asked)
+    )
+    for taken, total in every:
+        if not front or total < front[-1][1]:
+            front.append((taken, total))
+    return front[::-1]
+
+
+def points(front: ParetoFront) -> list[tuple[int, Fraction]]:
+    return [(point.memory, Fraction(point.total)) for point in front]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_front_in_bytes_is_that_of_every_plan(seed: int) -> None:
+    """Any reading, choices, weights of levels and constraints."""
+    network, asked = random_problem(Random(seed), longest=4, most_levels=3, most_plans=2**9)
+    (front,) = ho.pareto(network, **asked)
+    assert front.complete
+    assert points(front) == by_enumeration(network, asked)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> None:
+    rng = Random(seed)
+    choices = tuple(ho.Parallelism)[: rng.choice([2, 3])]
+    network = random_network(rng, 4 if len(choices) == 2 else 2)
+    asked: dict[str, Any] = {
+        "array": "hmc-htree-4",
+        "batch": rng.choice([1, 2, 5]),
+        "choices": choices,
+        "reading": "text",
+    }
+    for front in ho.pareto(network, ["time", "energy"], **asked):
+        assert front.complete
+        assert points(front) == by_enumeration(network, asked | {"cost": front.objective})
+
+
+def test_less_memory_costs_more() -> None:
+    fronts = ho.pareto("vgg-a", array="hmc-htree-32")
+    assert [front.objective for front in fronts] == list(OBJECTIVES)
+    for front in fronts:
+        assert len(front) > 1
+        memories, totals = zip(*points(front), strict=True)
+        assert list(memories) == sorted(set(memories), reverse=True)
+        assert list(totals) == sorted(set(totals))
+        assert front.ratio(front[0]) == 1
+        # A limit between two points is the lower one's problem; the solver agrees.
+        second = front[1]
+        assert front.within(front[0].memory - 1) == second
+        limited = ho.solve(
+            "vgg-a",
+            array="hmc-htree-32",
+            cost=front.objective,
+            search="joint",
+            constraints={"memory": front[0].memory - 1},
+        )
+        assert limited.cost.total == second.total
+        assert front.within(front[-1].memory - 1) is None
+
+
+def test_a_points_amounts_are_those_of_its_plan() -> None:
+    (front,) = ho.pareto("vgg-a", ["energy"], array="hmc-htree-16")
+    for point in front:
+        step = ho.simulate(point.plan)
+        assert step.memory == point.memory
+        assert point.bytes == ho.repriced(point.plan, cost="bytes").cost.total
+        assert point.seconds == pytest.approx(step.seconds)
+        assert point.joules == pytest.approx(step.joules)
+
+
+def test_a_front_may_end_early_and_start_within_a_limit() -> None:
+    case: dict[str, Any] = {"array": "hmc-htree-32", "cost": "time"}
+    (whole,) = ho.pareto("vgg-a", **case)
+    (start,) = ho.pareto("vgg-a", points=1, **case)
+    assert start.rows() == whole.rows()[:1]
+    assert (whole.complete, start.complete) == (True, False)
+    (rest,) = ho.pareto("vgg-a", constraints={"memory": whole[1].memory}, **case)
+    assert points(rest) == points(whole)[1:]
+
+
+def test_without_an_array_there_are_bytes_alone() -> None:
+    (front,) = ho.pareto("lenet-c", levels=2)
+    assert front.objective == "bytes"
+    assert front[0].seconds is None
+    with pytest.raises(ho.HyparError, match="array"):
+        ho.pareto("lenet-c", ["time"], levels=2)
+
+
+def test_what_is_not_proven_is_no_front() -> None:
+    with pytest.raises(ho.HyparError, match="needs proven optima; try dp"):
+        ho.pareto("vgg-a", levels=2, solver="trick")
+    with pytest.raises(ho.HyparError, match="points should be 1 or more, got 0"):
+        ho.pareto("vgg-a", levels=2, points=0)
+
+
+def test_a_front_that_a_solver_cannot_follow_says_so(capsys: Capture) -> None:
+    call = ["pareto", "gpt2", "--array", "hmc-htree-4", "--batch", "8", "--cost", "time"]
+    assert run(call) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Not known within less than" in out
+    assert "try ilp or cpsat" in out
+
+
+def test_the_table_csv_and_json_agree(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = ["pareto", "vgg-a", "--array", "hmc-htree-32", "-o", "front.csv"]
+    assert run([*call, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert run(call) == 0
+    table = capsys.readouterr().out
+    fronts = ho.pareto("vgg-a", array="hmc-htree-32")
+    assert found == json.loads(json.dumps(fronts.document()))
+    rows = list(csv.DictReader((tmp_path / "front.csv").read_text().splitlines()))
+    documented = [
+        {key: str(value) for key, value in point.items() if key != "parallelism"}
+        for front in found["fronts"]
+        for point in front["points"]
+    ]
+    assert len(rows) > len(OBJECTIVES)
+    assert rows == documented
+    assert rows == [{key: str(value) for key, value in row.items()} for row in fronts.rows()]
+    for front in found["fronts"]:
+        assert f"{front['points'][-1]['memory']:,} bytes" in table
+    assert table.count("No plan takes less memory than") == len(OBJECTIVES)
