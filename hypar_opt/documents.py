@@ -307,13 +307,6 @@ def preset_text(package: str, name: str) -> str:
         return read_text(path)
 
 
-def preset_text(package: str, name: str) -> str:
-    """Return the text of one of a package's TOML files."""
-    # A package may be in a zip file, where its files have no path of their own.
-    with as_file(files(package).joinpath(f"{name}.toml")) as path:
-        return read_text(path)
-
-
 def parse_toml(text: str, *, file: str) -> dict[str, Any]:
     """Parse TOML.
 

@@ -79,7 +79,8 @@ def rounded(
     # Python's integers where a numerator may exceed int64.
     most = messages if isinstance(messages, int) else int(messages.max(initial=0))
     numerator = int(amounts.max(initial=0)) * per_amount + most * per_message
-    dtype = exact_dtype(2 * numerator + denominator)
+    # A factor by itself has to fit, too: of amounts that are all 0 the product is no bound of it.
+    dtype = exact_dtype(max(2 * numerator + denominator, per_amount, per_message))
     exact: Integers = amounts.astype(dtype) * per_amount
     if per_message:
         if not isinstance(messages, int):
@@ -95,7 +96,7 @@ def rounded_half_even(amounts: Integers, rate: Fraction) -> Integers:
     """Return ``amounts * rate`` as integers, rounded as Python rounds: half to even."""
     numerator, denominator = rate.numerator, rate.denominator
     largest = int(amounts.max(initial=0)) * numerator
-    dtype = exact_dtype(2 * (largest + denominator))
+    dtype = exact_dtype(max(2 * (largest + denominator), numerator))
     floor, rest = np.divmod(amounts.astype(dtype) * numerator, denominator)
     up = (2 * rest > denominator) | ((2 * rest == denominator) & (floor % 2 == 1))
     integers: Integers = floor + up.astype(dtype)
