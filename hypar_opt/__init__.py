@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.evaluation import simulate as simulate
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.many import solve_many as solve_many
+    from hypar_opt.studies.pareto import pareto as pareto
     from hypar_opt.studies.running import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
@@ -78,9 +76,11 @@ def rounded(
     per_message = latency.numerator * (denominator // latency.denominator)
     # Python's integers where a numerator may exceed int64.
     most = messages if isinstance(messages, int) else int(messages.max(initial=0))
-    numerator = int(amounts.max(initial=0)) * per_amount + most * per_message
-    # A factor by itself has to fit, too: of amounts that are all 0 the product is no bound of it.
-    dtype = exact_dtype(max(2 * numerator + denominator, per_amount, per_message))
+    largest = int(amounts.max(initial=0))
+    numerator = largest * per_amount + most * per_message
+    # The factors too: a product with 0 may be small where they are not.
+    factors = largest, per_amount, per_message, denominator
+    dtype = exact_dtype(2 * max(numerator, *factors) + denominator)
     exact: Integers = amounts.astype(dtype) * per_amount
     if per_message:
         if not isinstance(messages, int):
@@ -95,9 +95,11 @@ def rounded(
 def rounded_half_even(amounts: Integers, rate: Fraction) -> Integers:
     """Return ``amounts * rate`` as integers, rounded as Python rounds: half to even."""
     numerator, denominator = rate.numerator, rate.denominator
-    largest = int(amounts.max(initial=0)) * numerator
-    dtype = exact_dtype(max(2 * (largest + denominator), numerator))
-    floor, rest = np.divmod(amounts.astype(dtype) * numerator, denominator)
+    largest = int(amounts.max(initial=0))
+    dtype = exact_dtype(2 * (max(largest * numerator, largest, numerator) + denominator))
+    exact: Integers = amounts.astype(dtype) * numerator
+    floor = exact // denominator  # `np.divmod` takes no Python integers
+    rest = exact - floor * denominator
     up = (2 * rest > denominator) | ((2 * rest == denominator) & (floor % 2 == 1))
     integers: Integers = floor + up.astype(dtype)
     return integers

@@ -18,7 +18,7 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.physical import finest, rounded
+from hypar_opt.costs.physical import finest, rounded, rounded_half_even
 from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, InputError, RefusedError
@@ -136,6 +136,16 @@ def test_the_unit_is_the_finest_whose_sums_fit_64_bits(worst: Fraction) -> None:
     finer = [other for other in PREFIXES if other > parts]
     assert all(4 * worst * other >= 2**63 for other in finer)
     assert 4 * worst * parts < 2**63 or parts == 1
+
+
+@pytest.mark.parametrize("rate", [Fraction(2**80, 3), Fraction(3, 2**80), Fraction(2**80 + 1, 7)])
+@pytest.mark.parametrize("amounts", [[0, 0], [0, 5], [2**80, 1]])
+def test_rates_beyond_64_bits_are_exact(rate: Fraction, amounts: list[int]) -> None:
+    exact = [amount * rate for amount in amounts]
+    integers = np.array(amounts, np.int64 if max(amounts) < 2**62 else object)
+    assert rounded_half_even(integers, rate).tolist() == list(map(round, exact))
+    up = [(2 * each.numerator + each.denominator) // (2 * each.denominator) for each in exact]
+    assert rounded(integers, rate).tolist() == up
 
 
 @given(st.lists(st.integers(0, 2**70), min_size=1), st.fractions(0, 10**6), st.fractions(0, 10**6))

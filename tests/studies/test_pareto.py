@@ -68,7 +68,7 @@ def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> Non
 
 
 def test_less_memory_costs_more() -> None:
-    fronts = ho.pareto("vgg-a", array="hmc-htree-32")
+    fronts = ho.pareto("vgg-a", array="hmc-htree-64")
     assert [front.objective for front in fronts] == list(OBJECTIVES)
     for front in fronts:
         assert len(front) > 1
@@ -81,7 +81,7 @@ def test_less_memory_costs_more() -> None:
         assert front.within(front[0].memory - 1) == second
         limited = ho.solve(
             "vgg-a",
-            array="hmc-htree-32",
+            array="hmc-htree-64",
             cost=front.objective,
             search="joint",
             constraints={"memory": front[0].memory - 1},
@@ -101,7 +101,7 @@ def test_a_points_amounts_are_those_of_its_plan() -> None:
 
 
 def test_a_front_may_end_early_and_start_within_a_limit() -> None:
-    case: dict[str, Any] = {"array": "hmc-htree-32", "cost": "time"}
+    case: dict[str, Any] = {"array": "hmc-htree-64", "cost": "time"}
     (whole,) = ho.pareto("vgg-a", **case)
     (start,) = ho.pareto("vgg-a", points=1, **case)
     assert start.rows() == whole.rows()[:1]
