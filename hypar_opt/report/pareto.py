@@ -64,7 +64,8 @@ def _ending(front: ParetoFront) -> str:
         return f"No plan takes less memory than {last}."
     if front.reason is not None:
         return f"Not known within less than {last}: {front.reason}."
-    return f"Ended at {len(front):,} points: within less than {last} plans cost more."
+    count = f"{len(front):,} point{'s' if len(front) > 1 else ''}"
+    return f"Ended at {count}: within less than {last} plans cost more."
 
 
 def _ratio(ratio: float | None) -> str:
