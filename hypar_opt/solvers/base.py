@@ -85,7 +85,8 @@ class SolverOptions:
         """Return the names of the options that differ from their defaults."""
         default = SolverOptions()
         # Compared with the defaults, not recorded: an option given at its default changes nothing.
-        return {name for name in vars(self) if getattr(self, name) != getattr(default, name)}
+        named = set(vars(self)) - {"labels"}  # the search's own: names for what is exported
+        return {name for name in named if getattr(self, name) != getattr(default, name)}
 
 
 NO_CHAIN = "takes chains of layers, and this graph is none"

@@ -1,7 +1,7 @@
 """Many problems of one network at once: every combination of batches, elements, readings, levels.
 
 Where the levels are separable, all batches are solved together (`hypar_opt.search.batched`); any
-other problem is solved by itself, as `hypar_opt.pipeline.solve` solves it.
+other problem is solved by itself, as `hypar_opt.solve` solves it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def solve_many(
 
     With two choices; where levels are separable, as on every chain of the zoo, a million
     combinations take seconds. Others, and those whose sums do not fit 64 bits, are solved one by
-    one. The plans are those of `hypar_opt.pipeline.solve`.
+    one. The plans are those of `hypar_opt.solve`.
 
     Parameters
     ----------

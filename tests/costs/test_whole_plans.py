@@ -31,7 +31,7 @@ def instances() -> st.SearchStrategy[Instance]:
     on_an_array: list[dict[str, Any]] = [
         {"cost": cost, "array": array, "reading": reading}
         for cost in ("time", "energy")
-        for array in ("hmc-torus-8", "h100-8x8")
+        for array in ("hmc-torus-8", "a100-4x8")
         for reading in ("text", "executed")
     ]
     return st.builds(

@@ -39,7 +39,6 @@ REFUSED: list[tuple[Change, str]] = [
     # keys
     (top("nmae", "x"), "unknown key 'nmae'; known: schema, name, source, collective, acc"),
     (lambda data: data.pop("name"), "missing key 'name'"),
-    (lambda data: data.pop("energy"), "missing key 'energy'"),
     (lambda data: data.pop("topology"), "missing key 'topology'"),
     (lambda data: data["energy"].pop("remote"), "energy: missing key 'remote'"),
     (lambda data: data["accelerator"].pop("units"), "accelerator: missing key 'units'"),

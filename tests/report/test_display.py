@@ -147,7 +147,7 @@ def test_each_result_is_one_short_line() -> None:
             assert len(text) <= 160
             assert "\n" not in text
     assert repr(plan()) == (
-        "<Plan of Lenet-c: batch 256, on hmc-htree-4, reading text, dp joint, 0.005076 GB>"
+        "<Plan of Lenet-c: batch 256, on hmc-htree-4, reading text, dp joint, 5.076 MB>"
     )
 
 

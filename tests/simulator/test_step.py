@@ -210,12 +210,12 @@ def test_the_plan_for_time_is_never_slower_than_the_plans_for_energy_and_bytes(
     name: str, preset: str, reading: str
 ) -> None:
     """Between pairs closed form and events agree on all ten networks there."""
-    time, energy, moved = (
-        ho.solve(name, array=preset, search="joint", cost=cost, reading=reading)
-        for cost in ("time", "energy", "bytes")
+    costs = ("time", "bytes", *["energy"] * (preset != "h100-8x8"))  # it has no energies
+    time, *others = (
+        ho.solve(name, array=preset, search="joint", cost=cost, reading=reading) for cost in costs
     )
     fast = ho.simulate(time)
-    for plan in (energy, moved):
+    for plan in others:
         other = ho.simulate(plan)
         assert fast.seconds <= other.seconds * (1 + 1e-9)
         for step in (fast, other) if preset != "tpu-v4-4x4x4" else ():
@@ -234,6 +234,8 @@ def test_the_plan_for_time_is_never_slower_than_the_plans_for_energy_and_bytes(
 def test_the_plan_for_time_is_never_slower_than_the_fastest_of_eight(
     name: str, preset: str, cost: str
 ) -> None:
+    if (preset, cost) == ("h100-8x8", "energy"):
+        pytest.skip("has no energies")
     fast = ho.simulate(ho.solve(name, array=preset, cost="time", reading="executed"))
     proxy = ho.solve(name, array=preset, search="joint", cost=cost, reading="executed")
     assert fast.seconds <= fastest(contenders(proxy, 8)).seconds * (1 + 1e-9)

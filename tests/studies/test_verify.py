@@ -103,7 +103,7 @@ def test_random_networks_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
     """A thousand are asked for; the first solver to fail ends it, and one was made."""
     made: list[str] = []
 
-    def compare(network: ho.Network, *_: object) -> list[Any]:
+    def compare(network: ho.Network, *_: object, **__: object) -> list[Any]:
         made.append(network.name)
         raise ho.HyparError("enough")
 
