@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,41 @@ class PlanChoices:
         return below
 
 
+class EndStates(NamedTuple):
+    """Boundaries with the states of both ends, their choices at all levels.
+
+    Parameters
+    ----------
+    boundaries : (n,)
+        Their numbers; one may stand several times, with other states.
+    sources, targets : (levels, n)
+        The choices of each boundary's source and target, H1 first.
+    """
+
+    boundaries: NDArray[np.intp]
+    sources: NDArray[np.intp]
+    targets: NDArray[np.intp]
+
+    @classmethod
+    def of_one(
+        cls, boundary: int, sources: NDArray[np.intp], targets: NDArray[np.intp]
+    ) -> EndStates:
+        """Return many states of the ends of one boundary."""
+        return cls(np.full(sources.shape[1], boundary), sources, targets)
+
+    @classmethod
+    def of_rows(
+        cls, workload: Workload, boundaries: NDArray[np.intp], rows: NDArray[np.intp]
+    ) -> EndStates:
+        """Return the states of boundaries in a plan's rows, ``(levels, nodes)``."""
+        sources, targets = rows[:, workload.ends[boundaries].T].transpose(1, 0, 2)
+        return cls(boundaries, sources, targets)
+
+    def above(self, level: int) -> EndStates:
+        """Return the same boundaries with the states of the levels above one."""
+        return self._replace(sources=self.sources[:level], targets=self.targets[:level])
+
+
 class CostModel(ABC):
     """Prices one hierarchy level, given what the levels above have split.
 
@@ -153,29 +188,16 @@ class CostModel(ABC):
         """
         return True, True
 
-    def pairs(
-        self,
-        workload: Workload,  # noqa: ARG002
-        boundaries: NDArray[np.intp],
-        sources: NDArray[np.intp],
-        targets: NDArray[np.intp],
-    ) -> Integers:
+    def pairs(self, workload: Workload, ends: EndStates) -> Integers:  # noqa: ARG002
         """Return the charges of boundaries at every level, given the states of both ends.
 
         What is stored whole at one level and read whole there repeats the exchanges at all other
         levels, so that no charge of a level alone has them (`Workload.coupled`).
 
-        Parameters
-        ----------
-        boundaries : (n,)
-        sources, targets : (levels, n)
-            The choices of each boundary's source and target, H1 first.
-
         Returns
         -------
         (levels, n)
         """
-        del boundaries, sources, targets
         raise HyparError(f"{type(self).__name__} does not charge replicas, as the choice whole has")
 
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:  # noqa: ARG002
@@ -262,14 +284,14 @@ def _appended(
 ) -> Integers:
     """Return what a level adds to the exchanges of boundaries: ``(n, choices, choices)``."""
     rows = np.array(splits.rows, np.intp).reshape(splits.level, len(workload.nodes))
-    sources, targets = rows[:, workload.ends[boundaries].T].transpose(1, 0, 2)
-    above: Integers = cost.pairs(workload, boundaries, sources, targets).sum(axis=0)
+    above = EndStates.of_rows(workload, boundaries, rows)
     shape = (len(boundaries), cost.choices, cost.choices)
     numbers, *here = (index.reshape(-1) for index in np.indices(shape))
-    with_level = [
+    sources, targets = (
         np.vstack([states[:, numbers], choice])
-        for states, choice in zip((sources, targets), here, strict=True)
-    ]
-    total: Integers = cost.pairs(workload, boundaries[numbers], *with_level).sum(axis=0)
-    added: Integers = total.reshape(shape) - above[:, None, None]
+        for states, choice in zip(above[1:], here, strict=True)
+    )
+    total: Integers = cost.pairs(workload, EndStates(boundaries[numbers], sources, targets))
+    before: Integers = cost.pairs(workload, above).sum(axis=0)
+    added: Integers = total.sum(axis=0).reshape(shape) - before[:, None, None]
     return added

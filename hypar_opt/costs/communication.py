@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, PlanChoices, SplitCounts
+from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
+from hypar_opt.costs.factors import conversions_of, quarters_of, reductions_of, split_weights
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype
@@ -197,17 +198,8 @@ class CommunicationCost(CostModel):
 
     def node(self, workload: Workload, splits: SplitCounts) -> Integers:
         """Return each layer's charges: Table 1."""
-        dtype, scale = self._dtype_and_scale(workload, splits.level)
-        counts = splits.counts.astype(dtype)
-        node: Integers = np.zeros((len(workload.nodes), self.choices), dtype)
-        for lacks, quarters in _reductions(
-            workload, self.reading, self.phases, self.choices, large=dtype is np.object_
-        ):
-            # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
-            # parallelism), which a shift computes exactly.
-            copies = quarters << (counts * lacks).sum(axis=0)
-            node += (scale * copies * lacks).T
-        return node
+        every = np.arange(self.choices)[:, None]
+        return self._reduced(workload, splits.counts[:, None], every, [splits.level]).T
 
     def edge(
         self,
@@ -219,33 +211,17 @@ class CommunicationCost(CostModel):
 
         The exchanged tensor is what the target reads, so only the target's splits count.
         """
-        dtype, scale = self._dtype_and_scale(workload, target.level)
-        targets = workload.ends[:, 1]
-        boundary: Integers = scale * np.array(workload.boundary_sizes, dtype)
-        reads_whole: Integers = workload.lacking(self.choices).input[:, targets].astype(dtype)
-        edge: Integers = self._conversions(workload).astype(dtype) * boundary[:, None, None]
-        if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
-            copies = (target.counts[:, targets] * reads_whole).sum(axis=0)[:, None, None]
-            # Gathered last, it is not yet whole while it is exchanged otherwise.
-            edge = edge << (copies * self._gathers(workload) if self._row.gathers_last else copies)
-        weights = workload.leads_weights
-        if weights.any():
-            split: Integers = _split_weights(self.phases, self.choices).astype(dtype)
-            edge[weights] = split * (boundary[weights, None, None] << self._above(target.level))
-        return edge
+        written, read = np.indices((self.choices, self.choices))[..., None]
+        counts = target.counts[:, None, None]
+        charges = self._converted(workload, counts, written, read, [target.level])
+        return charges.transpose(2, 0, 1)
 
     def reads_splits(self, workload: Workload) -> tuple[bool, bool]:
         # What is read whole has a copy for each level above at which it was.
         return False, bool(workload.lacking(self.choices).input.any())
 
-    def pairs(
-        self,
-        workload: Workload,
-        boundaries: NDArray[np.intp],
-        sources: NDArray[np.intp],
-        targets: NDArray[np.intp],
-    ) -> Integers:
-        """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
+    def pairs(self, workload: Workload, ends: EndStates) -> Integers:
+        boundaries, sources, targets = ends
         levels = len(sources)
         dtype = exact_dtype(sum(self.upper_bound(workload, level) for level in range(levels)))
         reads, writes = layouts(workload, self.choices)
@@ -258,7 +234,7 @@ class CommunicationCost(CostModel):
         above = np.cumsum(whole, axis=0) - whole
         below = kept.sum(axis=0) - np.cumsum(kept, axis=0)
         copies = np.where(whole, above + below, kept.sum(axis=0))
-        quarters = _quarters(self.reading, self.phases)[written, read].astype(dtype)
+        quarters = quarters_of(self.reading, self.phases)[written, read].astype(dtype)
         # Of thousands of boundaries mostly one is asked for, with all states of both ends.
         distinct, place = np.unique(boundaries, return_inverse=True)
         sizes: Integers = np.array([workload.boundary_sizes[b] for b in distinct], dtype)[place]
@@ -281,43 +257,84 @@ class CommunicationCost(CostModel):
         nodes : (plans, levels, nodes)
         boundaries : (plans, levels, boundaries)
         """
-        plans, above = choices.plans, choices.above
-        levels, nodes = plans.shape[1:]
-        bounds = (self.upper_bound(workload, level) for level in range(levels))
-        dtype = exact_dtype(max(bounds, default=0))
-        counts: Integers = above.astype(dtype, copy=False)
-        scales: Integers = np.array([self._scale(level) for level in range(levels)], dtype)[:, None]
-        node: Integers = np.zeros(plans.shape, dtype)
-        for lacks, quarters in _reductions(
+        plans, levels = choices.plans, range(choices.plans.shape[1])
+        written, read = (plans[..., end] for end in workload.ends.T)
+        return (
+            self._reduced(workload, choices.above, plans, levels),
+            self._converted(workload, choices.above, written, read, levels),
+        )
+
+    def _reduced(
+        self,
+        workload: Workload,
+        counts: NDArray[np.int64],
+        chosen: NDArray[np.intp],
+        levels: Sequence[int],
+    ) -> Integers:
+        """Return what nodes charge for choices, given those above: ``(..., levels, nodes)``.
+
+        Parameters
+        ----------
+        counts : (choices, ..., levels or 1, nodes)
+            How often each choice was made above.
+        chosen : (..., levels, nodes), or of a shape that is broadcast to it
+        """
+        dtype, scales = self._dtype_and_scales(workload, levels)
+        counts = counts.astype(dtype, copy=False)
+        nodes = np.arange(len(workload.nodes))
+        shape = np.broadcast_shapes(counts.shape[1:], chosen.shape)
+        charges: Integers = np.zeros(shape, dtype)
+        for lacks, quarters in reductions_of(
             workload, self.reading, self.phases, self.choices, large=dtype is np.object_
         ):
-            copies = quarters << (counts * lacks[:, None, None]).sum(axis=0)
-            node += scales * copies * lacks[plans, np.arange(nodes)]
-        sources, targets = workload.ends.T
-        pair = np.arange(len(workload.ends)), plans[..., sources], plans[..., targets]
+            # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
+            # parallelism), which a shift computes exactly.
+            copies = quarters << _total(counts, lacks)
+            charges += scales * copies * lacks[chosen, nodes]
+        return charges
+
+    def _converted(
+        self,
+        workload: Workload,
+        counts: NDArray[np.int64],
+        written: NDArray[np.intp],
+        read: NDArray[np.intp],
+        levels: Sequence[int],
+    ) -> Integers:
+        """Return what boundaries charge for pairs of choices: ``(..., levels, boundaries)``.
+
+        Parameters
+        ----------
+        counts : (choices, ..., levels or 1, nodes)
+            How often each choice was made above.
+        written, read : (..., levels, boundaries), or of a shape that is broadcast to it
+            The choices of sources and of targets.
+        """
+        dtype, scales = self._dtype_and_scales(workload, levels)
+        boundaries, targets = np.arange(len(workload.ends)), workload.ends[:, 1]
         sizes: Integers = np.array(workload.boundary_sizes, dtype)
-        edge: Integers = scales * sizes * self._conversions(workload)[pair].astype(dtype)
+        quarters = self._conversions(workload)[boundaries, written, read]
+        charges: Integers = scales * sizes * quarters.astype(dtype)
         reads_whole = workload.lacking(self.choices).input[:, targets]
-        if reads_whole.any():
-            copies = (counts[..., targets] * reads_whole[:, None, None]).sum(axis=0)
+        if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
+            copies = _total(counts[..., targets].astype(dtype, copy=False), reads_whole)
+            # Gathered last, it is not yet whole while it is exchanged otherwise.
             if self._row.gathers_last:
-                copies = copies * self._gathers(workload)[pair[0], 0, pair[2]]
-            edge = edge << copies
+                copies = copies * self._gathers(workload)[boundaries, read]
+            charges = charges << copies
         weights = workload.leads_weights
         if weights.any():
-            split: Integers = _split_weights(self.phases, self.choices).astype(dtype)
-            exponents: Integers = np.array([self._above(level) for level in range(levels)], dtype)[
-                :, None
-            ]
-            stored = scales * sizes[weights] << exponents
-            edge[..., weights] = split[pair[1][..., weights], pair[2][..., weights]] * stored
-        return node, edge
+            split: Integers = split_weights(self.phases, self.choices).astype(dtype)
+            above = np.array([self._above(level) for level in levels], dtype)[:, None]
+            differ = np.broadcast_to(split[written, read], charges.shape)[..., weights]
+            charges[..., weights] = differ * (scales * sizes[weights] << above)
+        return charges
 
     def _gathers(self, workload: Workload) -> NDArray[np.bool_]:
-        """Return which pairs of choices all-gather what the target reads whole."""
+        """Return which choices of its target read a boundary whole: ``(boundaries, choices)``."""
         reads, _ = layouts(workload, self.choices)
         gathers: NDArray[np.bool_] = reads[workload.ends[:, 1]] == Layout.WHOLE
-        return gathers[:, None, :]
+        return gathers
 
     def _above(self, level: int) -> int:
         """Return an exponent of 2 that no replica of shared weights reaches at this level."""
@@ -325,7 +342,7 @@ class CommunicationCost(CostModel):
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
-        return _conversions(workload, self.reading, self.phases, self.choices)
+        return conversions_of(workload, self.reading, self.phases, self.choices)
 
     def separable(self, workload: Workload, levels: int) -> SeparableTable | None:
         """Return the charges of all levels together, for two choices and equal level weights.
@@ -344,14 +361,14 @@ class CommunicationCost(CostModel):
         # All levels have the same weight: the first level's scale is that of all.
         scale = self._scale(0)
         charges: Integers = np.zeros((2, len(workload.nodes)), object)
-        for lacks, quarters in _reductions(
+        for lacks, quarters in reductions_of(
             workload, self.reading, self.phases, self.choices, large=True
         ):
             charges += scale * quarters * lacks
         conversions: Integers = self._conversions(workload).astype(object)
         weights = workload.leads_weights
         if weights.any():
-            conversions[weights] = _split_weights(self.phases, 2).astype(object) << levels
+            conversions[weights] = split_weights(self.phases, 2).astype(object) << levels
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
         table = SeparableTable(
             data=charges[0],
@@ -385,11 +402,16 @@ class CommunicationCost(CostModel):
         copies = self._above(level) if beyond else level
         return 8 * self._scale(level) * workload.elements << copies
 
-    def _dtype_and_scale(
-        self, workload: Workload, level: int
-    ) -> tuple[type[np.int64 | np.object_], int]:
-        """Return the dtype for sums of a level, and the charge of a quarter of an element."""
-        return exact_dtype(self.upper_bound(workload, level)), self._scale(level)
+    def _dtype_and_scales(
+        self, workload: Workload, levels: Sequence[int]
+    ) -> tuple[type[np.int64 | np.object_], Integers]:
+        """Return the dtype for sums of a level, and of each what a quarter of an element charges.
+
+        The charges are ``(levels, 1)``.
+        """
+        largest = max((self.upper_bound(workload, level) for level in levels), default=0)
+        dtype = exact_dtype(largest)
+        return dtype, np.array([self._scale(level) for level in levels], dtype).reshape(-1, 1)
 
     def _scale(self, level: int) -> int:
         """Return the charge of a quarter of an element at a level."""
@@ -397,77 +419,14 @@ class CommunicationCost(CostModel):
         return self.element_bytes * weight * self.resolution // 4
 
 
-@lru_cache(maxsize=64)  # all levels and all counts above them share one: it knows no splits
-def _conversions(
-    workload: Workload, reading: str, phases: tuple[Phase, ...], choices: int
-) -> NDArray[np.int64]:
-    quarters = _quarters(reading, phases)
-    reads, writes = layouts(workload, choices)
-    sources, targets = workload.ends.T
-    pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
-    pairs.setflags(write=False)
-    return pairs
+def _total(counts: Integers, lacks: Integers | NDArray[np.bool_]) -> Integers:
+    """Return how often choices were made that a tensor lacks the axis of: ``(..., nodes)``.
 
-
-@lru_cache(maxsize=64)
-def _quarters(reading: str, phases: tuple[Phase, ...]) -> NDArray[np.int64]:
-    """Return the quarters of an element that a conversion moves: ``(written, read)``."""
-    quarters = np.zeros((len(Layout), len(Layout)), np.int64)
-    for (written, read), conversion in READINGS[reading].conversions.items():
-        quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
-        quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
-    quarters.setflags(write=False)
-    return quarters
-
-
-def _split_weights(phases: tuple[Phase, ...], choices: int) -> NDArray[np.int64]:
-    """Return the quarters of an element for shared weights that a user splits in another way."""
-    differs = ~np.eye(choices, dtype=bool)
-    differs[0] = False  # stored whole: a user slices its part
-    return np.where(differs, 8 * (Phase.GRADIENT in phases), 0)
-
-
-@lru_cache(maxsize=64)
-def _reductions(
-    workload: Workload,
-    reading: str,
-    phases: tuple[Phase, ...],
-    choices: int,
-    *,
-    large: bool,
-) -> list[tuple[Integers, Integers]]:
-    """Return what is reduced where a tensor lacks a choice's axis.
-
-    Returns
-    -------
-    list of (lacks, quarters)
-        For each tensor that is: ``(choices, layers)`` zeros and ones, and quarters of an element
-        by layer; int64, or Python's integers where they are ``large``.
+    Parameters
+    ----------
+    counts : (choices, ..., nodes)
+    lacks : (choices, nodes)
     """
-    row = READINGS[reading]
-    forward, backward, gradient = (phase in phases for phase in Phase)
-    lacking = workload.lacking(choices)
-    outputs = workload.outputs if row.before_pool else workload.pooled
-    output_quarters = row.partial_sum * forward + row.gathered_error * backward
-    statistics = [
-        node.statistics[0] * forward + node.statistics[1] * backward for node in workload.nodes
-    ]
-    errors = [(row.input_error or 0) * backward * size for size in workload.inputs]
-    # No layer reads the error of the network's input; AccPar charges it all the same.
-    if not row.first_input_error:
-        with_source = {edge.target for edge in workload.boundaries if not edge.weights}
-        errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
-    whole = workload.whole(choices)
-    reduced = [
-        (lacking.weight, [row.gradient * gradient * size for size in workload.stored]),
-        (lacking.output & ~whole, [output_quarters * size for size in outputs]),
-        (lacking.input & ~whole, errors),
-        # What each side has summed over its own channels; a split of images needs nothing.
-        (~workload.halves_batch(choices) & ~whole, [row.gradient * size for size in statistics]),
-    ]
-    dtype = np.object_ if large else np.int64
-    return [
-        (lacks.astype(dtype), np.array(quarters, dtype))
-        for lacks, quarters in reduced
-        if lacks.any() and any(quarters)
-    ]
+    leading = (len(lacks), *[1] * (counts.ndim - 2), lacks.shape[1])
+    total: Integers = (counts * lacks.reshape(leading)).sum(axis=0)
+    return total

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, PlanChoices, SplitCounts
+from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_words
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
@@ -144,18 +144,13 @@ class EnergyCost(CostModel):
             charges[:, 0] += self._before_any_choice(workload).astype(dtype).sum()
         return charges
 
-    def pairs(
-        self,
-        workload: Workload,
-        boundaries: NDArray[np.intp],
-        sources: NDArray[np.intp],
-        targets: NDArray[np.intp],
-    ) -> Integers:
-        """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
-        moved = self.communication.pairs(workload, boundaries, sources, targets)
+    def pairs(self, workload: Workload, ends: EndStates) -> Integers:
+        moved = self.communication.pairs(workload, ends)
         rates = [self._of_byte(hops) * self.per_joule for hops in self.hops]
         charges = [rounded(*level) for level in zip(moved, rates, strict=False)]
-        return np.array(charges, object).reshape(sources.shape).astype(exact_dtype(self.largest))
+        return (
+            np.array(charges, object).reshape(ends.sources.shape).astype(exact_dtype(self.largest))
+        )
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
         """Return each layer's charge for the links that its rings' bytes cross."""

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.base import CostModel, SplitCounts
+from hypar_opt.costs.base import CostModel, EndStates, SplitCounts
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
-from hypar_opt.sharding.layouts import layouts
+from hypar_opt.sharding.layouts import kind_of_boundary
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -190,21 +190,14 @@ def _coupled(
     sources = np.repeat(columns, len(states), axis=1)
     targets = np.tile(columns, len(states))
     # Repetitions of a block have the same boundaries: those that are alike are priced once.
-    reads, writes = layouts(workload, cost.choices)
     alike: dict[Hashable, list[int]] = {}
     for place, boundary in enumerate(boundaries.tolist()):
-        source, target = workload.ends[boundary]
-        kind = (
-            workload.boundary_sizes[boundary],
-            writes[source].tobytes(),
-            reads[target].tobytes(),
-        )
-        alike.setdefault(kind, []).append(place)
+        alike.setdefault(kind_of_boundary(workload, cost.choices, boundary), []).append(place)
     charged: list[Integers] = []
     for places in alike.values():
         deadline.check()
-        numbers = np.full(sources.shape[1], boundaries[places[0]])
-        total: Integers = cost.pairs(workload, numbers, sources, targets).sum(axis=0)
+        ends = EndStates.of_one(boundaries[places[0]], sources, targets)
+        total: Integers = cost.pairs(workload, ends).sum(axis=0)
         charged.append(total.reshape(len(states), len(states)))
     charges = np.empty((len(boundaries), *charged[0].shape), np.result_type(*charged))
     for places, charge in zip(alike.values(), charged, strict=True):

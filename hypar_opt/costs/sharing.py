@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts, level_table
+from hypar_opt.costs.base import CostModel, EndStates, SplitCounts, level_table
 from hypar_opt.costs.product import canonical_states
 from hypar_opt.sharding.weights import shared_weights as shared_weights
 
@@ -120,23 +120,21 @@ def _over_all_levels(
     its layouts at all levels, are compared. Of equals the first in canonical order is taken.
     """
     levels: list[dict[int, int]] = [{} for _ in rows]
-    nodes = [n for n in range(workload.shared) if n not in workload.weight_users]
-    if not nodes or not rows:
+    if not workload.tensor_writers or not rows:
         return levels
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
     states = np.array(canonical_states(len(rows), cost.choices), np.intp).T
-    for node in nodes:
+    for node in workload.tensor_writers:
         kept = states
         if even:
             kept = states[:, _into_equal_parts(workload.nodes[node], states)]
         total: Integers = np.zeros(kept.shape[1], object)
         for boundary in np.flatnonzero((workload.ends == node).any(axis=1)):
-            ends = [
+            ends = (
                 kept if end == node else np.repeat(choices[:, [end]], kept.shape[1], axis=1)
                 for end in workload.ends[boundary]
-            ]
-            numbers = np.full(kept.shape[1], boundary)
-            total += cost.pairs(workload, numbers, *ends).sum(axis=0)
+            )
+            total += cost.pairs(workload, EndStates.of_one(int(boundary), *ends)).sum(axis=0)
         for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
             level[node] = column
     return levels
@@ -147,20 +145,19 @@ def _level_by_level(
 ) -> list[dict[int, int]]:
     """Return the layouts of shared tensors that add least at each level, given those above it."""
     levels: list[dict[int, int]] = []
-    nodes = [n for n in range(workload.shared) if n not in workload.weight_users]
     left = {
         node: [
             halvings(workload.nodes[node].sizes[choice.axis]) if even and choice.axis else len(rows)
             for choice in workload.nodes[node].operator.splits
         ]
-        for node in nodes
+        for node in workload.tensor_writers
     }
     splits = SplitCounts.none(len(workload.nodes), cost.choices)
     for row in rows:
         table = level_table(cost, workload, splits)
         costs = _costs(workload, table, row).tolist()
         level = {}
-        for node in nodes:
+        for node in left:
             fits = [column for column, count in enumerate(left[node]) if count]
             level[node] = min(fits, key=costs[node].__getitem__)
             left[node][level[node]] -= 1
@@ -192,7 +189,7 @@ def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[
         costs.append(_costs(workload, table, row).tolist())
         splits = splits.after(with_shared(workload, table, row))
     levels: list[dict[int, int]] = [{} for _ in rows]
-    for node in set(range(workload.shared)) - set(workload.weight_users):
+    for node in workload.tensor_writers:
         tensor = workload.nodes[node]
         batch, channel = (halvings(tensor.sizes[x.axis]) for x in tensor.operator.splits[:2])
         # By what the batch saves over the channels: those that save most, or nothing, first.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, PlanChoices, SplitCounts
+from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
@@ -162,20 +162,14 @@ class TimeCost(CostModel):
             charges[:, -1] += work.astype(dtype).sum(axis=1)
         return charges
 
-    def pairs(
-        self,
-        workload: Workload,
-        boundaries: NDArray[np.intp],
-        sources: NDArray[np.intp],
-        targets: NDArray[np.intp],
-    ) -> Integers:
-        """Return the charges of boundaries at every level, ``(levels, n)``: see `CostModel`."""
-        charges: Integers = np.zeros(sources.shape, object)
+    def pairs(self, workload: Workload, ends: EndStates) -> Integers:
+        shape = ends.sources.shape
+        charges: Integers = np.zeros(shape, object)
         for phase in self.communication.phases:
-            moved = self.communication.of(phase).pairs(workload, boundaries, sources, targets)
+            moved = self.communication.of(phase).pairs(workload, ends)
             charges += np.array(
                 [self._timed(*level) for level in zip(moved, self._rates, strict=False)], object
-            ).reshape(sources.shape)
+            ).reshape(shape)
         return charges.astype(exact_dtype(self.largest))
 
     def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:

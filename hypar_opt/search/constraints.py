@@ -285,13 +285,12 @@ class Feasibility:
     def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
         """Return which shared nodes may make each choice so often: tensors into equal parts."""
         allowed = np.ones(self._workload.shared, bool)
-        for position in range(self._workload.shared if self._constraints.even else 0):
+        for position in self._workload.tensor_writers if self._constraints.even else ():
             node = self._workload.nodes[position]
-            if position not in self._workload.weight_users:
-                allowed[position] = all(
-                    not choice.axis or node.sizes[choice.axis] % 2**count == 0
-                    for choice, count in zip(node.operator.splits, counts, strict=False)
-                )
+            allowed[position] = all(
+                not choice.axis or node.sizes[choice.axis] % 2**count == 0
+                for choice, count in zip(node.operator.splits, counts, strict=False)
+            )
         return allowed
 
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import SplitCounts
+from hypar_opt.costs.base import EndStates, SplitCounts
 from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.partition import silent
 from hypar_opt.search.pins import Pin
-from hypar_opt.sharding.layouts import layouts
+from hypar_opt.sharding.layouts import kind_of_boundary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ class _Counted:
         edges = []
         for boundary in range(len(workload.ends)):
             self._search.deadline.check()
-            kind = self._kind_of(boundary)
+            kind = kind_of_boundary(workload, choices, boundary)
             if kind not in known:
                 charges = self._charges(boundary, sources, targets)
                 shape = (len(self._kinds), len(self._kinds))
@@ -190,8 +190,8 @@ class _Counted:
             # Each level by itself: users that split shared weights otherwise than they are stored.
             charge: Integers = self._at_top[boundary][sources, targets].sum(axis=0)
             return charge
-        numbers = np.full(sources.shape[1], boundary)
-        total: Integers = self._cost.pairs(self._workload, numbers, sources, targets).sum(axis=0)
+        ends = EndStates.of_one(boundary, sources, targets)
+        total: Integers = self._cost.pairs(self._workload, ends).sum(axis=0)
         return total
 
     def _nodes(self) -> Integers:
@@ -207,14 +207,6 @@ class _Counted:
                 total = total + self._cost.node(self._workload, splits)[:, choice]
             charges.append(total)
         return np.stack(charges, axis=1)
-
-    def _kind_of(self, boundary: int) -> Hashable:
-        """Return a key of boundaries that are charged alike."""
-        source, target = self._workload.ends[boundary]
-        reads, writes = layouts(self._workload, self._choices)
-        size = self._workload.boundary_sizes[boundary]
-        weights = self._workload.boundaries[boundary].weights
-        return size, weights, writes[source].tobytes(), reads[target].tobytes()
 
     def _connected(self) -> Iterator[int]:
         """Yield the nodes, each after a neighbour where it has one before it."""

@@ -72,8 +72,7 @@ class Search:
         workload = self.instance.workload
         if not workload.couples_levels(self.instance.cost.choices):
             return None
-        tensors = set(range(workload.shared)) - set(workload.weight_users)
-        return tuple({node: row[node] for node in sorted(tensors)} for row in rows)
+        return tuple({node: row[node] for node in workload.tensor_writers} for row in rows)
 
     def start_of(self, level: int) -> tuple[int, ...] | None:
         """Return all nodes' choices at a level to start from; what is shared as data parallel."""

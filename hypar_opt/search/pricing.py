@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, SplitCounts, level_table
+from hypar_opt.costs.base import CostModel, EndStates, SplitCounts, level_table
 from hypar_opt.costs.sharing import Rows, Tensors, nodes_choices
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.plan.layouts import StoredLayout
@@ -135,14 +135,12 @@ def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels:
     coupled = np.flatnonzero(workload.coupled(cost.choices))
     if not coupled.size or not full:
         return
-    sources, targets = np.array(full, np.intp)[:, workload.ends[coupled].T].transpose(1, 0, 2)
-    appended, before = 0, 0
-    crossing = cost.pairs(workload, coupled, sources, targets)
-    for level in range(len(levels)):
-        above = slice(0, level + 1)
-        appended = int(cost.pairs(workload, coupled, sources[above], targets[above]).sum())
-        levels[level] += int(crossing[level].sum()) - (appended - before)
-        before = appended
+    ends = EndStates.of_rows(workload, coupled, np.array(full, np.intp))
+    before = 0
+    for level, crossing in enumerate(cost.pairs(workload, ends)):
+        total = int(cost.pairs(workload, ends.above(level + 1)).sum())
+        levels[level] += int(crossing.sum()) - (total - before)
+        before = total
 
 
 def tensors_of(instance: Instance, rows: Rows) -> Tensors:

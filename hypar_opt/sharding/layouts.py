@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from numpy.typing import NDArray
 
     from hypar_opt.workload.tensors import Workload
@@ -71,3 +73,11 @@ def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray
     for array in (read, written):
         array.setflags(write=False)
     return read.T, written.T
+
+
+def kind_of_boundary(workload: Workload, columns: int, boundary: int) -> Hashable:
+    """Return a key of boundaries that move the same, whatever their ends choose."""
+    source, target = workload.ends[boundary]
+    read, written = layouts(workload, columns)
+    size, weights = workload.boundary_sizes[boundary], workload.boundaries[boundary].weights
+    return size, weights, written[source].tobytes(), read[target].tobytes()

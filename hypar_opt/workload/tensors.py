@@ -270,6 +270,12 @@ class Workload:
         return users
 
     @cached_property
+    def tensor_writers(self) -> dict[int, int]:
+        """The nodes of tensors that several layers read, and the node that writes each."""
+        shared = (b for b in self.boundaries if b.target < self.shared)
+        return {boundary.target: boundary.source for boundary in shared}
+
+    @cached_property
     def leads_weights(self) -> NDArray[np.bool_]:
         """Which boundaries lead from shared weights to their users: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)

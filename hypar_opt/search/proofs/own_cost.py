@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import SplitCounts
+from hypar_opt.costs.base import EndStates, SplitCounts
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.search.proofs.exchanges import shares_tensors
 from hypar_opt.workload.tensors import workload_of
@@ -80,7 +80,7 @@ class OwnCost:
     def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         ends = list(itertools.product(sources, targets))
         columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
-        charges = self._pairs(np.full(len(ends), boundary), *columns).sum(axis=0)
+        charges = self._pairs(EndStates.of_one(boundary, *columns)).sum(axis=0)
         return np.array(_integers(charges), object).reshape(len(sources), len(targets))
 
     def state(self, layer: int, state: Sequence[int]) -> int:
