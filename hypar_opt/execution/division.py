@@ -83,26 +83,7 @@ class Division:
 
     def boundary(self, source: int, reader: int) -> int:
         """Return the number of the boundary over which a layer reads another."""
-        return self._boundaries[source, reader]
-
-    @cached_property
-    def _boundaries(self) -> dict[tuple[int, int], int]:
-        boundaries = self.program.workload.boundaries
-        origin = {boundaries[b].target: boundaries[b].source for b in self.into_shared.values()}
-        return {
-            (origin.get(edge.source, edge.source) - self.shared, edge.target - self.shared): number
-            for number, edge in enumerate(boundaries)
-            if edge.target >= self.shared and not edge.weights
-        }
-
-    @cached_property
-    def into_shared(self) -> dict[int, int]:
-        """For every layer whose output several read, by node, the boundary to its shared node."""
-        return {
-            edge.source: number
-            for number, edge in enumerate(self.program.workload.boundaries)
-            if edge.target < self.shared
-        }
+        return self.program.workload.read_over[source + self.shared, reader + self.shared]
 
     def bits(self, layouts: Layouts, layout: Layout) -> int:
         """Return a mask of the levels at which a tensor has a layout."""

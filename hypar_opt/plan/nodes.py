@@ -31,15 +31,6 @@ _WORDS = {
 }
 
 
-def shared_tensors(workload: Workload) -> dict[int, str]:
-    """Return the nodes of tensors that several layers read, with the layers that write them."""
-    return {
-        boundary.target: workload.nodes[boundary.source].name
-        for boundary in workload.boundaries
-        if boundary.target < workload.shared
-    }
-
-
 def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[StoredLayout, ...]]:
     """Return the layout in which each layer's output is stored, by the layer's name.
 
@@ -55,8 +46,8 @@ def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[StoredLayo
         node.name: tuple(_WORDS[layout] for layout in own)
         for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
     }
-    for node, writer in shared_tensors(workload).items():
-        words[writer] = tuple(_WORDS[layout] for layout in stored[node])
+    for node, writer in workload.tensor_writers.items():
+        words[workload.nodes[writer].name] = tuple(_WORDS[layout] for layout in stored[node])
     return words
 
 
@@ -78,7 +69,8 @@ def tensor_columns(
     _, written = layouts(workload, columns)
     forbidden = workload.forbidden(columns)
     rows: tuple[dict[int, int], ...] = tuple({} for _ in range(levels))
-    for node, writer in shared_tensors(workload).items():
+    for node, writing in workload.tensor_writers.items():
+        writer = workload.nodes[writing].name
         column_of = {
             _WORDS[Layout(written[node, column])]: column
             for column in range(columns)

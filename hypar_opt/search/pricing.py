@@ -19,7 +19,6 @@ from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.nodes import (
     nodes_rows,
     plan_tensors,
-    shared_tensors,
     stored_layouts,
 )
 from hypar_opt.plan.plan import SCHEMA, Baselines, Cost, Plan, Ratios, json_number
@@ -156,8 +155,7 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     workload = instance.executed_workload
     cost = instance.cost if instance.workload is workload else instance.executed
     nodes = nodes_choices(workload, cost, rows, even=instance.problem.constraints.even)
-    tensors = shared_tensors(workload)
-    return tuple({node: row[node] for node in tensors} for row in nodes)
+    return tuple({node: row[node] for node in workload.tensor_writers} for row in nodes)
 
 
 def layouts_of(

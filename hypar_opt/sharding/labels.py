@@ -153,15 +153,10 @@ class _Labelling:
     def split_axes(self) -> list[set[Axis]]:
         """The axes that each level splits."""
         program, shared = self.program, self.program.workload.shared
-        of_shared = {
-            edge.target: edge.source - shared
-            for edge in program.workload.boundaries
-            if edge.target < shared and not edge.weights
-        }
         split: list[set[Axis]] = [set() for _ in range(self.levels)]
         for level, axes in enumerate(split):
             for node in range(len(program.workload.nodes)):
-                position = of_shared.get(node, node - shared)
+                position = program.workload.tensor_writers.get(node, node) - shared
                 kept = (program.written[node][level], program.stored[node][level])
                 if position >= 0 and Layout.CHANNEL in kept:
                     axes.add(Axis(position))

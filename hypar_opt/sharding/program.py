@@ -164,16 +164,16 @@ class Program:
         statistics = workload.nodes[node].statistics[0]
         yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
         yield from _moved(phase, node, None, self.output_steps(node), workload.outputs[node])
-        if node in self._into_shared:
-            boundary = self._into_shared[node]
+        if node in workload.into_shared:
+            boundary = workload.into_shared[node]
             steps = self.input_steps(boundary)
             target = workload.boundaries[boundary].target
             yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
 
     def _backward(self, node: int) -> Iterator[Exchange]:
         workload, phase = self.workload, Phase.BACKWARD
-        if node in self._into_shared:
-            boundary = self._into_shared[node]
+        if node in workload.into_shared:
+            boundary = workload.into_shared[node]
             steps = backward(self.input_steps(boundary))
             target = workload.boundaries[boundary].target
             yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
@@ -193,15 +193,6 @@ class Program:
             if not boundary.weights:
                 found[boundary.target].append(number)
         return found
-
-    @cached_property
-    def _into_shared(self) -> dict[int, int]:
-        """For every layer whose output several read, the boundary to its shared node."""
-        return {
-            boundary.source: number
-            for number, boundary in enumerate(self.workload.boundaries)
-            if boundary.target < self.workload.shared
-        }
 
 
 def _moved(

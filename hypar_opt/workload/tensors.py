@@ -276,6 +276,25 @@ class Workload:
         return {boundary.target: boundary.source for boundary in shared}
 
     @cached_property
+    def into_shared(self) -> dict[int, int]:
+        """For every node whose output several layers read, the boundary to its shared node."""
+        return {
+            boundary.source: number
+            for number, boundary in enumerate(self.boundaries)
+            if boundary.target < self.shared
+        }
+
+    @cached_property
+    def read_over(self) -> dict[tuple[int, int], int]:
+        """The boundary over which a layer's node reads what another's writes: writer, reader."""
+        writers = self.tensor_writers
+        return {
+            (writers.get(boundary.source, boundary.source), boundary.target): number
+            for number, boundary in enumerate(self.boundaries)
+            if boundary.target >= self.shared and not boundary.weights
+        }
+
+    @cached_property
     def leads_weights(self) -> NDArray[np.bool_]:
         """Which boundaries lead from shared weights to their users: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)

@@ -24,7 +24,6 @@ from hypar_opt.documents import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.models import PAPER_NETWORKS
-from hypar_opt.plan.nodes import shared_tensors
 from hypar_opt.search.certificate import Certificate
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import layouts_of, price, price_table
@@ -131,9 +130,8 @@ def test_shared_tensors_are_in_the_layouts_that_a_plan_states(seed: int) -> None
     network, asked, levels = some_problem(rng)
     plan = written(network, "level", **asked)(some_rows(rng, network, levels))
     instance, rows = Instance.of_plan(plan), plan.assignments()
-    tensors = tuple(
-        {node: rng.randrange(3) for node in shared_tensors(instance.workload)} for _ in rows
-    )
+    shared = instance.workload.tensor_writers
+    tensors = tuple({node: rng.randrange(3) for node in shared} for _ in rows)
     cost, layouts = price(instance, rows, tensors), layouts_of(instance, rows, tensors)
     stating = plan.model_copy(update={"cost": cost, "layouts": layouts})
     assert price_of(stating) == Fraction(cost.total)

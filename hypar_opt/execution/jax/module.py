@@ -34,14 +34,14 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
     alone
         Compute the loss on one device, as a reference: `loss` is then all that may be called.
     """
-    lines = Lines(sharded, library_names(), alone=alone)
+    lines = Lines(sharded, operation_names(), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
     for position in range(len(sharded.network.layers)):
         body += ["", *lines.layer(position), *lines.stored(position)]
     body += ["", *lines.ends(), "return total"]
     loss = textwrap.indent("\n".join(body), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
-    called = _library_of(loss)
+    called = _operations_of(loss)
     program = _template("program.py.txt").replace("    return jnp.zeros(())  # the step", loss)
     values = {
         "LEVELS": names(range(sharded.levels)),
@@ -53,7 +53,7 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         program = program.replace(f"{name} = ...", f"{name} = {value}")
     if "partial(" not in called:
         program = program.replace("from functools import partial\n", "")
-    head, mark, rest = program.partition("# The library\n")
+    head, mark, rest = program.partition("# The operations\n")
     assert mark
     header = _header(sharded, title)
     parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
@@ -77,9 +77,9 @@ PartitionSpec says which level splits what. Exchanges are explicit; biases are l
     return f'"""{text}"""\n\n'
 
 
-def _library_of(loss: str) -> str:
-    """Return the functions of the library that a text calls, and those that they call."""
-    functions = _library()
+def _operations_of(loss: str) -> str:
+    """Return the operations that a text calls, and those that they call."""
+    functions = _operations()
     wanted: list[str] = []
     waiting = _names_in(ast.parse(textwrap.dedent(loss).replace("return total", "total")))
     while waiting:
@@ -91,9 +91,9 @@ def _library_of(loss: str) -> str:
 
 
 @lru_cache
-def _library() -> dict[str, str]:
-    """Return the text of each function of the library, with what follows it of its own."""
-    text = (_FOLDER / "library.py").read_text()
+def _operations() -> dict[str, str]:
+    """Return the text of each operation, with what follows it of its own."""
+    text = (_FOLDER / "operations.py").read_text()
     lines = text.splitlines()
     functions = {}
     for node in ast.parse(text).body:
@@ -106,9 +106,9 @@ def _library() -> dict[str, str]:
     return functions
 
 
-def library_names() -> frozenset[str]:
-    """Return the names of all functions of the library."""
-    return frozenset(_library())
+def operation_names() -> frozenset[str]:
+    """Return the names of all operations."""
+    return frozenset(_operations())
 
 
 def _names_in(tree: ast.AST) -> set[str]:

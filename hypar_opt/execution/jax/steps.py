@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.tensors import ACTIVATIONS, NETWORK_INPUT, ShardedNetwork
+from hypar_opt.execution.jax.maps import NETWORK_INPUT
+from hypar_opt.execution.jax.tensors import ACTIVATIONS, ShardedNetwork
 from hypar_opt.execution.jax.values import Values, names, quoted, unwrapped
 from hypar_opt.execution.jax.weights import (
     COLLECTIVES,
@@ -103,7 +104,7 @@ class Lines:
         if source == NETWORK_INPUT:
             yield f"{name} = inputs[{quoted(self.inputs[position])}]"
             return
-        boundary = self._boundaries[source, node]
+        boundary = self.program.workload.read_over[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
@@ -124,13 +125,13 @@ class Lines:
 
     def _stored(self, source: int) -> str:
         """Return the variable of a tensor as it is stored for several readers."""
-        steps = self.program.input_steps(self._into_shared[source + self.shared])
+        steps = self.program.input_steps(self.program.workload.into_shared[source + self.shared])
         moves = steps and not self.alone
         return f"{self.names[source]}_stored" if moves else self.names[source]
 
     def stored(self, position: int) -> list[str]:
         """Return the lines that store a tensor with several readers in its own layout."""
-        boundary = self._into_shared.get(position + self.shared)
+        boundary = self.program.workload.into_shared.get(position + self.shared)
         if boundary is None:
             return []
         name, steps = self._stored(position), self.program.input_steps(boundary)
@@ -201,24 +202,6 @@ class Lines:
             for end in ends:
                 group[find(number)] = find(first.setdefault(end, number))
         return {number: find(number) for number in range(len(edges))}
-
-    @cached_property
-    def _boundaries(self) -> dict[tuple[int, int], int]:
-        """The boundary over which a layer's node reads what a layer writes."""
-        edges = self.program.workload.boundaries
-        stored_from = {
-            edge.target: edge.source - self.shared for edge in edges if edge.target < self.shared
-        }
-        return {
-            (stored_from.get(edge.source, edge.source - self.shared), edge.target): number
-            for number, edge in enumerate(edges)
-            if not edge.weights and edge.target >= self.shared
-        }
-
-    @cached_property
-    def _into_shared(self) -> dict[int, int]:
-        edges = enumerate(self.program.workload.boundaries)
-        return {edge.source: number for number, edge in edges if edge.target < self.shared}
 
     def _computed(self, position: int, layer: Operator, reads: list[str]) -> Iterator[str]:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""

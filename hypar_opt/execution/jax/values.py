@@ -1,4 +1,4 @@
-"""What a layer computes, as an expression of what it reads: calls of the library and of jax."""
+"""What a layer computes, as an expression of what it reads: calls of operations and of jax."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Values:
         shared = next((one for one, of in users.items() if node in of), None)
         if shared is None:
             return f"w[{quoted(layer.name)}]"
-        owner = self.network.layers[self.sharded.owner(node)].name
+        owner = self.network.layers[self.sharded.owner(position)].name
         text = f"w[{quoted(owner)}]"
         turned = self.sharded.transposes(position)
         if turned:

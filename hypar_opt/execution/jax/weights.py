@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.tensors import NETWORK_INPUT, Tensor
+from hypar_opt.execution.jax.maps import NETWORK_INPUT
+from hypar_opt.execution.jax.tensors import Tensor
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import Layout
 
@@ -68,7 +69,7 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
     """Return the weights by the layer that they are called after."""
     found = {}
     owners = {
-        sharded.owner(users[0]): node
+        sharded.owner(users[0] - sharded.shared): node
         for node, users in sharded.program.workload.weight_users.items()
     }
     for position, layer in enumerate(sharded.network.layers):
@@ -203,4 +204,4 @@ COLLECTIVES = {
     StepKind.ALL_TO_ALL: "all_to_all",
     StepKind.ALL_GATHER: "all_gather",
 }
-"""The functions of `hypar_opt.execution.jax.library` that take a conversion's steps."""
+"""The functions of `hypar_opt.execution.jax.operations` that take a conversion's steps."""
