@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.pipeline import read_plan as read_plan
     from hypar_opt.pipeline import repriced as repriced
     from hypar_opt.pipeline import solve as solve
+    from hypar_opt.pipeline import write_model as write_model
     from hypar_opt.plan.layouts import StoredLayout as StoredLayout
     from hypar_opt.plan.plan import Plan as Plan
     from hypar_opt.plan.plan import write_plan as write_plan
@@ -85,6 +86,7 @@ _HOME = {
     "simulate": "studies.evaluation",
     "solve": "pipeline",
     "solve_many": "studies.many",
+    "write_model": "pipeline",
     "write_plan": "plan.plan",
 }
 
@@ -120,6 +122,7 @@ __all__ = [
     "simulate",
     "solve",
     "solve_many",
+    "write_model",
     "write_plan",
 ]
 

@@ -37,7 +37,13 @@ from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
-from hypar_opt.search.model_file import SOLUTION, read_solution
+from hypar_opt.search.model_file import (
+    SOLUTION,
+    ModelSize,
+    check_model_file,
+    read_solution,
+    write_instance,
+)
 from hypar_opt.search.partition import Assignments, Progress, Search, silent
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.pricing import (
@@ -130,6 +136,49 @@ def solve(
     if place:
         return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     return _solve(Instance(described, stated), how, progress)
+
+
+def write_model(
+    network: str | Path | Network, model: str | Path, **problem: Unpack[ProblemArguments]
+) -> ModelSize:
+    """Write the model of all levels together for other solvers, without solving it.
+
+    `solve` reads what they find as ``solution``. A column ``x[conv1,H2,model]`` is 1 where that
+    layer has that choice at that level, and ``x[conv1,H1.H2,data.model]`` where it has those.
+
+    Parameters
+    ----------
+    network, **problem
+        As for `solve`.
+    model
+        The file: ``.lp`` or ``.mps``, a 0-1 program; ``.pb``, or ``.pbtxt`` as text, for CP-SAT.
+
+    Returns
+    -------
+    ModelSize
+        ``columns`` and ``rows``.
+
+    Raises
+    ------
+    InputError
+        If the suffix tells no format, or the file cannot be written.
+    RefusedError
+        If the model would be too large, or the format cannot hold its costs or names.
+    InfeasibleError
+        If no plan keeps to the constraints.
+
+    Examples
+    --------
+    >>> write_model("lenet-c", "lenet.lp", levels=2)  # doctest: +SKIP
+    ModelSize(columns=15, rows=12)
+    """
+    model = Path(model)
+    check_model_file(model)
+    with recorded_reads() as read:
+        described = find_network(network)
+        stated = problem_of(described, **problem)
+    check_outputs(read, model)
+    return write_instance(Instance(described, stated), model)
 
 
 def solve_problem(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from hypar_opt.cli import inputs, options, request, targets
+from hypar_opt.cli import options, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.signatures import takes_groups
 
@@ -30,19 +30,7 @@ def model(
     model_file: Annotated[Path, MODEL_FILE],
 ) -> None:
     """Write the model of all levels together, for other solvers, without solving it."""
-    from hypar_opt.files import recorded_reads
-    from hypar_opt.models import find_network
-    from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.search.instance import Instance
-    from hypar_opt.search.model_file import check_model_file, write_model
+    from hypar_opt.pipeline import write_model
 
-    with recorded_reads() as read:
-        described, array = find_network(network), inputs.array_named(problem.array)
-    check_model_file(model_file)
-    targets.check_outputs(read, model_file)
-    arguments = request.problem_arguments(problem)
-    # The array that was read, not its name: a file is read once.
-    arguments["array"] = array
-    stated = problem_of(described, **arguments)
-    size = write_model(Instance(described, stated), model_file)
+    size = write_model(network, model_file, **request.problem_arguments(problem))
     print(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")

@@ -40,12 +40,8 @@ def check_model_file(path: Path) -> None:
         raise InputError(f"should end in one of {', '.join(_SOLVERS)}", file=str(path))
 
 
-def write_model(instance: Instance, path: str | Path) -> ModelSize:
-    """Write the model of all levels together, which no solver is called for.
-
-    Its optimum is the joint search's, in the cost's integers; a column ``x[conv1,H2,model]`` is 1
-    where that layer has that choice at that level, and ``x[conv1,H1.H2,data.model]`` where it has
-    those at all levels.
+def write_instance(instance: Instance, path: Path) -> ModelSize:
+    """Write a model whose optimum is the joint search's, in the cost's integers.
 
     Raises
     ------
@@ -56,8 +52,6 @@ def write_model(instance: Instance, path: str | Path) -> ModelSize:
     InfeasibleError
         If no plan keeps to the constraints.
     """
-    path = Path(path)
-    check_model_file(path)
     solver = SOLVERS[_SOLVERS[path.suffix]]
     table, labels = joint_table(instance, solver.most_columns)
     if path.suffix in (".lp", ".mps"):

@@ -74,14 +74,7 @@ def run(
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scaling import scaled_down
 
-    if backend not in BACKENDS:
-        raise UnknownNameError("backend", backend, list(BACKENDS))
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
-        raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
-    if 2**plan.levels > MOST_DEVICES:
-        raise HyparError(
-            f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
-        )
+    _check_arguments(plan, backend, seed)
     instance = Instance.of_plan(plan)
     rows = plan_nodes(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
@@ -114,6 +107,17 @@ def run(
         progress=progress,
     )
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
+
+
+def _check_arguments(plan: Plan, backend: str, seed: object) -> None:
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, list(BACKENDS))
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+        raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
+    if 2**plan.levels > MOST_DEVICES:
+        raise HyparError(
+            f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
+        )
 
 
 def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:

@@ -14,9 +14,6 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import HyparError, InfeasibleError, InputError
 from hypar_opt.models import find_network
-from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.model_file import write_model
 from hypar_opt.solvers.backends.cbc import cbc_program
 from hypar_opt.solvers.model_names import fields_of
 from hypar_opt.solvers.solution.formats import parse_solution
@@ -78,17 +75,12 @@ for model in sys.argv[1:]:
 """
 
 
-def instance_of(network: str | ho.Network, problem: dict[str, Any]) -> Instance:
-    described = find_network(network)
-    return Instance(described, problem_of(described, **problem))
-
-
 def written_models(directory: Path) -> dict[Path, tuple[str | ho.Network, dict[str, Any]]]:
     models = {}
     for number, (network, problem) in enumerate(PROBLEMS):
         for suffix in (".lp", ".mps"):
             model = directory / f"{number}{suffix}"
-            write_model(instance_of(network, problem), model)
+            ho.write_model(network, model, **problem)
             models[model] = network, problem
     return models
 
@@ -108,7 +100,7 @@ def test_what_highs_finds_is_the_joint_optimum_in_each_of_its_formats(tmp_path: 
 @pytest.mark.parametrize("suffix", [".lp", ".mps"])
 def test_what_cbc_finds_is_the_joint_optimum(suffix: str, tmp_path: Path) -> None:
     model, solution = tmp_path / f"odd{suffix}", tmp_path / "odd.sol"
-    write_model(instance_of(ODD, {}), model)
+    ho.write_model(ODD, model)
     cbc = cbc_program()
     assert cbc is not None
     subprocess.run([cbc, model, "solve", "solution", solution], check=True, capture_output=True)
@@ -268,7 +260,7 @@ def test_a_solution_that_keeps_to_no_constraint_is_refused(
         for layer in layers
         for state in states
     ]
-    write_model(instance_of("lenet-c", {**PINNED, "levels": 2}), tmp_path / "model.mps")
+    ho.write_model("lenet-c", tmp_path / "model.mps", levels=2, **PINNED)
     others = {
         line.split()[0]
         for line in (tmp_path / "model.mps").read_text().splitlines()
@@ -281,7 +273,7 @@ def test_a_solution_that_keeps_to_no_constraint_is_refused(
 
 
 def test_the_models_columns_name_every_layer_level_and_choice(tmp_path: Path) -> None:
-    write_model(instance_of("lenet-c", {"levels": 2}), tmp_path / "model.mps")
+    ho.write_model("lenet-c", tmp_path / "model.mps", levels=2)
     lines = (tmp_path / "model.mps").read_text().splitlines()
     found = {fields_of(line.split()[0]) for line in lines if line.startswith(" x[")}
     layers = [layer.name for layer in find_network("lenet-c").layers]
@@ -291,7 +283,7 @@ def test_the_models_columns_name_every_layer_level_and_choice(tmp_path: Path) ->
 def test_cp_sat_has_the_same_names(tmp_path: Path) -> None:
     from ortools.sat import cp_model_pb2
 
-    write_model(instance_of(ODD, {"levels": 1}), tmp_path / "model.pb")
+    ho.write_model(ODD, tmp_path / "model.pb", levels=1)
     model = cp_model_pb2.CpModelProto.FromString((tmp_path / "model.pb").read_bytes())
     named = [fields_of(variable.name) for variable in model.variables if variable.name]
     assert named == [("x", layer.name, "H1", "model") for layer in ODD.layers]
@@ -299,15 +291,13 @@ def test_cp_sat_has_the_same_names(tmp_path: Path) -> None:
 
 def test_what_has_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model\.txt: should end in one of \.lp, \.mps"):
-        write_model(instance_of("sfc", {}), tmp_path / "model.txt")
+        ho.write_model("sfc", tmp_path / "model.txt")
     with pytest.raises(HyparError, match="0 leave nothing to choose"):
-        write_model(instance_of("sfc", {"levels": 0}), tmp_path / "model.lp")
+        ho.write_model("sfc", tmp_path / "model.lp", levels=0)
     with pytest.raises(HyparError, match="at most 500,000 columns, this may need 302,067,712"):
-        write_model(
-            instance_of("vgg-e", {"levels": 12, "level_weights": range(1, 13)}), tmp_path / "m.lp"
-        )
+        ho.write_model("vgg-e", tmp_path / "m.lp", levels=12, level_weights=range(1, 13))
     with pytest.raises(InfeasibleError):
-        write_model(instance_of("sfc", {"constraints": {"memory": 1}}), tmp_path / "model.lp")
+        ho.write_model("sfc", tmp_path / "model.lp", constraints={"memory": 1})
     long = {**NETWORK, "layer": [{"name": "n" * 250, "kind": "fc", "units": 8}]}
     with pytest.raises(HyparError, match="names of at most 255 characters"):
-        write_model(instance_of(ho.Network.model_validate(long), {}), tmp_path / "model.lp")
+        ho.write_model(ho.Network.model_validate(long), tmp_path / "model.lp")
