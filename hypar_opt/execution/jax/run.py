@@ -204,15 +204,10 @@ def _trained(program: Program) -> list[bool]:
     """Return of each node whether it has weights, or reads what depends on any."""
     workload = program.workload
     trained = [bool(weights) for weights in workload.weights]
-    into = {
-        edge.target: edge.source for edge in workload.boundaries if edge.target < workload.shared
-    }
-    for edge in sorted(workload.boundaries, key=lambda edge: edge.target):
-        if edge.target >= workload.shared and not edge.weights:
-            source = into.get(edge.source, edge.source)
-            trained[edge.target] |= trained[source]
-    for shared, source in into.items():
-        trained[shared] |= trained[source]
+    for writer, reader in sorted(workload.read_over, key=lambda ends: ends[1]):
+        trained[reader] |= trained[writer]
+    for shared, writer in workload.tensor_writers.items():
+        trained[shared] |= trained[writer]
     return trained
 
 

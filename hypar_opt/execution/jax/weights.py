@@ -171,11 +171,8 @@ def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
 
 def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, Tensor]:
     """Return what each layer writes, as it is stored for its readers."""
-    shared = {
-        edge.source: edge.target
-        for edge in sharded.program.workload.boundaries
-        if edge.target < sharded.shared
-    }
+    writers = sharded.program.workload.tensor_writers
+    shared = {writer: node for node, writer in writers.items()}
     tensors = {}
     for position, layer in enumerate(sharded.network.layers):
         node = position + sharded.shared
