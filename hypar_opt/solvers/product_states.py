@@ -72,13 +72,34 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
     NoAnswerError
         If the deadline passes.
     """
-    if not np.array_equal(table.ends, chain_ends(len(table.node))):
-        raise RefusedError(NO_CHAIN)
+    _check_chain(table)
     costs: list[Integers] = [table.node[0]]
     for layer in range(1, len(table.node)):
         deadline.check()
         costs.append(transition(table, layer - 1, costs[-1]) + table.node[layer])
     return costs
+
+
+def costs_to_go(table: FactoredTable, deadline: Deadline = NEVER) -> list[Integers]:
+    """Return, for every layer, the least cost of all layers after it, by its state.
+
+    Returns
+    -------
+    list of (states,) arrays
+        In the table's units. With the costs to come they add up to the least cost of all layers,
+        given the state of one.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+        As `costs_to_come`.
+    """
+    _check_chain(table)
+    costs: list[Integers] = [np.zeros_like(table.node[-1])]
+    for boundary in range(len(table.ends) - 1, -1, -1):
+        deadline.check()
+        costs.append(transition_back(table, boundary, costs[-1] + table.node[boundary + 1]))
+    return costs[::-1]
 
 
 def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
@@ -98,6 +119,24 @@ def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers
             np.minimum(step, view[:, digit] + charge[:, digit, :, None], out=step)
         costs = step
         prefixes *= choices
+    return costs.reshape(-1)
+
+
+def transition_back(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
+    """Return the minimum over targets of ``charge[source, target] + costs[target]``, ``(states,)``.
+
+    At each level the array's axes are the target's digits above, the target's digit here, and the
+    source's digits below.
+    """
+    choices = table.choices
+    # Deepest first: a charge may depend on the target's digits above, which are not yet replaced.
+    for level in range(table.levels - 1, -1, -1):
+        charge = table.pairs[level][boundary]  # (prefixes or 1, source digit, target digit)
+        view = costs.reshape(choices**level, choices, 1, -1)
+        step = view[:, 0] + charge[:, :, 0, None]
+        for digit in range(1, choices):
+            np.minimum(step, view[:, digit] + charge[:, :, digit, None], out=step)
+        costs = step
     return costs.reshape(-1)
 
 
@@ -121,6 +160,11 @@ def charges_of_pairs(table: FactoredTable, boundary: int) -> Integers:
         steps = charge[:, None, :, None] + here[None]
         charge = steps.reshape(len(charge) * choices, -1)
     return charge[np.ix_(table.columns, table.columns)]
+
+
+def _check_chain(table: FactoredTable) -> None:
+    if not np.array_equal(table.ends, chain_ends(len(table.node))):
+        raise RefusedError(NO_CHAIN)
 
 
 def _first(is_candidate: NDArray[np.bool_], rank: NDArray[np.intp]) -> int:

@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from itertools import islice, pairwise, product
+from itertools import islice
 from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hypar_opt.costs.product import State, canonical_states, expanded
-from hypar_opt.costs.table import CostTable, Integers
-from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.deadline import Deadline
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.plan.plan import Plan, json_number, words_of
-from hypar_opt.plan.problem import Problem
+from hypar_opt.search.completion import (
+    completion_along_chain,
+    completion_by_elimination,
+    is_chain,
+)
 from hypar_opt.search.default_solver import default_solver
+from hypar_opt.search.in_order import in_order_of_cost
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.marginals import least_with_choices
 from hypar_opt.search.model_file import SOLUTION
 from hypar_opt.search.partition import Progress, Search, silent
 from hypar_opt.search.pins import Pin
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.settings import options_of
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.elimination.buckets import eliminate
-from hypar_opt.solvers.elimination.marginals import least_by_choice
-from hypar_opt.solvers.elimination.order import in_given_order
-from hypar_opt.solvers.elimination.solve import eliminated, of_allowed
-from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from hypar_opt.search.completion import Completion
     from hypar_opt.solvers.base import SolverOptions
 
-MAX_STEPS = 2**20
-"""Upper bound on layers * states * (states + plans), the work of listing the best plans."""
+MAX_STEPS = 2**26
+"""Upper bound on the work of listing the best plans, in steps of about 50 ns."""
+CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
+"""Of a state and a level of a chain; of a pair of states on a graph; of a plan and layer."""
 
 REGRETS = worded("regrets", "--regret")
 
@@ -114,7 +109,7 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         for choice in known
         if choice is not own
     ]
-    least = _least_with_choices(plan, instance) if plan.solver.scope == "joint" else None
+    least = _joint_regrets(plan, instance) if plan.solver.scope == "joint" else None
     if least is not None:
         progress(len(others), len(others))
         known = (
@@ -141,33 +136,28 @@ def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]
     ]
 
 
-def _least_with_choices(
+def _joint_regrets(
     plan: Plan, instance: Instance
 ) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
     """Return the regret of every choice of a joint optimum, by level, layer and choice.
 
-    None where memory couples the layers, or the tables of an elimination are too large.
+    None where memory couples the layers, or a table is too large.
     """
     if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
         return None
-    workload, cost = instance.workload, instance.cost
     try:
-        states = canonical_states(plan.levels, cost.choices)
-        table = expanded(cost, workload, plan.levels)
-        table = instance.constraints.states(table, states)
-        least = least_by_choice(eliminated(table, NEVER), NEVER)
+        least = least_with_choices(instance)[instance.workload.shared :]
     except RefusedError:
         return None
-    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    digits = np.array(states, np.intp).reshape(len(states), plan.levels)
     total = Fraction(plan.cost.total)
     found: dict[tuple[int, str, Parallelism], int | float | None] = {}
-    for layer, (name, words) in enumerate(zip(plan.layers, plan.words, strict=True)):
-        node = workload.shared + layer
-        for level, (column, choice) in product(range(plan.levels), enumerate(words)):
-            having = least[node][digits[allowed[node], level] == column]
-            extra = table.in_units(int(having.min())) - total if len(having) else None
-            found[level + 1, name, choice] = None if extra is None else json_number(extra)
+    for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
+        for level, costs in enumerate(levels, 1):
+            for choice, cost in zip(words, costs, strict=False):
+                found[level, layer, choice] = None
+                if cost is not None:
+                    extra = Fraction(cost, instance.cost.resolution) - total
+                    found[level, layer, choice] = json_number(extra)
     return found
 
 
@@ -258,107 +248,65 @@ def best_plans(plan: Plan, number: int) -> BestPlans:
         # A memory limit is a sum over layers: no completion's cost is known by its state alone.
         memory = argument("constraints.memory")
         raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
-    _check_size(number, problem, len(workload.layers))
     interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
-    states = canonical_states(problem.levels, cost.choices)
-    table = instance.constraints.states(expanded(cost, workload, problem.levels), states)
+    completion = _completion(number, instance)
+    in_order = in_order_of_cost(
+        completion, workload.shared, number, interchangeable=interchangeable
+    )
     alternatives = []
-    in_order = _in_order_of_cost(table, states, workload.shared, interchangeable=interchangeable)
-    try:
-        cheapest = list(islice(in_order, number))
-    except RefusedError as error:  # by the graph's width
-        over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
-        raise RefusedError(
-            f"listing the best plans over {over} {error.message.split(';')[0]}; take fewer levels"
-        ) from None
-    for total, columns in cheapest:
-        rows = list(zip(*(states[column] for column in columns), strict=True))
+    for total, columns in islice(in_order, number):
+        rows = list(zip(*(completion.states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.
         repeats = prod(map(factorial, Counter(rows).values()))
         alternatives.append(
             Alternative(
                 parallelism=words_of(rows, plan.words),
-                total=json_number(table.in_units(total)),
+                total=json_number(Fraction(total, cost.resolution)),
                 count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
     return BestPlans(tuple(alternatives), plan)
 
 
-def _check_size(number: int, problem: Problem, layers: int) -> None:
-    """Refuse a request that would take more than a few seconds, before the work."""
-    choices = len(problem.choices)
-    states = choices**problem.levels
-    plans = min(number, states**layers)
-    # Least costs look at pairs of states, and each plan ranks the states of every layer.
-    if layers * states * (states + plans) <= MAX_STEPS:
-        return
-    upper_bound = MAX_STEPS // (layers * states) - states
-    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "take fewer levels"
-    over = f"{problem.levels} level{'s' if problem.levels > 1 else ''}"
-    raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
+def _completion(number: int, instance: Instance) -> Completion:
+    """Return what completes the plans of a problem, unless to list them takes too many steps."""
+    levels = instance.problem.levels
+    over = f"{levels} level{'s' if levels > 1 else ''}"
+    completion = None
+    if is_chain(instance.workload):
+        _check_size(number, instance, over, CHAIN_STEPS * levels)
+        completion = completion_along_chain(instance)
+    if completion is None:
+        _check_size(number, instance, over, PAIR_STEPS * instance.cost.choices**levels)
+        try:
+            completion = completion_by_elimination(instance)
+        except RefusedError as error:  # by the graph's width
+            reason = error.message.split(";")[0]
+            raise RefusedError(
+                f"listing the best plans over {over} {reason}; take fewer levels"
+            ) from None
+    return completion
 
 
-Ties = tuple[bool, ...]
-"""Whether neighbouring levels have had the same choices so far: one flag a pair of levels."""
+def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
+    """Refuse a request that would take more than a few seconds, before the work.
 
-
-def _in_order_of_cost(
-    table: CostTable, states: list[State], shared: int, *, interchangeable: bool
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield every allowed assignment of the layers with its cost, cheapest first.
-
-    What layers share takes what then costs least: it is not enumerated. Equals come in canonical
-    order: compared from the last layer back, the first state first. Of assignments that differ
-    only in the order of ``interchangeable`` levels the first comes.
-
-    A best-first search that completes assignments from the last layer back. The least cost of
-    completing one is known exactly, by eliminating what layers share and then the layers in
-    their order, so whatever leaves the heap is the next best assignment, and no path is expanded
-    in vain.
+    Parameters
+    ----------
+    over
+        The levels, for the message.
+    steps
+        Of the least costs: for each state of a node.
     """
-    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    charges = of_allowed(table, allowed)
-    order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
-    buckets = eliminate(charges, order, NEVER)
-    digits = np.array(states, np.intp).reshape(len(states), -1)
-
-    @cache
-    def ranked(layer: int, scope: tuple[int, ...], ties: Ties) -> tuple[NDArray[np.intp], Integers]:
-        """Rank a layer's states by the least cost up to it, given those of later layers."""
-        costs = buckets.column(layer, 0, scope)
-        own = digits[allowed[layer]]
-        # Of levels that tie behind, those with model parallelism here stand topmost.
-        canonical = ~((own[:, :-1] < own[:, 1:]) & np.array(ties, bool)).any(axis=1)
-        ranks = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")]
-        return ranks, costs[ranks]
-
-    last = table.layers - 1
-
-    def scope_of(layer: int, path: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(path[last - later] for later in order.scopes[layer])
-
-    ties = (interchangeable,) * max(digits.shape[1] - 1, 0)
-    first = int(ranked(last, (), ties)[0][0])
-    # Equal totals compare by path, last layer first: that is the canonical order.
-    heap: list[tuple[int, tuple[int, ...], Ties, int]] = [(buckets.least(0), (first,), ties, 0)]
-    while heap:
-        total, path, ties, rank = heapq.heappop(heap)
-        for layer in range(table.layers - len(path), shared - 1, -1):
-            ranks, costs = ranked(layer, scope_of(layer, path), ties)
-            if rank + 1 < len(ranks):
-                increase = int(costs[rank + 1]) - int(costs[rank])
-                # The next best from here: another state of this layer, completed at least cost.
-                sibling = (*path[:-1], int(ranks[rank + 1]))
-                heapq.heappush(heap, (total + increase, sibling, ties, rank + 1))
-            # Levels go on tying only where they choose alike here too.
-            pairs = pairwise(states[allowed[layer][path[-1]]])
-            ties = tuple(tie and a == b for tie, (a, b) in zip(ties, pairs, strict=True))
-            if layer > shared:
-                ranks, costs = ranked(layer - 1, scope_of(layer - 1, path), ties)
-                path, rank = (*path, int(ranks[0])), 0
-        columns = zip(allowed[shared:], path[::-1], strict=True)
-        yield total, tuple(int(choices[n]) for choices, n in columns)
+    workload, levels = instance.workload, instance.problem.levels
+    nodes, states = len(workload.nodes), instance.cost.choices**levels
+    plans = min(number, states ** len(workload.layers))
+    # Each plan ranks the states of every layer.
+    if nodes * (states * steps + plans * (states + PLAN_STEPS)) <= MAX_STEPS:
+        return
+    upper_bound = (MAX_STEPS // nodes - states * steps) // (states + PLAN_STEPS)
+    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "take fewer levels"
+    raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
 
 
 def _literally(name: str) -> str:

@@ -1,0 +1,86 @@
+"""What a plan costs at least with each choice of each layer at each level, all else at its best."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.product import canonical_states, expanded
+from hypar_opt.deadline import NEVER
+from hypar_opt.search.completion import chain_table
+from hypar_opt.solvers.elimination.marginals import least_by_choice
+from hypar_opt.solvers.elimination.solve import eliminated
+from hypar_opt.solvers.feasibility import allowed_choices
+from hypar_opt.solvers.product_states import costs_to_come, costs_to_go
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.product import FactoredTable
+    from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.search.instance import Instance
+
+Least = list[list[list[int | None]]]
+"""By node, level and choice: as the cost model counts; None where no plan has the choice."""
+
+
+def least_with_choices(instance: Instance) -> Least:
+    """Return the least joint cost of a plan with each choice, for a problem without memory limit.
+
+    Of levels that are alike and nothing else, by the questions of a separable table. Else along a
+    chain by costs to come and to go, on a graph by an elimination.
+
+    Raises
+    ------
+    RefusedError
+        If a table is larger than memory allows.
+    """
+    if not instance.constraints.any:
+        separable = instance.cost.separable(instance.workload, instance.problem.levels)
+        if separable is not None:
+            return _by_questions(separable)
+    table = chain_table(instance)
+    return _by_elimination(instance) if table is None else _along_chain(table)
+
+
+def _by_questions(separable: SeparableTable) -> Least:
+    """Return the least costs where each threshold is a question by itself.
+
+    A layer takes model parallelism at a level if it takes it at one level or more, since
+    levels can be permuted, and data parallelism if not at all of them. Where the answer to one
+    question is forced for a layer, the others' optima still go with it: the minima of submodular
+    functions that ascend with the threshold are nested.
+    """
+    nodes, levels = len(separable.data), separable.levels
+    least = least_by_choice(eliminated(separable.as_one_table(), NEVER), NEVER)
+    return [
+        [[int(all_levels[0]), int(one_level[1])]] * levels
+        for one_level, all_levels in zip(least[:nodes], least[-nodes:], strict=True)
+    ]
+
+
+def _along_chain(table: FactoredTable) -> Least:
+    least = [come + go for come, go in zip(costs_to_come(table), costs_to_go(table), strict=True)]
+    upper_bound = math.inf if table.penalty is None else table.penalty
+    found: Least = []
+    for costs in least:
+        # A column has the choices as digits, H1's first.
+        views = (costs.reshape(table.choices**n, table.choices, -1) for n in range(table.levels))
+        rows = [view.min(axis=(0, 2)).tolist() for view in views]
+        found.append([[cost if cost < upper_bound else None for cost in row] for row in rows])
+    return found
+
+
+def _by_elimination(instance: Instance) -> Least:
+    levels, choices = instance.problem.levels, instance.cost.choices
+    table = expanded(instance.cost, instance.workload, levels)
+    states = canonical_states(levels, choices)
+    table = instance.constraints.states(table, states)
+    digits = np.array(states, np.intp).reshape(len(states), levels)
+    found: Least = []
+    least = least_by_choice(eliminated(table, NEVER), NEVER)
+    for costs, allowed in zip(least, allowed_choices(table), strict=True):
+        made = digits[allowed]
+        having = [[costs[made[:, n] == choice] for choice in range(choices)] for n in range(levels)]
+        found.append([[int(some.min()) if len(some) else None for some in row] for row in having])
+    return found
