@@ -49,6 +49,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.simulator
 	-$(BIN)/python -m benchmarks.closed_form
 	-$(BIN)/python -m benchmarks.many
+	-$(BIN)/python -m benchmarks.alternatives
 	-$(BIN)/python -m benchmarks.startup
 	-$(BIN)/python -m benchmarks.onnx_import
 	-$(BIN)/python -m benchmarks.jax_compile

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ from hypar_opt.costs.sharing import shared_weights
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, argument
-from hypar_opt.search.pins import pinned_choices
-from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.search.axes import axes_of, halvings_of
+from hypar_opt.search.pins import Pin, pinned_choices
 from hypar_opt.workload.parallelism import DATA, OUTPUT
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.search.pins import Pin
-    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 Counts = tuple[int, ...]
@@ -80,6 +79,15 @@ class Feasibility:
         """Whether layers share a capacity, so that they cannot be constrained one by one."""
         return self._constraints.memory is not None
 
+    @property
+    def by_counts(self) -> bool:
+        """Whether it is the number of a layer's levels of each choice that is constrained.
+
+        Of pins for all levels and even splits it is an interval.
+        """
+        pins = map(Pin.parse, self._constraints.fix)
+        return not self.couple_layers and all(pin.level is None for pin in pins)
+
     def level(self, table: CostTable, splits: SplitCounts) -> CostTable:
         """Restrict a level's table to choices that the levels below can complete."""
         if not self.any:
@@ -108,6 +116,23 @@ class Feasibility:
     ) -> NDArray[np.bool_]:
         """Return which of all levels' states each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
+
+    def answers(self) -> NDArray[np.bool_]:
+        """Return what constraints `by_counts` on two choices allow a `SeparableTable`'s questions.
+
+        Returns
+        -------
+        (levels, nodes, 2) bool
+            For each t, whether a node may take model parallelism at fewer than t levels, and
+            whether at t or more.
+        """
+        levels = self._levels
+        counts = [(1,) * model + (0,) * (levels - model) for model in range(levels + 1)]
+        allowed = self.allowed(counts)
+        fewest = allowed.argmax(axis=1)
+        most = levels - allowed[:, ::-1].argmax(axis=1)
+        t = np.arange(1, levels + 1)[:, None]
+        return np.stack([fewest < t, most >= t], axis=2)
 
     def factored(
         self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
@@ -192,7 +217,7 @@ class Feasibility:
             counts = tuple(map(state.count, range(len(self._choices))))
             if not self._even_tensors(counts)[position]:
                 tensor = self._workload.nodes[position]
-                axes = _axes(tensor, len(self._choices))
+                axes = axes_of(tensor, len(self._choices))
                 raise HyparError(
                     f"constraints: the {tensor.name} is split into unequal parts; {axes}"
                 )
@@ -271,27 +296,25 @@ class Feasibility:
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in pinned])
         if self._constraints.even:
-            # The axis is split once more than above; other choices split other axes.
-            parts = 2 ** (count + 1)
             # Shared weights are split as their users are, and a level's shared tensors at will:
             # what is left of them below depends on no layer (`_even_tensors`).
             shared = self._workload.shared
-            for position in shared + np.flatnonzero(allowed[shared:]):
-                node = self._workload.nodes[position]
-                axis = node.operator.splits[choice].axis
-                allowed[position] = not axis or node.sizes[axis] % parts == 0
+            # The axis is split once more than above; other choices split other axes.
+            allowed[shared:] &= self._halvings[choice, shared:] > count
         return allowed
 
     def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
         """Return which shared nodes may make each choice so often: tensors into equal parts."""
         allowed = np.ones(self._workload.shared, bool)
-        for position in self._workload.tensor_writers if self._constraints.even else ():
-            node = self._workload.nodes[position]
-            allowed[position] = all(
-                not choice.axis or node.sizes[choice.axis] % 2**count == 0
-                for choice, count in zip(node.operator.splits, counts, strict=False)
-            )
+        if self._constraints.even:
+            tensors = list(self._workload.tensor_writers)
+            made = np.array(counts[: len(self._choices)])[:, None]
+            allowed[tensors] = (made <= self._halvings[:, tensors]).all(axis=0)
         return allowed
+
+    @cached_property
+    def _halvings(self) -> NDArray[np.intp]:
+        return halvings_of(self._workload, len(self._choices), self._levels)
 
     def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
         """Return each layer's least load after a choice; `_impossible` if nothing completes it."""
@@ -327,7 +350,7 @@ class Feasibility:
                 )
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
-                    f" {_axes(layer, len(self._choices))}"
+                    f" {axes_of(layer, len(self._choices))}"
                 )
         # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
         # choices it may be whole, which always is.
@@ -337,7 +360,7 @@ class Feasibility:
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
-                raise InfeasibleError(f"{problem} several layers read; {_axes(layer, 2)}")
+                raise InfeasibleError(f"{problem} several layers read; {axes_of(layer, 2)}")
         memory = self._constraints.memory
         if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
@@ -359,17 +382,6 @@ class Feasibility:
             if not reached:
                 return level + 1
         raise AssertionError(f"layer {name!r} can be completed")
-
-
-def _axes(layer: LayerTensors, columns: int) -> str:
-    """Return the sizes of the axes that a layer's choices halve, for a message."""
-    if layer.kind in ("conv", "fc") and len(layer.operator.splits) == 3:
-        channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
-        channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
-        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
-    splits = [choice for choice in layer.operator.splits[:columns] if choice.axis]
-    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in splits)
-    return f"it has {', '.join(sizes)}"
 
 
 def _one_more(counts: Counts, choice: int) -> Counts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypar_opt.search.joint_table import separable_table
+
 if TYPE_CHECKING:
     from hypar_opt.search.instance import Instance
 
@@ -22,5 +24,4 @@ def default_solver(instance: Instance, search: str) -> str:
         return "dp"
     if search == "levelwise":
         return "cut"
-    separable = instance.cost.separable(workload, problem.levels)
-    return "dp" if instance.constraints.any or separable is None else "cut"
+    return "dp" if separable_table(instance) is None else "cut"

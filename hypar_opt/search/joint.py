@@ -17,7 +17,7 @@ from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.counts import by_counts, few_levels_alike
-from hypar_opt.search.joint_table import question_table, state_table
+from hypar_opt.search.joint_table import question_table, separable_table, state_table
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver, least_cost
@@ -51,10 +51,7 @@ def joint(search: Search) -> Partition:
         return replace(levelwise(search), scope="joint")
     instance = search.instance
     tables = TableSolver(search, 1)
-    # Constraints apply to whole states; a threshold alone can express neither pins nor memory.
-    separable, stopped_by = None, None
-    if not instance.constraints.any:
-        separable = instance.cost.separable(instance.workload, search.levels)
+    separable, stopped_by = separable_table(instance), None
     try:
         search.deadline.check()
         if separable is not None:
@@ -71,7 +68,8 @@ def _from_questions(
 ) -> list[tuple[int, ...]]:
     """Solve the questions "at t levels or more?", and count each node's yes answers."""
     levels = search.levels
-    if SeparableTable in search.solver.accepted_tables:
+    # A separable table forbids no answers.
+    if SeparableTable in search.solver.accepted_tables and not search.instance.constraints.any:
         result = tables.solve_compact(separable)
     else:
         start = None

@@ -41,11 +41,9 @@ def joint_table(
     levels = instance.problem.levels
     if levels == 0:
         raise HyparError(f"{argument('levels')} should be 1 or more: 0 leave nothing to choose")
-    # As in the joint search: constraints apply to whole states, not to questions.
-    if not instance.constraints.any:
-        separable = instance.cost.separable(instance.workload, levels)
-        if separable is not None:
-            return question_table(instance, separable)
+    separable = separable_table(instance)
+    if separable is not None:
+        return question_table(instance, separable)
     nodes, choices = len(instance.workload.nodes), instance.cost.choices
     check_states(nodes, choices, levels)
     count = columns(nodes, len(instance.workload.ends), choices**levels)
@@ -61,6 +59,17 @@ def joint_table(
     return table, labels
 
 
+def separable_table(instance: Instance) -> SeparableTable | None:
+    """Return the problem as questions, without its constraints, which forbid answers.
+
+    None where levels differ, or constraints tell them apart: those apply to states.
+    """
+    constraints, levels = instance.constraints, instance.problem.levels
+    if constraints.any and not constraints.by_counts:
+        return None
+    return instance.cost.separable(instance.workload, levels)
+
+
 def question_table(instance: Instance, separable: SeparableTable) -> tuple[CostTable, Labels]:
     """Return the questions "at t levels or more?", for each t, as one table.
 
@@ -69,6 +78,8 @@ def question_table(instance: Instance, separable: SeparableTable) -> tuple[CostT
     """
     levels = instance.problem.levels
     table = replace(separable.as_one_table(), trick=instance.workload.trick * levels)
+    if instance.constraints.any:
+        table = replace(table, allowed=instance.constraints.answers().reshape(-1, 2))
     return table, instance.labels(*_names(levels))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from hypar_opt.costs.product import canonical_states, expanded
 from hypar_opt.deadline import NEVER
 from hypar_opt.search.completion import chain_table
+from hypar_opt.search.joint_table import question_table, separable_table
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated
 from hypar_opt.solvers.feasibility import allowed_choices
@@ -17,7 +18,7 @@ from hypar_opt.solvers.product_states import costs_to_come, costs_to_go
 
 if TYPE_CHECKING:
     from hypar_opt.costs.product import FactoredTable
-    from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.costs.table import CostTable
     from hypar_opt.search.instance import Instance
 
 Least = list[list[list[int | None]]]
@@ -35,15 +36,14 @@ def least_with_choices(instance: Instance) -> Least:
     RefusedError
         If a table is larger than memory allows.
     """
-    if not instance.constraints.any:
-        separable = instance.cost.separable(instance.workload, instance.problem.levels)
-        if separable is not None:
-            return _by_questions(separable)
+    separable = separable_table(instance)
+    if separable is not None:
+        return _by_questions(question_table(instance, separable)[0], separable.levels)
     table = chain_table(instance)
     return _by_elimination(instance) if table is None else _along_chain(table)
 
 
-def _by_questions(separable: SeparableTable) -> Least:
+def _by_questions(table: CostTable, levels: int) -> Least:
     """Return the least costs where each threshold is a question by itself.
 
     A layer takes model parallelism at a level if it takes it at one level or more, since
@@ -51,11 +51,19 @@ def _by_questions(separable: SeparableTable) -> Least:
     question is forced for a layer, the others' optima still go with it: the minima of submodular
     functions that ascend with the threshold are nested.
     """
-    nodes, levels = len(separable.data), separable.levels
-    least = least_by_choice(eliminated(separable.as_one_table(), NEVER), NEVER)
+    least = least_by_choice(eliminated(table, NEVER), NEVER)
+    allowed = allowed_choices(table)
+    of_all = range(table.layers - table.layers // levels, table.layers)
+    # The least costs are of the answers that are allowed.
     return [
-        [[int(all_levels[0]), int(one_level[1])]] * levels
-        for one_level, all_levels in zip(least[:nodes], least[-nodes:], strict=True)
+        [
+            [
+                int(least[every][0]) if allowed[every, 0] else None,
+                int(least[any_][-1]) if allowed[any_, 1] else None,
+            ]
+        ]
+        * levels
+        for any_, every in enumerate(of_all)
     ]
 
 

@@ -10,6 +10,8 @@ from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.joint_table import separable_table
 from hypar_opt.search.pricing import too_fine
 from hypar_opt.units import format_bytes
 
@@ -107,15 +109,13 @@ def joint_optimum(plan: Plan) -> Plan | None:
     """
     if plan.solver.stopped_by == TIME_LIMIT:
         return None
-    # Equal levels and two choices separate into one problem for each level: fast at any size.
-    # Else a layer has choices^levels product states (decision 5).
-    separable = (
-        plan.cost.kind == "bytes" and len(plan.choices) == 2 and len(set(plan.level_weights)) <= 1
-    )
     most = MAX_STATES if plan.network.description.is_chain else MAX_GRAPH_STATES
-    if (not separable or plan.constraints.any) and len(plan.choices) ** plan.levels > most:
-        return None
     try:
+        # Levels that are alike separate into one problem for each: fast at any size. Else a layer
+        # has choices^levels product states (decision 5).
+        many = len(plan.choices) ** plan.levels > most
+        if many and separable_table(Instance.of_plan(plan)) is None:
+            return None
         # Advice only: a joint search that is refused takes nothing from the plan at hand.
         return solve_problem(plan.network.description, plan.problem, search="joint")
     except HyparError:

@@ -42,7 +42,8 @@ PROBLEMS: list[tuple[str | ho.Network, dict[str, Any]]] = [
     ("resnet-18", {"levels": 1}),
 ]
 
-PINNED: dict[str, Any] = {"constraints": {"fix": ("conv1=model",)}}
+PINNED: dict[str, Any] = {"constraints": {"fix": ("conv1@H2=model",)}}
+"""A pin at one level tells levels apart: the model has states."""
 
 HIGHS = """
 import sys, highspy
@@ -230,15 +231,16 @@ def test_what_is_for_a_search_goes_without_a_solution() -> None:
         ho.solve("lenet-c", levels=2, solution=RECORDED / "cbc.sol", options={"time_limit": 3})
 
 
-def test_a_solution_without_the_constraints_is_refused_under_them() -> None:
-    """A pinned problem's model has states: none of the file's columns is one of its."""
+def test_a_solution_without_the_constraints_is_taken_if_it_keeps_to_them() -> None:
+    solution = RECORDED / "cbc.sol"
     with pytest.raises(HyparError, match=r"x\[conv1,H1,model\] is no column"):
-        ho.solve(
-            "lenet-c",
-            levels=2,
-            solution=RECORDED / "cbc.sol",
-            constraints={"fix": ("conv1=model",)},
-        )
+        ho.solve("lenet-c", levels=2, solution=solution, **PINNED)
+    # A pin for all levels forbids columns of the same model.
+    with pytest.raises(HyparError, match="choice that is not allowed"):
+        ho.solve("lenet-c", levels=2, solution=solution, constraints={"fix": ("conv1=model",)})
+    free = ho.solve("lenet-c", levels=2, solution=solution)
+    kept = ho.solve("lenet-c", levels=2, solution=solution, constraints={"fix": ("conv1=data",)})
+    assert (kept.parallelism, kept.cost) == (free.parallelism, free.cost)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.sharing import level_tables
 from hypar_opt.plan.nodes import plan_tensors
 from hypar_opt.search.instance import Instance
+from hypar_opt.search.joint_table import separable_table
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ MAX_CELLS = 300
 """Layers times levels up to which the regret of every other choice is computed."""
 
 MAX_STEPS = 10**8
-"""Pairs of product states, over all other choices, up to which regrets are computed."""
+"""Pairs of product states up to which a joint search's regrets are computed: over all other choices
+where each takes a solve, as under a memory limit."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,14 @@ def why_no_regrets(plan: Plan) -> str:
     """Say why the regrets of other choices are not computed; empty where they are."""
     cells = len(plan.layers) * plan.levels
     steps = 0
-    # Bytes alone charge all levels alike, so that few of the joint states differ.
-    if plan.solver.search == "joint" and (plan.cost.kind != "bytes" or plan.constraints.any):
-        others = cells * (len(plan.choices) - 1)
-        # Viterbi over pairs of product states, once for each other choice, which is pinned.
-        steps = len(plan.layers) * others * len(plan.choices) ** (2 * plan.levels)
+    if plan.solver.scope == "joint":
+        instance = Instance.of_plan(plan)
+        at_once = plan.solver.status == "optimal" and not instance.constraints.couple_layers
+        if at_once and separable_table(instance) is not None:
+            return ""  # two answers for each layer and level, whatever their number
+        steps = len(plan.layers) * len(plan.choices) ** (2 * plan.levels)
+        if not at_once:
+            steps *= cells * (len(plan.choices) - 1)
     if cells <= MAX_CELLS and steps <= MAX_STEPS:
         return ""
     return (
