@@ -1,8 +1,7 @@
-"""What completes a plan at the least cost, whatever the states of its last nodes.
+"""What the first nodes of a plan cost at least, given the states of those behind them.
 
-A node's state is its choices at all levels. Where the nodes up to one are known to cost at least so
-much for each state of those behind that they meet, a search that goes from the last node back knows
-what every start costs in the end.
+A node's state is its choices at all levels. A search that goes from the last node back then knows
+what every beginning costs in the end.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Completion(Protocol):
-    """The least cost of all nodes up to each, by its state and by the states that these meet."""
+    """The least cost of the nodes up to each, given the states of those behind that they meet."""
 
     @property
     def states(self) -> Sequence[State]:
@@ -47,17 +46,14 @@ class Completion(Protocol):
 
     @property
     def scopes(self) -> Sequence[Sequence[int]]:
-        """By node: the nodes behind it that it and those before it meet."""
+        """By node: those behind it that it or a node before it has a boundary with."""
 
     @property
     def least(self) -> int:
         """The least cost of all nodes."""
 
     def column(self, node: int, scope: Sequence[int]) -> Integers:
-        """Return the least cost of the nodes up to one, by its state, given those of its scope.
-
-        What a node that is no part of the scope has to do with them is left out.
-        """
+        """Return the least cost of the nodes up to one, by its state, given those of its scope."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +123,7 @@ def completion_along_chain(instance: Instance) -> Completion | None:
     table = chain_table(instance)
     if table is None:
         return None
-    states = canonical_states(table.levels, table.choices)
+    states = canonical_states(instance.problem.levels, instance.cost.choices)
     allowed = [np.flatnonzero(row) for row in instance.constraints.allowed(states)]
     return ChainCompletion(table, states, allowed)
 
@@ -158,7 +154,7 @@ def is_chain(workload: Workload) -> bool:
 def chain_table(instance: Instance) -> FactoredTable | None:
     """Return a chain's joint table, forbidden states at a penalty.
 
-    None where the graph is no chain, or a boundary's charge no sum over levels.
+    None where the graph is no chain, a boundary's charge no sum over levels, or there are none.
 
     Raises
     ------
@@ -166,7 +162,7 @@ def chain_table(instance: Instance) -> FactoredTable | None:
         If there are more states than memory allows.
     """
     levels = instance.problem.levels
-    if not is_chain(instance.workload):
+    if not levels or not is_chain(instance.workload):
         return None
     table = factored(instance.cost, instance.workload, levels)
     if table is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypar_opt.search.completion import is_chain
 from hypar_opt.search.joint_table import separable_table
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ def default_solver(instance: Instance, search: str) -> str:
     and without a capacity. Both are exact, and return the same plan.
     """
     workload, problem = instance.workload, instance.problem
-    chain = [[layer, layer + 1] for layer in range(len(workload.nodes) - 1)]
-    if workload.ends.tolist() == chain:
+    if is_chain(workload):
         return "dp"
     if len(problem.choices) > 2 or instance.constraints.couple_layers:
         return "dp"

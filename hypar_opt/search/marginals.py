@@ -28,8 +28,8 @@ Least = list[list[list[int | None]]]
 def least_with_choices(instance: Instance) -> Least:
     """Return the least joint cost of a plan with each choice, for a problem without memory limit.
 
-    Of levels that are alike and nothing else, by the questions of a separable table. Else along a
-    chain by costs to come and to go, on a graph by an elimination.
+    Where the levels are alike, by the questions of a separable table. Else along a chain by costs
+    to come and to go, on a graph by an elimination.
 
     Raises
     ------
@@ -46,25 +46,20 @@ def least_with_choices(instance: Instance) -> Least:
 def _by_questions(table: CostTable, levels: int) -> Least:
     """Return the least costs where each threshold is a question by itself.
 
-    A layer takes model parallelism at a level if it takes it at one level or more, since
-    levels can be permuted, and data parallelism if not at all of them. Where the answer to one
+    Levels can be permuted. So a layer may take model parallelism at a level if it does at one or
+    more, the first question, and data parallelism if not at all of them, the last. Where the answer to one
     question is forced for a layer, the others' optima still go with it: the minima of submodular
     functions that ascend with the threshold are nested.
     """
-    least = least_by_choice(eliminated(table, NEVER), NEVER)
-    allowed = allowed_choices(table)
-    of_all = range(table.layers - table.layers // levels, table.layers)
     # The least costs are of the answers that are allowed.
-    return [
-        [
-            [
-                int(least[every][0]) if allowed[every, 0] else None,
-                int(least[any_][-1]) if allowed[any_, 1] else None,
-            ]
-        ]
-        * levels
-        for any_, every in enumerate(of_all)
-    ]
+    least, allowed = least_by_choice(eliminated(table, NEVER), NEVER), allowed_choices(table)
+    first_of_last = table.layers - table.layers // levels
+    found: Least = []
+    for one, every in enumerate(range(first_of_last, table.layers)):
+        data = int(least[every][0]) if allowed[every, 0] else None
+        model = int(least[one][-1]) if allowed[one, 1] else None
+        found.append([[data, model]] * levels)
+    return found
 
 
 def _along_chain(table: FactoredTable) -> Least:

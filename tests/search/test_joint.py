@@ -19,6 +19,9 @@ from hypar_opt.costs.product import canonical_states, expanded, factored, in_mix
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.sharing import level_tables
 from hypar_opt.costs.table import Integers
+from hypar_opt.search.completion import chain_table
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.joint_table import separable_table
 from hypar_opt.search.pricing import price_levels, price_table
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.problems import keeps
@@ -138,6 +141,33 @@ def test_independent_chains_and_product_states_find_the_same_plan(
     rows = tuple(zip(*(of_column[column] for column in found), strict=True))
     assert least == plan.cost.total
     assert rows == plan.assignments()
+
+
+@settings(max_examples=40)
+@given(networks(longest=4), st.integers(1, 9), st.integers(1, 4), readings, st.data())
+def test_pins_for_all_levels_and_even_splits_are_answers_to_the_thresholds(
+    network: ho.Network, batch: int, levels: int, reading: str, data: st.DataObject
+) -> None:
+    """Against Viterbi over states, some of which are forbidden."""
+    words = st.sampled_from(["", "data", "model"])
+    pins = [f"{layer.name}={data.draw(words)}" for layer in network.layers]
+    constraints = {
+        "fix": tuple(pin for pin in pins if not pin.endswith("=")),
+        "even": data.draw(st.booleans()),
+    }
+    asked: Any = {"batch": batch, "levels": levels, "reading": reading}
+    try:
+        plan = ho.solve(network, search="joint", constraints=constraints, **asked)
+    except ho.HyparError:  # nothing keeps to them
+        return
+    instance = Instance.of_plan(plan)
+    assert separable_table(instance) is not None
+    table = chain_table(instance)
+    assert table is not None
+    least, found = cheapest_states(table, np.argsort(table.columns))
+    assert least == plan.cost.total
+    digits = [found_state // 2 ** np.arange(levels)[::-1] % 2 for found_state in found]
+    assert np.array_equal(np.transpose(digits), plan.assignments())
 
 
 @given(networks(longest=4), st.integers(1, 9), st.integers(1, 3), st.integers(2, 3), st.data())

@@ -241,6 +241,7 @@ def test_more_best_plans_than_a_few_seconds_find_are_refused_first(
 
 def test_as_many_best_plans_as_there_are_may_be_asked_for() -> None:
     assert len(ho.best_plans(ho.solve("lenet-c", levels=1), 10**9)) == 2**4
+    assert [best.total for best in ho.best_plans(ho.solve("lenet-c", levels=0), 3)] == [0]
 
 
 def test_what_totals_hide_in_four_digits_the_extra_shows(
