@@ -47,9 +47,9 @@ def _by_questions(table: CostTable, levels: int) -> Least:
     """Return the least costs where each threshold is a question by itself.
 
     Levels can be permuted. So a layer may take model parallelism at a level if it does at one or
-    more, the first question, and data parallelism if not at all of them, the last. Where the answer to one
-    question is forced for a layer, the others' optima still go with it: the minima of submodular
-    functions that ascend with the threshold are nested.
+    more, the first question, and data parallelism if not at all of them, the last. Where the
+    answer to one question is forced for a layer, the others' optima still go with it: the minima
+    of submodular functions that ascend with the threshold are nested.
     """
     # The least costs are of the answers that are allowed.
     least, allowed = least_by_choice(eliminated(table, NEVER), NEVER), allowed_choices(table)
