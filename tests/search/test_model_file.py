@@ -35,7 +35,7 @@ ODD = ho.Network.model_validate(NETWORK)
 PROBLEMS: list[tuple[str | ho.Network, dict[str, Any]]] = [
     ("alexnet", {"batch": 8}),
     (ODD, {"levels": 2}),
-    (ODD, {"levels": 2, "constraints": {"fix": ("x*=model",)}}),
+    (ODD, {"levels": 2, "constraints": {"fix": ("x*@H2=model",)}}),
     ("lenet-c", {"levels": 2, "choices": ("data", "model", "output")}),
     ("lenet-c", {"levels": 2, "constraints": {"memory": 13_000_000}}),
     ("lenet-c", {"cost": "time", "array": "hmc-htree-4"}),

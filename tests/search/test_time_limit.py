@@ -186,7 +186,7 @@ def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
 
     monkeypatch.setattr(joint_table, "expanded", made)
     monkeypatch.setattr(joint_table, "canonical_states", made)
-    constraints = ho.Constraints(fix=("l1=data",))
+    constraints = ho.Constraints(fix=("l1@H2=data",))
     with pytest.raises(ho.HyparError, match="columns, this may need 15,497,216; try dp"):
         ho.solve(
             fully_connected(60), solver=solver, search="joint", levels=9, constraints=constraints
