@@ -147,6 +147,40 @@ class AffineChain:
             bits[chunk] = made.T
         return totals, bits
 
+    def price(self, batches: Int64, bits: Bits, levels: int) -> Int64:
+        """Return the charges of given choices: ``(batches,)``.
+
+        Parameters
+        ----------
+        bits : (batches, layers)
+            As `levelwise` returns them.
+        """
+        totals = np.zeros(len(batches), np.int64)
+        doubled = (1 << np.arange(levels + 1)) - 1
+        for chunk in self._chunks(len(batches)):
+            chosen = bits[chunk].T
+            # The number of levels at which a layer, or it and the one before, is model parallel.
+            model, both = np.zeros(chosen.shape, np.int8), np.zeros(chosen[1:].shape, np.int8)
+            for level in range(levels):
+                answers = (chosen >> level & 1).astype(bool)
+                model += answers
+                both += answers[1:] & answers[:-1]
+            into_model, out_of_model = model[1:] - both, model[:-1] - both
+            into_data = levels - model[1:] - out_of_model
+            pairs = np.zeros(model.shape[1], np.int64)
+            for charges, counts in zip(
+                self.pairs, (into_data, into_model, out_of_model, both), strict=True
+            ):
+                if charges.any():
+                    pairs += charges[1:] @ counts
+            # A layer's charge doubles each time that its choice is taken.
+            data_charge, model_charge, _ = self._charges(batches[chunk])
+            data_charge *= doubled[levels - model]
+            model_charge *= doubled[model]
+            data_charge += model_charge
+            totals[chunk] = data_charge.sum(axis=0) + pairs * batches[chunk]
+        return totals
+
     @property
     def layers(self) -> int:
         return int(self.fixed.shape[1])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import json_number
-from hypar_opt.search.batched import AffineChain, Bits, bits_type
+from hypar_opt.search.batched import AffineChain, Bits, Int64, bits_type
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.workload.parallelism import DATA, MODEL
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 Search = Literal["levelwise", "joint"]
 
 AXES = ("batch", "element_bytes", "reading", "levels")
+TAKEN = (*AXES, "search")
+AMOUNTS = (
+    *("totals", "data_parallel", "model_parallel"),
+    *("executed_bytes", "data_parallel_bytes"),
+)
+"""The arrays of bytes of `ManyPlans`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +56,8 @@ class ManyPlans:
     totals, data_parallel, model_parallel : (batches, element bytes, readings, levels)
         Bytes by the reading, of the plan and of the baselines: int64, or objects where a total is
         no whole number or does not fit.
+    executed_bytes, data_parallel_bytes : (batches, element bytes, readings, levels)
+        What running the plan moves, and what running Data Parallelism does.
     bits : (batches, element bytes, readings, levels, layers)
         Bit h is 1 where the layer takes model parallelism at level h, H1 being 0.
     """
@@ -63,6 +71,8 @@ class ManyPlans:
     totals: Integers
     data_parallel: Integers
     model_parallel: Integers
+    executed_bytes: Integers
+    data_parallel_bytes: Integers
     bits: Bits
 
     @property
@@ -110,12 +120,14 @@ def solve_many(
     reading: str | Sequence[str] | None = None,
     levels: int | Sequence[int] = 4,
     search: Search = "levelwise",
+    **other: Never,
 ) -> ManyPlans:
     """Solve every combination of batches, element sizes, readings and levels, in bytes.
 
-    With two choices; where levels are separable, as on every chain of the zoo, a million
-    combinations take seconds. Others, and those whose sums do not fit 64 bits, are solved one by
-    one. The plans are those of `hypar_opt.solve`.
+    With two choices, without an array or constraints; `hypar_opt.solve` takes these, a problem a
+    call. Where levels are separable, as on every chain of the zoo, a million combinations take
+    seconds. Others, as graphs, and those whose sums do not fit 64 bits, are solved one by one. The
+    plans are those of `hypar_opt.solve`.
 
     Parameters
     ----------
@@ -130,7 +142,7 @@ def solve_many(
     Raises
     ------
     HyparError
-        If an axis is empty, or a value is wrong.
+        If an axis is empty, a value is wrong, or an argument is one of `hypar_opt.solve` alone.
 
     Examples
     --------
@@ -141,6 +153,8 @@ def solve_many(
     >>> many.plan(1, 0, 0, 0).cost.total
     5075680
     """
+    for name in other:
+        raise _not_taken(name)
     described = find_network(network)
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
@@ -149,17 +163,33 @@ def solve_many(
     shape = tuple(map(len, axes))
     layers = len(described.layers)
     bits = np.zeros((shape[0], *shape[2:], layers), bits_type(max(counts)))
-    # Of plan and baselines, for elements of 4 bytes: the size of an element changes no plan.
-    moved: Integers = np.zeros((3, shape[0], *shape[2:]), np.int64)
+    # For elements of 4 bytes: the size of an element changes no plan.
+    moved: Integers = np.zeros((len(AMOUNTS), shape[0], *shape[2:]), np.int64)
+    executed = affine_chain(described, "executed")
     for column, name in enumerate(readings):
-        solved = _Batches(described, name, search, batches)
+        chain = executed if name == "executed" else affine_chain(described, name)
+        solved = _Batches(described, name, search, batches, chain, executed)
         for place, (own, own_bits) in enumerate(solved.at(counts)):
             # Python's integers where a total does not fit.
             moved = moved.astype(np.result_type(moved, own), copy=False)
             moved[:, :, column, place], bits[:, column, place] = own, own_bits
-    totals = [_in_bytes(part, axes[1]) for part in moved]
     spread = np.broadcast_to(bits[:, None], (*shape, layers))
-    return ManyPlans(described, search, *axes, totals[0], totals[1], totals[2], spread)
+    in_bytes = [_in_bytes(part, axes[1]) for part in moved]
+    amounts = dict(zip(AMOUNTS, in_bytes, strict=True))
+    return ManyPlans(described, search, *axes, bits=spread, **amounts)  # type: ignore[arg-type]
+
+
+def affine_chain(network: Network, reading: str) -> AffineChain | None:
+    """Return a network's charges as functions of the batch; None if it is solved one by one."""
+
+    def table(batch: int) -> SeparableTable | None:
+        instance = Instance(network, problem_of(network, batch=batch, reading=reading, levels=1))
+        # What layers share is a node of its own, and the constraints are those of kinds of layers.
+        if instance.workload.shared or instance.constraints.any:
+            return None
+        return instance.cost.separable(instance.workload, 1)
+
+    return AffineChain.of(table)
 
 
 @dataclass(frozen=True)
@@ -170,53 +200,79 @@ class _Batches:
     reading: str
     search: Search
     batches: tuple[int, ...]
+    chain: AffineChain | None
+    """By the reading."""
+    executed: AffineChain | None
 
     def at(self, counts: Sequence[int]) -> Iterator[tuple[Integers, Bits]]:
-        """Yield bytes of plan and baselines, ``(3, batches)``, and bits, for numbers of levels."""
-        chain = AffineChain.of(self._table)
+        """Yield `AMOUNTS`, ``(5, batches)``, and bits, for numbers of levels."""
         batches = np.array(self.batches, np.int64)
-        limits = {count: _largest_batch(chain, count) for count in counts}
+        limits = {
+            count: min(_largest_batch(chain, count) for chain in (self.chain, self.executed))
+            for count in counts
+        }
         together = [count for count in counts if max(self.batches) <= limits[count]]
         shared = None
-        if chain is not None and together and self.search == "levelwise":
+        if self.chain is not None and together and self.search == "levelwise":
             # The first levels of a plan are the plan of fewer levels.
-            shared = chain.levelwise(batches, max(together))
+            shared = self.chain.levelwise(batches, max(together))
         for count in counts:
             fit = batches <= limits[count]
-            moved: Integers = np.zeros((3, len(batches)), np.int64 if fit.all() else object)
+            levels = shared if count in together else None
+            if fit.all():
+                yield self._several(batches, count, levels)
+                continue
+            moved: Integers = np.zeros((len(AMOUNTS), len(batches)), object)
             bits = np.zeros((len(batches), len(self.network.layers)), bits_type(count))
-            if chain is not None and fit.any():
-                if shared is not None and count in together:
-                    totals, made = shared[0][count], shared[1] & (2**count - 1)
-                elif self.search == "levelwise":
-                    every, made = chain.levelwise(batches[fit], count)
-                    totals = every[count]
-                else:
-                    totals, made = chain.joint(batches[fit], count)
-                baselines = [chain.uniform(batches[fit], count, c) for c in (DATA, MODEL)]
-                moved[:, fit], bits[fit] = [totals, *baselines], made
+            if fit.any():
+                moved[:, fit], bits[fit] = self._several(batches[fit], count, levels)
             for place in np.flatnonzero(~fit).tolist():
                 moved[:, place], bits[place] = self._one(self.batches[place], count)
             yield moved, bits
 
-    def _table(self, batch: int) -> SeparableTable | None:
-        problem = problem_of(self.network, batch=batch, reading=self.reading, levels=1)
-        instance = Instance(self.network, problem)
-        # What layers share is a node of its own, and the constraints are those of kinds of layers.
-        if instance.workload.shared or instance.constraints.any:
-            return None
-        return instance.cost.separable(instance.workload, 1)
+    def _several(
+        self, batches: Int64, count: int, levels: tuple[Int64, Bits] | None
+    ) -> tuple[Int64, Bits]:
+        """Return the amounts and the bits of problems that are solved together.
+
+        Parameters
+        ----------
+        levels
+            Their plans of ``count`` levels or more, by `AffineChain.levelwise`, if known.
+        """
+        chain, executed = self.chain, self.executed
+        assert chain is not None
+        assert executed is not None
+        if self.search == "joint":
+            totals, bits = chain.joint(batches, count)
+        else:
+            by_level, deepest = levels or chain.levelwise(batches, count)
+            totals, bits = by_level[count], deepest & (2**count - 1)
+        baselines = [chain.uniform(batches, count, choice) for choice in (DATA, MODEL)]
+        run = totals if chain is executed else executed.price(batches, bits, count)
+        return np.stack([totals, *baselines, run, executed.uniform(batches, count, DATA)]), bits
 
     def _one(self, batch: int, count: int) -> tuple[list[Any], list[int]]:
-        """Return the bytes and the bits of one problem, solved by itself."""
+        """Return the amounts and the bits of one problem, solved by itself."""
         plan = solve(
             self.network, search=self.search, batch=batch, reading=self.reading, levels=count
         )
-        baselines = plan.cost.baselines
-        states = zip(*plan.assignments(), strict=True)
+        cost, states = plan.cost, zip(*plan.assignments(), strict=True)
         bits = [sum(choice << level for level, choice in enumerate(state)) for state in states]
-        moved = [plan.cost.total, baselines.data, baselines.model]
+        baselines = cost.baselines.data, cost.baselines.model
+        moved = [cost.total, *baselines, cost.executed_bytes, cost.data_parallel_bytes]
         return moved, bits or [0] * len(plan.layers)
+
+
+def _not_taken(name: str) -> HyparError:
+    """Return the error of an argument that is none of `solve_many`."""
+    elsewhere = (*ProblemArguments.__annotations__, *solve.__annotations__)
+    if name not in elsewhere:
+        return UnknownNameError("argument", name, list(TAKEN))
+    return HyparError(
+        f"solve_many takes no {name}, only {', '.join(TAKEN)}, and plans in bytes with two"
+        f" choices; hypar_opt.solve takes {name}, one problem a call"
+    )
 
 
 def _largest_batch(chain: AffineChain | None, levels: int) -> int:

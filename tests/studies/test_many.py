@@ -22,6 +22,8 @@ def assert_is_solved(many: ManyPlans, place: tuple[int, ...]) -> None:
     assert many.totals[place] == plan.cost.total
     assert many.data_parallel[place] == baselines.data
     assert many.model_parallel[place] == baselines.model
+    assert many.executed_bytes[place] == plan.cost.executed_bytes
+    assert many.data_parallel_bytes[place] == plan.cost.data_parallel_bytes
     rows = plan.assignments()
     for level in range(1, max(many.levels) + 1):
         expected = rows[level - 1] if level <= len(rows) else (0,) * len(plan.layers)
