@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
@@ -12,8 +13,12 @@ from hypar_opt.report.pictures import (
     plan_dots,
     plans_side_by_side,
     save,
+    surface,
     timeline,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 IMAGES = Path(__file__).parent / "images"
 FIGURES = ("fig6", "fig8", "fig10", "fig11")
@@ -32,7 +37,26 @@ def draw(folder: Path) -> list[Path]:
     save(timeline(step.trace, accelerators=[0], title=title), time)
     blocks = folder / "megatron-gpt2-xl.svg"
     save(plans_side_by_side(_gpt_plans()), blocks)
-    return [graph, dots, time, blocks, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+    space = folder / "space-vgg-e.svg"
+    save(_design_space(), space)
+    return [graph, dots, time, blocks, space, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+
+
+def _design_space() -> Figure:
+    """Return VGG-E's optima of 170 problems, as docs/explore.md has it."""
+    batches, levels = [2**n for n in range(17)], range(1, 11)
+    many = ho.solve_many("vgg-e", batch=batches, levels=levels, reading="executed", search="joint")
+    share = many.counts[:, 0, 0].mean(axis=-1).T / [[level] for level in levels]
+    return surface(
+        share,
+        list(map(str, batches)),
+        list(map(str, levels)),
+        xlabel="batch",
+        ylabel="levels",
+        name="share of model parallelism",
+        title="VGG-E: the plans that move the fewest bytes",
+        star=False,
+    )
 
 
 def _gpt_plans() -> dict[str, ho.Plan]:

@@ -21,8 +21,9 @@ EPILOG = (
 
 SPEC = typer.Argument(
     metavar="SPEC",
-    help="A sweep file: TOML, lists of networks, batches, element_bytes, levels, arrays, costs,"
-    " solvers, overlap and readings (each array's default unless given).",
+    help="A sweep file: TOML, lists of networks, batches, element_bytes, levels, arrays, choices,"
+    " costs, solvers, overlap and readings (each array's default unless given); simulate = false"
+    " for plans alone.",
 )
 TABLE = options.file_option(
     "--output",
@@ -45,7 +46,7 @@ def sweep(
     scheduler: Annotated[str | None, SCHEDULER] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Simulate all combinations that a file asks for; run it again to go on."""
+    """Solve and simulate all combinations of a file; run it again to go on."""
     # with_suffix would fail on a path without a name, such as "" or "/".
     if not Path(spec).name:
         raise InputError("should be a sweep file, in TOML", file=repr(spec))

@@ -167,7 +167,7 @@ class AffineChain:
                 both += answers[1:] & answers[:-1]
             into_model, out_of_model = model[1:] - both, model[:-1] - both
             into_data = levels - model[1:] - out_of_model
-            pairs = np.zeros(model.shape[1], np.int64)
+            pairs = np.zeros(len(batches[chunk]), np.int64)
             for charges, counts in zip(
                 self.pairs, (into_data, into_model, out_of_model, both), strict=True
             ):

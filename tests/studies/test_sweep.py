@@ -29,6 +29,7 @@ from hypar_opt.studies.sweep.case import SweepRow, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
 from hypar_opt.studies.sweep.spec import read_spec
+from hypar_opt.studies.sweep.together import is_solved_together
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -147,6 +148,49 @@ def test_plans_for_time_and_of_half_the_element(tmp_path: Path) -> None:
         assert row.bytes == price(Instance(ho.load("lenet-c"), moved), plan.assignments()).total
     assert [(row.bytes or 0) / 2 for row in rows[:2]] == [row.bytes for row in rows[6:8]]
     assert [row.search for row in rows].count("joint") == 4
+
+
+PRICED = """
+networks = ["lenet-c", "tiny"]
+batches = [96]
+element_bytes = [1, 4]
+arrays = ["hmc-htree-4", "hmc-torus-16"]
+choices = ["data,model", "data,model,output"]
+solvers = ["dp", "dp joint", "cut"]
+simulate = false
+"""
+
+
+def test_without_simulation_chains_are_solved_together_to_the_same_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.toml").write_text(
+        'name = "tiny"\ninput = { features = 3 }\n[[layer]]\nname = "fc"\nkind = "fc"\nunits = 5\n'
+    )
+    text = PRICED.replace('"tiny"', '"tiny.toml"')
+    together, alone = tmp_path / "together.csv", tmp_path / "alone.csv"
+    with_readings = spec_of(tmp_path, text + 'readings = ["text", "executed"]\n')
+    swept = sweep(with_readings, together, workers=1)
+    monkeypatch.setattr("hypar_opt.studies.sweep.is_solved_together", lambda case: False)
+    sweep(with_readings, alone, workers=1)
+    assert together.read_bytes() == alone.read_bytes()
+    # Minimum cuts are of two choices.
+    assert {row.status for row in swept} == {"optimal", "refused"}
+    assert {(row.seconds, row.joules, row.memory_bytes, row.overlap) for row in swept} == {
+        (None,) * 4
+    }
+
+
+def test_what_is_solved_together_is_in_bytes_by_dp_with_two_choices(tmp_path: Path) -> None:
+    text = PRICED.replace('"tiny"', '"resnet-18"') + 'costs = ["bytes", "time"]\n'
+    for case in read_spec(spec_of(tmp_path, text)):
+        plan = ("bytes", "dp", "data,model")
+        graph = "ResNet" in case.network
+        assert is_solved_together(case) == (
+            (case.cost, case.solver, case.choices) == plan and not graph
+        )
+    for case in read_spec(spec_of(tmp_path, SMALL)):
+        assert not is_solved_together(case)
 
 
 def test_all_networks_may_be_asked_for_by_text_or_in_a_list(tmp_path: Path) -> None:
@@ -341,6 +385,17 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
         ('"data"', '""', "solvers[0]: should be a solver, or a solver and a search"),
         ('"none"', '"full"', "overlap[0]: unknown overlap 'full': known: none, gradient"),
         ('"text"', '"txt"', "readings[0]: unknown reading 'txt': did you mean text?"),
+        (
+            "levels = [2]",
+            'choices = ["data"]',
+            "choices[0]: should be 'data,model' or 'data,model,output', got 'data'",
+        ),
+        (
+            "levels = [2]",
+            "simulate = false",
+            "overlap: is of simulated steps; leave it out, or simulate = false",
+        ),
+        ("levels = [2]", "simulate = 0", "simulate: should be true or false, got 0"),
         ("schema =", "schema", "should be TOML"),
     ],
 )
@@ -444,6 +499,23 @@ def test_a_journal_that_is_removed_before_it_is_locked_is_opened_again(
     assert len(removed) == 2
     with Journal(path) as journal:
         assert journal.rows == {"key": row}
+
+
+def test_rows_of_one_second_wait_for_the_disk_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = run_case(read_spec(spec_of(tmp_path, PRICED.replace(', "tiny"', "")))[0])
+    table, now, waited = tmp_path / "t.csv", [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "fsync", lambda file: waited.append(len(lines_of(table))))
+    with Journal(journal_of(table)) as journal:
+        for second in (0, 0.1, 0.2, 1.1, 1.2):
+            now[0] = 100 + second
+            journal.add(f"key {second}", row)
+            # Whatever is on the disk, a row outlives the process at once.
+            assert lines_of(table)[-1] == f"key {second}"
+        assert waited == [1, 4]
+    assert waited == [1, 4, 5]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError])

@@ -51,6 +51,7 @@ def surface(
     ylabel: str = "",
     name: str = "",
     title: str = "",
+    star: bool = True,
 ) -> Figure:
     """Draw a map of values, the largest starred, others ringed.
 
@@ -62,6 +63,8 @@ def surface(
         Other plans to show, by the x and the y label: HyPar's plan, the printed peak.
     name
         What the values are.
+    star
+        False where the largest is no better than others.
 
     Raises
     ------
@@ -85,9 +88,10 @@ def surface(
         # A mark's marker depends on its position, so that two on one cell are both seen.
         cells = [(xlabels.index(x), ylabels.index(y))]
         _mark(axes, values, label, cells, {**_RINGS[n % len(_RINGS)], **_RING_STYLE})
-    largest = np.argwhere(values >= values.max() * (1 - _TIE))
-    # Last, so that the star is drawn over the rings.
-    _mark(axes, values, "largest", [(int(x), int(y)) for y, x in largest], _STAR)
+    if star:
+        largest = np.argwhere(values >= values.max() * (1 - _TIE))
+        # Last, so that the star is drawn over the rings.
+        _mark(axes, values, "largest", [(int(x), int(y)) for y, x in largest], _STAR)
     # A cell lies between two integers, so its middle is at .5.
     axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
     axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
@@ -95,8 +99,8 @@ def surface(
     axes.spines[:].set_visible(False)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    columns = len(marks) + 1
-    figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.4, markerscale=0.8)
+    if columns := len(marks) + star:
+        figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.4, markerscale=0.8)
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=9)
     return figure

@@ -17,6 +17,7 @@ from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import run_local, run_on_cluster
 from hypar_opt.studies.sweep.spec import read_spec
 from hypar_opt.studies.sweep.table import check_table, write_table
+from hypar_opt.studies.sweep.together import is_solved_together, run_together
 
 if TYPE_CHECKING:
     from hypar_opt.search.partition import Progress
@@ -60,10 +61,12 @@ def sweep(
     scheduler: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> SweepResult:
-    """Simulate each case of a sweep file that no earlier call has finished; write one table.
+    """Run each case of a sweep file that no earlier call has finished; write one table.
 
-    Each row is written to a journal beside the table, `journal_of`, as soon as it is finished.
-    After an interruption the same call runs the remaining cases. The journal stays, and a sweep
+    A case is solved, and its step simulated unless the file says ``simulate = false``; in bytes
+    chains are then solved together, as by `hypar_opt.solve_many`. Each row is written to a journal
+    beside the table, `journal_of`, as soon as it is finished. After an interruption the same call
+    runs the remaining cases. The journal stays, and a sweep
     that is changed later reuses the rows of the cases that both have.
 
     Parameters
@@ -137,4 +140,9 @@ def journal_of(output: str | Path) -> Path:
 def _run(
     cases: dict[str, Case], workers: int | None, scheduler: str | None
 ) -> Generator[tuple[str, SweepRow], None, None]:
-    return run_local(cases, workers) if scheduler is None else run_on_cluster(cases, scheduler)
+    together = {key: case for key, case in cases.items() if is_solved_together(case)}
+    others = {key: case for key, case in cases.items() if key not in together}
+    yield from (
+        run_local(others, workers) if scheduler is None else run_on_cluster(others, scheduler)
+    )
+    yield from run_together(together)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hypar_opt.documents import Document, Name, parse_json, validate
 from hypar_opt.errors import HyparError
@@ -15,6 +15,15 @@ from hypar_opt.pipeline import repriced, solve
 from hypar_opt.studies.evaluation import simulate
 from hypar_opt.version import __version__
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+PAPERS = ",".join(PAPERS_CHOICES)
+"""The choices of a case unless others are given, as the command line has them."""
+
+CHOICES = (PAPERS, ",".join(Parallelism))
 
 
 @dataclass(frozen=True)
@@ -25,11 +34,13 @@ class Case:
     array: str
     batch: int
     element_bytes: int
+    choices: str
     cost: str
     solver: str
     search: str | None
     """None for the default of `solve`, which depends on the cost."""
-    overlap: str
+    overlap: str | None
+    """None where nothing is simulated."""
     reading: str
     version: str = __version__
 
@@ -42,13 +53,14 @@ class Case:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that identify the case; the search may be left to `solve`."""
-        array = _array(self.array)
+        array = array_of(self.array)
         return {
-            "network": _network(self.network).name,
+            "network": network_of(self.network).name,
             "batch": self.batch,
             "element_bytes": self.element_bytes,
             "levels": array.levels,
             "array": array.name,
+            "choices": self.choices,
             "cost": self.cost,
             "solver": self.solver,
             "search": self.search,
@@ -61,7 +73,7 @@ class SweepRow(Document):
     """A row of the table: a case, and its plan's step simulated.
 
     Amounts are bytes, seconds and joules of one step. Those of a refused case are null, and
-    ``reason`` says why.
+    ``reason`` says why; where nothing is simulated, those of the simulation are.
     """
 
     network: Name
@@ -69,12 +81,13 @@ class SweepRow(Document):
     element_bytes: int
     levels: int
     array: Name
+    choices: str
     cost: str
     """What the plan minimises."""
     solver: str
     search: str | None
     reading: str
-    overlap: str
+    overlap: str | None
     status: Literal["optimal", "feasible", "refused"]
     bytes: int | float | None = None
     """What the plan moves, by the reading."""
@@ -92,7 +105,7 @@ class SweepRow(Document):
 
 
 def run_case(case: Case) -> SweepRow:
-    """Solve and simulate a case; one that is refused is a row with the reason.
+    """Solve a case, and simulate it if asked to; one that is refused is a row with the reason.
 
     Raises
     ------
@@ -105,23 +118,22 @@ def run_case(case: Case) -> SweepRow:
             f"a worker has hypar-opt {__version__}, and the sweep is of {case.version};"
             " install the same"
         )
-    network, array = _network(case.network), _array(case.array)
-    columns = case.columns()
     try:
         plan = solve(
-            network,
+            network_of(case.network),
             solver=case.solver,
             search=case.search,
             batch=case.batch,
             element_bytes=case.element_bytes,
-            array=array,
+            array=array_of(case.array),
+            choices=case.choices.split(","),
             cost=case.cost,
             reading=case.reading,
         )
-        step = simulate(plan, overlap=case.overlap)
+        simulated = {} if case.overlap is None else _simulated(plan, case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.
-        return validate(SweepRow, {**columns, "status": "refused", "reason": error.for_shell})
+        return row_of(case, {"status": "refused", "reason": error.for_shell})
     results = {
         # `solve` chooses where the sweep does not say.
         "search": plan.solver.search,
@@ -130,21 +142,34 @@ def run_case(case: Case) -> SweepRow:
         "bytes": repriced(plan, cost="bytes").cost.total,
         "executed_bytes": plan.cost.executed_bytes,
         "data_parallel_bytes": plan.cost.data_parallel_bytes,
+    }
+    return row_of(case, results | simulated)
+
+
+def row_of(case: Case, results: dict[str, Any]) -> SweepRow:
+    """Return the row of a case and its results."""
+    return validate(SweepRow, case.columns() | results)
+
+
+def _simulated(plan: Plan, overlap: str) -> dict[str, Any]:
+    step = simulate(plan, overlap=overlap)
+    return {
         "seconds": step.seconds,
         "compute_seconds": step.compute,
         "communication_seconds": step.communication,
         "joules": step.joules,
         "memory_bytes": step.memory,
     }
-    return validate(SweepRow, columns | results)
 
 
 # Cases that follow one another mostly share their network and array, and parsing is slow.
 @lru_cache(16)
-def _network(text: str) -> Network:
+def network_of(text: str) -> Network:
+    """Return a case's network."""
     return validate(Network, parse_json(text, file="a case's network"))
 
 
 @lru_cache(16)
-def _array(text: str) -> Array:
+def array_of(text: str) -> Array:
+    """Return a case's array."""
     return validate(Array, parse_json(text, file="a case's array"))

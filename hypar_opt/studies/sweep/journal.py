@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
@@ -13,6 +14,9 @@ from typing import IO, Self
 from hypar_opt.documents import Document, parse_json, validate
 from hypar_opt.errors import InputError
 from hypar_opt.studies.sweep.case import SweepRow
+
+SYNC_SECONDS = 1.0
+"""Rows that end within it wait for the disk together."""
 
 
 class JournalLine(Document):
@@ -36,6 +40,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: dict[str, SweepRow] = {}
+        self._synced = -SYNC_SECONDS
+        self._waiting = False
 
     def __enter__(self) -> Self:
         file = str(self.path)
@@ -57,7 +63,7 @@ class Journal:
             # Unbuffered, and each line one write: a kill tears at most the last line.
             self._stream: IO[bytes] = self.path.open("ab", buffering=0)
         except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", file=file) from None
+            raise self._unwritable(error) from None
         ours = False
         try:
             fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +91,10 @@ class Journal:
         self._stream.truncate(complete_bytes)
 
     def add(self, key: str, row: SweepRow) -> None:
-        """Write a row, and wait until it is on the disk.
+        """Write a row, which then outlives this process, however that ends.
+
+        Once a second, and when the journal is closed, wait until rows are on the disk: not even a
+        loss of power takes what may have taken hours.
 
         Raises
         ------
@@ -98,13 +107,26 @@ class Journal:
             while line:  # a full disk takes a part, and then refuses the rest
                 line = line[self._stream.write(line) :]
             self.rows[key] = row
-            # Kept even over a loss of power: a row may have taken hours.
-            os.fsync(self._stream.fileno())
+            self._waiting = True
+            if time.monotonic() - self._synced >= SYNC_SECONDS:
+                self._sync()
         except OSError as error:
-            problem = f"cannot be written: {error.strerror}"
-            raise InputError(problem, file=str(self.path)) from None
+            raise self._unwritable(error) from None
+
+    def _sync(self) -> None:
+        os.fsync(self._stream.fileno())
+        self._synced, self._waiting = time.monotonic(), False
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(f"cannot be written: {error.strerror}", file=str(self.path))
 
     def __exit__(self, *_: object) -> None:
         if not self.rows:  # a sweep that finished no case leaves no file
             self.path.unlink(missing_ok=True)
-        self._stream.close()
+        try:
+            if self._waiting:
+                self._sync()
+        except OSError as error:
+            raise self._unwritable(error) from None
+        finally:
+            self._stream.close()

@@ -32,7 +32,7 @@ from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.studies.sweep.case import Case
+from hypar_opt.studies.sweep.case import CHOICES, PAPERS, Case
 from hypar_opt.workload.network import Network
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
@@ -59,11 +59,16 @@ class SweepSpec(Document):
     """Hierarchy levels of the paper's arrays; an array that is named has its own."""
     arrays: Names | None = None
     """Names of presets, or paths from the sweep file; the paper's H tree unless given."""
+    choices: Names = (PAPERS,)
+    """The parallelisms that a layer may have, as the command line has them."""
     costs: Names = ("bytes",)
     """What a plan minimises."""
     solvers: Names = ("dp",)
     """A name, or a name and a search: ``dp joint``."""
-    overlap: Names = ("none",)
+    simulate: Annotated[bool, Strict()] = True
+    """Whether the plans' steps are simulated; else they are only priced."""
+    overlap: Names | None = None
+    """``none`` unless given."""
     readings: Names | None = None
     """Each array's default unless given: see `hypar_opt.pipeline.default_reading`."""
 
@@ -94,7 +99,13 @@ def read_spec(path: str | Path) -> list[Case]:
     listed_arrays = axis("arrays", *_arrays(spec, folder))
     costs = names("costs", spec.costs, "cost", COSTS)
     solvers = axis("solvers", spec.solvers, _solver)
-    overlaps = names("overlap", spec.overlap, "overlap", OVERLAPS)
+    choices = axis("choices", spec.choices, _choices)
+    overlaps: list[str | None] = [None]
+    if spec.simulate:
+        overlaps = [*names("overlap", spec.overlap or ("none",), "overlap", OVERLAPS)]
+    elif spec.overlap is not None:
+        problem = "is of simulated steps; leave it out, or simulate = false"
+        raise InputError(problem, where="overlap", file=file)
     readings = names("readings", spec.readings or (), "reading", READINGS)
     # Arrays and networks differ in their default reading, so it is no axis of the product.
     by_case = {
@@ -103,11 +114,11 @@ def read_spec(path: str | Path) -> list[Case]:
         for array in listed_arrays
     }
     return [
-        Case(network, array, batch, size, cost, solver, search, overlap, reading)
-        for network, batch, size, array, cost, (solver, search), overlap in (
+        Case(network, array, batch, size, split, cost, solver, search, overlap, reading)
+        for network, batch, size, array, split, cost, (solver, search), overlap in (
             itertools.product(
                 *(networks, spec.batches, spec.element_bytes, listed_arrays),
-                *(costs, solvers, overlaps),
+                *(choices, costs, solvers, overlaps),
             )
         )
         for reading in by_case[network, array]
@@ -188,6 +199,12 @@ def _solver(text: str) -> tuple[str, str | None]:
         )
     SOLVERS[name]
     return name, _known_name("search", search[0], SEARCHES) if search else None
+
+
+def _choices(text: str) -> str:
+    if text not in CHOICES:
+        raise HyparError(f"should be {' or '.join(map(repr, CHOICES))}, got {text!r}")
+    return text
 
 
 def _known_name(kind: str, name: str, known: Collection[str]) -> str:
