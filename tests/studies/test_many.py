@@ -50,13 +50,13 @@ def axes(
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.sampled_from(PAPER_NETWORKS), axes(st.integers(1, 5000), 12), SEARCHES, st.data())
 def test_a_plan_of_many_is_the_plan_of_one(
     name: str, given_axes: dict[str, list[object]], search: str, data: st.DataObject
 ) -> None:
     many = solve_many(name, search=search, **given_axes)  # type: ignore[arg-type]
-    for _ in range(8):
+    for _ in range(4):
         place = tuple(data.draw(st.integers(0, size - 1)) for size in many.totals.shape)
         assert_is_solved(many, place)
 
@@ -101,6 +101,27 @@ def test_levels_below_a_plans_are_not_model_parallel() -> None:
 def test_a_wrong_value_is_named(axis: str, values: object, message: str) -> None:
     with pytest.raises(ho.HyparError, match=message):
         solve_many("lenet-c", **{axis: values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "choices",
+            ("data", "model", "output"),
+            "solve_many takes no choices, only batch, element",
+        ),
+        ("array", "hmc-htree-16", "solve_many takes no array, .*solve takes array, one problem"),
+        ("cost", "time", "plans in bytes with two choices; hypar_opt.solve takes cost"),
+        ("constraints", {"even": True}, "takes no constraints"),
+        ("solver", "ilp", "takes no solver"),
+        ("bacth", [1, 2], "unknown argument 'bacth': did you mean batch?"),
+    ],
+)
+def test_what_only_solve_takes_is_named(name: str, value: object, message: str) -> None:
+    with pytest.raises(ho.HyparError, match=message) as raised:
+        solve_many("lenet-c", **{name: value})  # type: ignore[arg-type]
+    assert "\n" not in str(raised.value)
 
 
 def test_a_plan_is_at_four_places() -> None:
