@@ -6,6 +6,7 @@ other problem is solved by itself, as `hypar_opt.solve` solves it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,7 +44,7 @@ AMOUNTS = (
 """The arrays of bytes of `ManyPlans`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ManyPlans:
     """The optimal plans of all combinations of four axes, as arrays.
 
@@ -92,6 +93,19 @@ class ManyPlans:
             raise HyparError(f"level should be from 1 to {max(self.levels)}, got {level}")
         chosen: NDArray[np.bool_] = (self.bits >> (level - 1) & 1).astype(bool)
         return chosen
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary a plan, the last axis fastest: the rows of a data frame."""
+        values = itertools.product(*(getattr(self, name) for name in AXES))
+        amounts = zip(*(getattr(self, name).reshape(-1).tolist() for name in AMOUNTS), strict=True)
+        return [
+            dict(zip((*AXES, *AMOUNTS), (*at, *moved), strict=True))
+            for at, moved in zip(values, amounts, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{len(getattr(self, name)):,} {name}" for name in AXES)
+        return f"<ManyPlans: {self.totals.size:,} of {self.network.name}, {self.search}: {axes}>"
 
     def plan(self, *index: int) -> Plan:
         """Return one of the plans, by its place on the four axes.

@@ -80,6 +80,17 @@ def test_what_is_not_separable_is_solved_one_by_one() -> None:
         assert_is_solved(many, place)
 
 
+def test_many_are_shown_in_a_line_and_as_rows() -> None:
+    many = solve_many("sfc", batch=[1, 64], levels=[1, 2, 3])
+    assert repr(many) == (
+        "<ManyPlans: 6 of SFC, levelwise: 2 batch x 1 element_bytes x 1 reading x 3 levels>"
+    )
+    rows = many.rows()
+    assert [(row["batch"], row["levels"]) for row in rows[:4]] == [(1, 1), (1, 2), (1, 3), (64, 1)]
+    assert rows[3]["totals"] == many.totals[1, 0, 0, 0]
+    assert rows[3]["executed_bytes"] == many.executed_bytes[1, 0, 0, 0]
+
+
 def test_levels_below_a_plans_are_not_model_parallel() -> None:
     many = solve_many("sfc", levels=[1, 9])
     assert many.bits.dtype == np.uint16
