@@ -218,25 +218,15 @@ def test_the_degree_counts_the_deepest_levels() -> None:
 
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("batch", [1, 8, 64, 512])
-@pytest.mark.parametrize("name", TRANSFORMERS[:3])
+@pytest.mark.parametrize("name", [*TRANSFORMERS[:3], "llama-70b"])
 def test_no_degree_of_megatron_moves_fewer_bytes_than_the_optimum(
     name: str, batch: int, levels: int
 ) -> None:
-    check_megatron(ho.load(name), batch, levels)
-
-
-def test_nor_where_a_gate_and_grouped_queries_are() -> None:
-    # The blocks of the larger LLaMA are alike: their number changes no choice.
-    document = ho.load("llama-70b").description()
+    # A transformer's blocks are alike: their number changes no choice. The larger LLaMA has a gate
+    # and grouped queries.
+    document = ho.load(name).description()
     document["block"][0]["repeat"] = 2
     network = ho.Network.model_validate(document)
-    for batch in (1, 8, 64, 512):
-        for levels in (1, 2):
-            check_megatron(network, batch, levels)
-
-
-def check_megatron(network: ho.Network, batch: int, levels: int) -> None:
-    """Check that tensor parallelism of no degree moves less than the optimum does."""
     asked: Any = {"batch": batch, "levels": levels, "reading": "executed", "choices": THREE}
     three = ho.solve(network, search="joint", **asked).cost.total
     for degree in degrees(network, levels):
