@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pkgutil
 import re
 import shlex
@@ -17,9 +16,9 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.units import format_bytes
+from tests.commands import command
 
 ROOT = Path(__file__).parent.parent
-COMMAND = Path(sys.executable).with_name("hypar-opt")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 ENTRY_POINTS = {"hypar_opt.topologies", "hypar_opt.operators"}
@@ -71,31 +70,30 @@ def test_what_a_page_shows_is_what_happens(
                     if (tmp_path / "pyproject.toml").exists():  # else it is this one
                         install(tmp_path)
                     continue
-                piped: str | None = None
+                status: int | None = None
+                piped = ""
                 for part in line.split(" | "):
                     program, *args = shlex.split(part)
                     assert program in ("hypar-opt", "python")
-                    command = COMMAND if program == "hypar-opt" else sys.executable
-                    done = subprocess.run(
-                        [command, *args],
-                        input=piped,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                        check=False,
-                        cwd=tmp_path,
-                        env={k: v for k, v in os.environ.items() if k != "COLUMNS"}
-                        | {"PYTHONPATH": str(tmp_path)},
-                    )
-                    piped = done.stdout
+                    if program == "hypar-opt":
+                        status, piped, _ = command(args, tmp_path, piped, together=True)
+                    else:
+                        done = subprocess.run(
+                            [sys.executable, *args],
+                            stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT,
+                            text=True,
+                            check=False,
+                        )
+                        status, piped = done.returncode, done.stdout
                 # A page shows a refusal, its output's only line, on purpose.
                 refused = re.fullmatch("hypar-opt: (?!warning).*\n", expected)
-                assert (done.returncode != 0) == bool(refused), done.stdout
+                assert (status != 0) == bool(refused), piped
                 assert expected != "...\n", "something of the output should be shown"
                 if expected.endswith("...\n"):  # the rest is not shown
-                    assert done.stdout.startswith(expected.removesuffix("...\n"))
+                    assert piped.startswith(expected.removesuffix("...\n"))
                 else:
-                    assert done.stdout == expected
+                    assert piped == expected
         elif language == "python":
             stream = io.StringIO()
             with redirect_stdout(stream):

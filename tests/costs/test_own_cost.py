@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.test_docs import COMMAND, ROOT, blocks, install
+from tests.commands import command
+from tests.test_docs import ROOT, blocks, install
 
 PAGE = ROOT / "docs" / "adding-a-cost.md"
 
@@ -27,21 +26,10 @@ def theirs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def hypar(theirs: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=theirs,
-        env={**os.environ, "PYTHONPATH": str(theirs)},
-    )
-
-
 def document(theirs: Path, *args: str) -> Any:
-    done = hypar(theirs, *args, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    status, output, errors = command([*args, "--json"], theirs)
+    assert status == 0, errors
+    return json.loads(output)
 
 
 # Of a pair of layers: what text and figures exchange in between, forward and backward.
@@ -102,10 +90,7 @@ def test_solvers_agree_on_it_and_a_certificate_proves_it(theirs: Path) -> None:
         for solver in ("dp", "ilp", "cpsat")
     ]
     assert {row["objective"] for row in rows} == {28}
-    done = hypar(
-        theirs, "solve", *asked, "--output", "plan.json", "--certificate", "proof.json", "--json"
-    )
-    assert done.returncode == 0, done.stderr
+    document(theirs, "solve", *asked, "--output", "plan.json", "--certificate", "proof.json")
     (row,) = document(theirs, "verify", "plan.json", "--certificate", "proof.json")
     assert (row["total"], row["optimal"]) == (28, "proved (joint with --fix fc1=model)"), row
 
@@ -113,11 +98,14 @@ def test_solvers_agree_on_it_and_a_certificate_proves_it(theirs: Path) -> None:
 def test_what_it_cannot_charge_is_refused_and_without_the_package_it_is_unknown(
     theirs: Path,
 ) -> None:
-    done = hypar(theirs, "solve", "sfc", "--cost", "messages", "--level-weights", "8,4,2,1")
-    assert done.returncode == 2
-    assert done.stderr == ("hypar-opt: --level-weights goes with --cost bytes, not with messages\n")
-    alone = subprocess.run(
-        [COMMAND, "solve", "sfc", "--cost", "messages"], capture_output=True, text=True, check=False
+    asked = ["solve", "sfc", "--cost", "messages"]
+    assert command([*asked, "--level-weights", "8,4,2,1"], theirs) == (
+        2,
+        "",
+        "hypar-opt: --level-weights goes with --cost bytes, not with messages\n",
     )
-    assert alone.returncode == 2
-    assert alone.stderr.startswith("hypar-opt: unknown cost 'messages'"), alone.stderr
+    elsewhere = theirs / "elsewhere"
+    elsewhere.mkdir()
+    status, _, errors = command(asked, elsewhere)
+    assert status == 2
+    assert errors.startswith("hypar-opt: unknown cost 'messages'"), errors

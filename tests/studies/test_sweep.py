@@ -46,7 +46,7 @@ LONG = """
 schema = "hypar-opt/sweep/1"
 networks = ["vgg-a", "vgg-e"]
 batches = [64, 256, 512, 1024]
-arrays = ["hmc-htree-64", "hmc-torus-64"]
+arrays = ["hmc-htree-32", "hmc-torus-32"]
 overlap = ["none", "gradient"]
 """
 LONG_CASES = 32

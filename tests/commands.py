@@ -1,0 +1,74 @@
+"""The command line in processes of its own, forked from one that has imported it already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pkgutil
+import sys
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import NamedTuple
+
+import hypar_opt
+
+# Imported late by commands; those that start threads, as jax, could not be forked.
+PACKAGES = ("matplotlib.figure", "matplotlib.backends.backend_svg", "networkx", "simpy")
+
+
+class Done(NamedTuple):
+    """The exit status of a command, and what it wrote to its two streams."""
+
+    status: int | None
+    output: str
+    errors: str = ""
+
+
+def command(args: list[str], folder: Path, piped: str = "", *, together: bool = False) -> Done:
+    """Run ``hypar-opt`` in a folder from which it can also import.
+
+    As in a shell it has a process of its own, which only needs no time for imports.
+
+    Parameters
+    ----------
+    together
+        Whether what it writes to either stream is output, in the order in which it comes.
+    """
+    files = [folder / f".{name}" for name in ("stdin", "stdout", "stderr")]
+    for file in files:
+        file.write_text(piped if file is files[0] else "")
+    process = _server().Process(target=_run, args=(args, folder, files, together))
+    process.start()
+    process.join()
+    done = Done(process.exitcode, *(file.read_text() for file in files[1:]))
+    for file in files:
+        file.unlink()
+    return done
+
+
+@cache
+def _server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    modules = pkgutil.walk_packages(hypar_opt.__path__, "hypar_opt.")
+    own = [module.name for module in modules if not module.name.endswith("__main__")]
+    context.set_forkserver_preload([*PACKAGES, *own])
+    return context
+
+
+def _run(args: list[str], folder: Path, files: list[Path], together: bool) -> None:
+    os.chdir(folder)
+    os.environ.pop("COLUMNS", None)
+    sys.path.insert(0, str(folder))
+    for stream, file in enumerate(files):
+        os.dup2(os.open(file, os.O_RDWR), stream)
+    if together:
+        os.dup2(1, 2)
+    # As Python opens them at its start where they are no terminal.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.argv = ["hypar-opt", *args]
+    from hypar_opt.cli.app import main
+
+    main()
