@@ -66,8 +66,8 @@ def sweep(
     A case is solved, and its step simulated unless the file says ``simulate = false``; in bytes
     chains are then solved together, as by `hypar_opt.solve_many`. Each row is written to a journal
     beside the table, `journal_of`, as soon as it is finished. After an interruption the same call
-    runs the remaining cases. The journal stays, and a sweep
-    that is changed later reuses the rows of the cases that both have.
+    runs the remaining cases. The journal stays, and a sweep that is changed later reuses the rows
+    of the cases that both have.
 
     Parameters
     ----------
