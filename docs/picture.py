@@ -43,6 +43,8 @@ def draw() -> str:
     console = Console(record=True, width=72, file=io.StringIO(), highlight=False)
     console.print("$ hypar-opt solve vgg-a --solver dp", style="bold", highlight=False)
     console.print(plan_view(ho.solve("vgg-a")))
+    # Rich defines no clip path for the last line, which some viewers then leave out.
+    console.print()
     return console.export_svg(theme=MONOKAI, code_format=FRAME, unique_id="vgg-a")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError
@@ -18,8 +19,17 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import Operator
+
+
+class Shade(NamedTuple):
+    """A filled cell's background, and the glyph on it."""
+
+    fill: str
+    ink: str
 
 
 class Symbol(NamedTuple):
@@ -28,33 +38,41 @@ class Symbol(NamedTuple):
     Parameters
     ----------
     name
-        Its name on the page, as its style sheet has it.
+        Its class on the page.
+    colour
+        On a terminal, in pictures and in charts.
+    light, dark
+        Cells on a light and on a dark page: shades of the colour.
     """
 
     name: str
     glyph: str
     ascii_glyph: str
     colour: str
+    light: Shade
+    dark: Shade
 
 
 SYMBOLS = tuple(
-    Symbol(choice.word, choice.glyph, choice.ascii_glyph, colour)
-    for choice, colour in (
-        (DATA_CHOICE, "cyan"),
-        (INPUT_CHANNELS, "yellow"),
-        (OUTPUT_CHANNELS, "magenta"),
-        (REPLICAS, "green"),
+    Symbol(choice.word, choice.glyph, choice.ascii_glyph, colour, Shade(*light), Shade(*dark))
+    for choice, colour, light, dark in (
+        (DATA_CHOICE, "#3d85c6", ("#d9e9f8", "#1c5d97"), ("#1d3850", "#8cc4f5")),
+        (INPUT_CHANNELS, "#df8a20", ("#f6b45c", "#573200"), ("#c47c1d", "#fff3df")),
+        (OUTPUT_CHANNELS, "#9a52bd", ("#e3cdf0", "#6a2f8b"), ("#4b2c60", "#e0bdf5")),
+        (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
     )
 )
-"""A symbol a column of a cost table, and one of what is whole.
+"""A symbol a column of a cost table, and one of what is whole: the same in all reports.
 
 Source: Figure 5, whose open dots are data and filled dots model parallelism.
 """
 
+DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, WHOLE_SYMBOL = SYMBOLS
+
 _STORED = {
-    StoredLayout.BATCH: SYMBOLS[0],
-    StoredLayout.CHANNEL: SYMBOLS[1],
-    StoredLayout.WHOLE: SYMBOLS[3],
+    StoredLayout.BATCH: DATA_SYMBOL,
+    StoredLayout.CHANNEL: MODEL_SYMBOL,
+    StoredLayout.WHOLE: WHOLE_SYMBOL,
 }
 """A tensor is drawn as a layer's choice that writes it so."""
 
@@ -76,7 +94,7 @@ def _declared_symbol(choice: Parallelism) -> Symbol:
         for column, declared in enumerate(operator.choices):
             if choice == declared.word:
                 # A third choice that halves nothing is no split by output channels.
-                return SYMBOLS[column if declared.axis else -1]
+                return SYMBOLS[column] if declared.axis else WHOLE_SYMBOL
     raise ValueError(f"no kind of layer has {choice}")  # or it would be no choice
 
 
@@ -95,8 +113,22 @@ def glyph(choice: Parallelism, *, ascii_only: bool = False) -> str:
 
 
 def colour(choice: Parallelism) -> str:
-    """Return a choice's colour on a terminal."""
+    """Return a choice's colour."""
     return symbol(choice).colour
+
+
+def cell_styles() -> str:
+    """Return a style sheet: a symbol's class sets ``--fill`` and ``--on-fill``, light or dark."""
+
+    def rules(shade: Callable[[Symbol], Shade]) -> str:
+        return " ".join(
+            f".{own.name} {{ --fill: {shade(own).fill}; --on-fill: {shade(own).ink}; }}"
+            for own in SYMBOLS
+        )
+
+    light, dark = rules(attrgetter("light")), rules(attrgetter("dark"))
+    # A page is printed light.
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}"
 
 
 def stored_symbol(layout: StoredLayout) -> Symbol:
@@ -117,7 +149,7 @@ def stored_legend(layouts: Iterable[StoredLayout]) -> list[tuple[Symbol, str]]:
 def explained(plan: Plan) -> list[Parallelism]:
     """Return the words that a plan's legend explains: its choices, and `whole` where it occurs."""
     chosen = {choice for row in plan.parallelism for choice in row}
-    return [word for word in plan.vocabulary if word in chosen or symbol(word) != SYMBOLS[-1]]
+    return [word for word in plan.vocabulary if word in chosen or symbol(word) != WHOLE_SYMBOL]
 
 
 def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
@@ -128,6 +160,6 @@ def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
         words.setdefault(symbol(choice), []).append(str(choice))
     order = sorted(words, key=SYMBOLS.index)
     return [
-        (own, f"{', '.join(words[own])}{'' if own == SYMBOLS[-1] else ' parallelism'}")
+        (own, f"{', '.join(words[own])}{'' if own == WHOLE_SYMBOL else ' parallelism'}")
         for own in order
     ]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -134,14 +131,4 @@ def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:
 
 
 def _colours(own: Symbol) -> str:
-    background, ink = _palette()[own.name]
-    return f"background:{background};color:{ink}"
-
-
-@cache
-def _palette() -> dict[str, tuple[str, str]]:
-    """Return each symbol's background and ink: those of the page, on a light screen."""
-    sheet = files("hypar_opt.report").joinpath("page", "page.css").read_text(encoding="utf-8")
-    light = sheet.partition("@media")[0]
-    pairs = re.findall(r"--(\w+): (#\w+); --\1-ink: (#\w+);", light)
-    return {name: (background, ink) for name, background, ink in pairs}
+    return f"background:{own.light.fill};color:{own.light.ink}"

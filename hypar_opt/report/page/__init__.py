@@ -41,6 +41,7 @@ def page(contents: Contents) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
+    from hypar_opt.report.glyphs import cell_styles
     from hypar_opt.report.page import views
 
     # Names come from files, so all text is escaped; a misspelt variable is an error.
@@ -54,6 +55,7 @@ def page(contents: Contents) -> str:
     own = files("hypar_opt.report.page")
     # Our own files and Plotly's: the template inserts these unescaped, and escapes all else.
     parts = {
+        "cell_styles": cell_styles(),
         "style": own.joinpath("page.css").read_text("utf-8"),
         "script": own.joinpath("page.js").read_text("utf-8"),
         "graph_script": own.joinpath("graph.js").read_text("utf-8"),

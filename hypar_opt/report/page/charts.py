@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.page.contents import BASELINES
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
 
 _NAMES = {"plan": "This plan", **BASELINES}
-_PLAN_COLOURS = {"plan": "#14937f", "trick": "#8b8f99", "data": "#3d85c6", "model": "#df8a20"}
+_PLAN_COLOURS = {
+    "plan": "#14937f",
+    "trick": "#8b8f99",
+    "data": DATA_SYMBOL.colour,
+    "model": MODEL_SYMBOL.colour,
+}
 _ENERGY_COLOURS = {
     "macs": "#5a8fd6",
     "sram": "#2aa198",

@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.documents import write_whole
 from hypar_opt.errors import HyparError
+from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, FAINT = "#222222", "#8a8a8a"
-HYPAR, DATA, MODEL, OTHER = "#004c80", "#56b4e9", "#d55e00", "#009e73"
-"""Okabe and Ito's colours, the first darkened: all differ in lightness too, for print."""
+HYPAR, DATA, MODEL, OTHER = "#004c80", DATA_SYMBOL.colour, MODEL_SYMBOL.colour, "#009e73"
+"""A plan of one choice has the choice's colour."""
 
-CYCLE = (HYPAR, MODEL, "#e69f00", OTHER, DATA, "#cc79a7")
+MARK = "#d55e00"
+"""Of rings and stars on a map: seen on its dark and its light end."""
+
+CYCLE = (HYPAR, MODEL, "#8b8f99", OTHER, DATA, "#cc79a7")
 
 FORMATS = ("png", "svg", "pdf")
 

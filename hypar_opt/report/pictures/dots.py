@@ -7,9 +7,19 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.plan.layouts import StoredLayout
-from hypar_opt.report.glyphs import SYMBOLS, Symbol, explained, legend, stored_symbol, symbol
+from hypar_opt.report.glyphs import (
+    DATA_SYMBOL,
+    MODEL_SYMBOL,
+    OUTPUT_SYMBOL,
+    WHOLE_SYMBOL,
+    Symbol,
+    explained,
+    legend,
+    stored_symbol,
+    symbol,
+)
 from hypar_opt.report.labels import level_costs
-from hypar_opt.report.pictures.canvas import HYPAR, INK, MODEL, add_legend, new_figure, style
+from hypar_opt.report.pictures.canvas import INK, add_legend, new_figure, style
 from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
@@ -31,11 +41,15 @@ _MAX_LENGTH = 40.0
 """Inches of a plan's longer side: a deeper network has smaller cells."""
 
 _MARKS: dict[Symbol, dict[str, Any]] = {
-    SYMBOLS[0]: {"marker": "o", "facecolor": "white", "edgecolor": INK},
-    SYMBOLS[1]: {"marker": "o", "facecolor": HYPAR, "edgecolor": HYPAR},
-    SYMBOLS[2]: {"marker": "D", "facecolor": MODEL, "edgecolor": MODEL},
-    SYMBOLS[3]: {"marker": "s", "facecolor": "white", "edgecolor": INK},
+    own: {"marker": marker, "facecolor": own.colour if filled else "white", "edgecolor": own.colour}
+    for own, marker, filled in (
+        (DATA_SYMBOL, "o", False),
+        (MODEL_SYMBOL, "o", True),
+        (OUTPUT_SYMBOL, "D", True),
+        (WHOLE_SYMBOL, "s", False),
+    )
 }
+"""The symbols' glyphs, as matplotlib has them."""
 
 _SEPARATED = 0.7
 """Cells between the choices and the layouts of what is stored."""
@@ -272,7 +286,7 @@ def draw_choices(
         for layer, (own, other) in enumerate(zip(row, printed_row, strict=True))
         if own is not other
     ]
-    square = {"marker": "s", "facecolor": "none", "edgecolor": MODEL}
+    square = {"marker": "s", "facecolor": "none", "edgecolor": INK}
     _scatter(axes, differing, "not as printed", s=size * 2.6, **square)
     _label_axes(axes, layers, len(rows), cell)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.report.pictures.canvas import MODEL, new_figure, style
+from hypar_opt.report.pictures.canvas import MARK, new_figure, style
 from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ _RINGS: tuple[dict[str, Any], ...] = (
 
 _RING_STYLE: dict[str, Any] = {
     "markerfacecolor": "none",
-    "markeredgecolor": MODEL,
+    "markeredgecolor": MARK,
     "markeredgewidth": 1.8,
 }
 _STAR: dict[str, Any] = {
     "marker": "*",
     "markersize": 10,
-    "markerfacecolor": MODEL,
+    "markerfacecolor": MARK,
     "markeredgecolor": "white",
     "markeredgewidth": 0.6,
 }

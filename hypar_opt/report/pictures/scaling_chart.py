@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from hypar_opt.report.pictures.canvas import DATA, add_legend, new_figure, paler, style
+from hypar_opt.report.pictures.canvas import add_legend, new_figure, paler, style
 from hypar_opt.report.pictures.series import HATCH, Numbers, Series, colors_of, positive
 from hypar_opt.units import format_label
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _MARKERS = "os^Dv<>"
 _GROUP_WIDTH = 0.72
-_DARKER_DATA = "#1f78ad"
-"""Data Parallelism's colour is too light for small numbers."""
 
 
 @style()
@@ -123,7 +121,7 @@ def _label_ends(axes: Axes, gains: Sequence[float], color: str) -> None:
                 xytext=(0, 9),
                 ha="center",
                 fontsize=7,
-                color=_DARKER_DATA if color == DATA else color,
+                color=color,
             )
 
 
