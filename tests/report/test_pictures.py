@@ -23,12 +23,14 @@ pytest.importorskip("matplotlib")
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection, QuadMesh
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from hypar_opt.report import pictures
+from hypar_opt.report.glyphs import MODEL_SYMBOL
 from hypar_opt.units import format_bytes, format_cost
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -129,7 +131,7 @@ def test_filled_is_model_open_data_and_a_diamond_output_parallelism() -> None:
     assert {"data", "model", "output"} == set(marks(axes))
     fills = {str(each.get_gid()): np.asarray(each.get_facecolor())[0] for each in axes.collections}
     assert fills["data"][:3].tolist() == [1, 1, 1]
-    assert fills["model"][:3].sum() < 1.2
+    assert to_hex(fills["model"]) == MODEL_SYMBOL.colour
     corners = {
         str(each.get_gid()): len(np.asarray(each.get_paths()[0].vertices))
         for each in axes.collections
@@ -160,7 +162,7 @@ def test_a_long_network_with_odd_names_has_its_picture(tmp_path: Path) -> None:
         {"name": "a $\\long$ one", "input": {"features": 8}, "layer": layers}
     )
     figure = pictures.plan_dots(ho.solve(network, levels=2))
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == names
+    assert [label.get_text() for axes in figure.axes for label in axes.get_xticklabels()] == names
     assert is_whole(figure)
     pictures.save(figure, tmp_path / "long.svg")
     assert "a $\\long$ one" in (tmp_path / "long.svg").read_text()
@@ -189,6 +191,44 @@ def test_a_chain_of_a_thousand_layers_has_a_row_for_each_run() -> None:
         ).items()
     }
     assert is_whole(figure)
+
+
+@pytest.mark.parametrize("layers", [60, 96])
+def test_a_deep_plan_is_no_strip_and_has_every_choice_once(layers: int) -> None:
+    """Layers go on below, or beside, and none is alike the next."""
+    names = [f"fc{n}" for n in range(layers)]
+    network = ho.Network.model_validate(
+        {
+            "name": "deep",
+            "input": {"features": 64},
+            "layer": [{"name": name, "kind": "fc", "units": 64} for name in names],
+        }
+    )
+    pins = [
+        f"{name}@H{level}={'model' if n >> level - 1 & 1 else 'data'}"
+        for n, name in enumerate(names)
+        for level in (1, 2)
+    ]
+    plan = ho.solve(network, levels=2, constraints={"fix": pins})
+    figure = pictures.plan_dots(plan)
+    width, height = figure.get_size_inches()
+    assert max(width, height) < 4 * min(width, height)
+    assert is_whole(figure)
+    in_rows = layers > 60
+    drawn = []
+    for axes in figure.axes:
+        shown = [text for text in axes.findobj(Text) if text.get_text() and text.get_visible()]
+        assert overlaps(shown) == []
+        labels = axes.get_yticklabels() if in_rows else axes.get_xticklabels()
+        for choice, places in marks(axes).items():
+            for place in places:
+                layer, level = reversed(place) if in_rows else place
+                drawn.append((labels[layer].get_text(), level, choice))
+    assert sorted(drawn) == sorted(
+        (name, level, str(choice))
+        for level, row in enumerate(plan.parallelism)
+        for name, choice in zip(names, row, strict=True)
+    )
 
 
 def test_bars_reach_their_numbers_ours_and_printed() -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from hypar_opt.models import load
 from hypar_opt.models import names as zoo
 from hypar_opt.report.pictures.canvas import add_legend, new_figure
-from hypar_opt.report.pictures.dots import choice_handles, draw_choices
+from hypar_opt.report.pictures.dots import draw_choices
+from hypar_opt.report.pictures.marks import choice_handles
 from hypar_opt.report.pictures.paper_rows import PaperRows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 

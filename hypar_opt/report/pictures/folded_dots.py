@@ -1,0 +1,159 @@
+"""A plan of a graph or a long chain: a row for layers that are alike, a column a level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.plan.layouts import StoredLayout
+from hypar_opt.report.glyphs import explained, legend, stored_symbol
+from hypar_opt.report.labels import level_costs
+from hypar_opt.report.pictures.canvas import new_figure
+from hypar_opt.report.pictures.marks import (
+    CELL,
+    MARKS,
+    MAX_LENGTH,
+    add_plan_legend,
+    draw_marks,
+    evenly,
+    scatter,
+    write_above,
+)
+from hypar_opt.report.structure import Stored, folded, stored_outputs
+from hypar_opt.units import format_cost
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.folding import FoldedLayers
+
+_SEPARATED = 0.7
+"""Cells between the choices and the layouts of what is stored."""
+
+_MAX_ROWS = 44
+"""Rows above which the next ones stand beside the first."""
+
+_MAX_PANELS = 8
+"""Groups of rows beside one another; of more rows each group is longer."""
+
+
+class _Line(NamedTuple):
+    """A row: its label, the layers that it stands for, and the layouts of their output."""
+
+    label: str
+    layers: FoldedLayers | None
+    stored: tuple[StoredLayout, ...]
+
+
+def folded_dots(plan: Plan, which: Stored) -> Figure:
+    """Draw a row for all layers that are alike, a column a level, and its cost below."""
+    lines = _lines(plan, which)
+    stored = any(line.stored for line in lines)
+    parts = evenly(len(lines), max(_MAX_ROWS, -(-len(lines) // _MAX_PANELS)))
+    rows = len(parts[0])
+    # Of a plan whose layers all differ the rows are lower.
+    cell = min(CELL, MAX_LENGTH / rows)
+    above, below, right = 0.75, 0.95, 0.3
+    left = 0.25 + 0.062 * max(len(line.label) for line in lines)
+    columns = 2 * plan.levels + _SEPARATED if stored else max(plan.levels, 1)
+    panel = left + CELL * columns + right
+    # Wide enough for the legend's words, about 0.06 inches a character.
+    drawn_words = _drawn_words(plan, which)
+    words = [0.06 * len(label) + 0.4 for _, label in legend(drawn_words)]
+    width = max(panel * len(parts), 4.4, sum(words))
+    height = above + cell * rows + below
+    figure = new_figure(width, height)
+    for n, part in enumerate(parts):
+        bottom = below + cell * (rows - len(part))
+        axes = figure.add_axes(
+            (
+                (n * panel + left) / width,
+                bottom / height,
+                CELL * columns / width,
+                cell * len(part) / height,
+            )
+        )
+        own = [lines[position] for position in part]
+        _draw_lines(axes, plan, own, cell)
+        _label_lines(axes, own, cell)
+        axes.set_xlim(-0.5, columns - 0.5)
+        axes.set_xticks([])
+        for level, name in enumerate(plan.level_names):
+            write_above(axes, level, name)
+        if stored:
+            write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
+    # Below the first rows, though they are of all.
+    _write_level_costs(figure.axes[0], plan)
+    add_plan_legend(figure, plan, drawn_words)
+    return figure
+
+
+def _lines(plan: Plan, which: Stored) -> list[_Line]:
+    """Return the rows from top to bottom, a block's below a heading unless all are alike."""
+    stored = stored_outputs(plan, which)
+
+    def line(label: str, layers: FoldedLayers) -> _Line:
+        # All that are shown in a row are alike.
+        own = next((stored[p] for p in layers.positions if stored[p]), None)
+        return _Line(label, layers, own or ())
+
+    lines = []
+    for section in folded(plan, stored=which):
+        if section.block and len(section.rows) == 1:
+            lines.append(line(section.heading(), section.rows[0]))
+            continue
+        if section.block:
+            lines.append(_Line(section.heading(), None, ()))
+        lines += [line("    " * bool(section.block) + row.label(), row) for row in section.rows]
+    return lines
+
+
+def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_Line], cell: float) -> None:
+    """Draw each row's choices, and beside them the layouts of what it stores."""
+    choices = [
+        (level, n, row[line.layers.positions[0]])
+        for n, line in enumerate(lines)
+        if line.layers
+        for level, row in enumerate(plan.parallelism)
+    ]
+    size = draw_marks(axes, choices, cell)
+    for layout in StoredLayout:
+        points = [
+            (plan.levels + _SEPARATED + level, n)
+            for n, line in enumerate(lines)
+            for level, own in enumerate(line.stored)
+            if own is layout
+        ]
+        mark = MARKS[stored_symbol(layout)]
+        scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
+
+
+def _label_lines(axes: Axes, lines: Sequence[_Line], cell: float) -> None:
+    """Write the layers to the left."""
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    size = min(7, 72 * cell * 0.8)
+    axes.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=size)
+    for text, line in zip(axes.get_yticklabels(), lines, strict=True):
+        text.set_horizontalalignment("left")
+        text.set_fontweight("normal" if line.layers else "bold")
+    longest = max(len(line.label) for line in lines)
+    axes.tick_params(axis="y", length=0, pad=72 * (0.062 * longest + 0.05) * size / 7)
+    axes.spines[:].set_visible(False)
+
+
+def _write_level_costs(axes: Axes, plan: Plan) -> None:
+    """Write what each level costs below its column."""
+    costs = [format_cost(cost, plan.cost.unit) for cost in level_costs(plan.cost)]
+    axes.set_xticks(range(plan.levels), costs, rotation=90, fontsize=7)
+    axes.tick_params(axis="x", length=0, pad=3)
+
+
+def _drawn_words(plan: Plan, which: Stored) -> list[Parallelism]:
+    """Return the words of what is drawn: `whole` also where only a tensor is stored so."""
+    words = explained(plan)
+    stored = {layout for own in stored_outputs(plan, which) for layout in own or ()}
+    whole = Parallelism(StoredLayout.WHOLE)
+    return [*words, whole] if StoredLayout.WHOLE in stored and whole not in words else words

@@ -1,0 +1,113 @@
+"""Choices and layouts as marks on axes: what the pictures of plans share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.report.glyphs import (
+    DATA_SYMBOL,
+    MODEL_SYMBOL,
+    OUTPUT_SYMBOL,
+    WHOLE_SYMBOL,
+    Symbol,
+    legend,
+    symbol,
+)
+from hypar_opt.report.pictures.canvas import add_legend
+from hypar_opt.units import format_cost
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hypar_opt.plan.plan import Plan
+
+CELL = 0.27
+"""Inches between two layers, and between two levels."""
+
+MAX_LENGTH = 40.0
+"""Inches of a plan's longer side: a deeper network has smaller cells."""
+
+MARKS: dict[Symbol, dict[str, Any]] = {
+    own: {"marker": marker, "facecolor": own.colour if filled else "white", "edgecolor": own.colour}
+    for own, marker, filled in (
+        (DATA_SYMBOL, "o", False),
+        (MODEL_SYMBOL, "o", True),
+        (OUTPUT_SYMBOL, "D", True),
+        (WHOLE_SYMBOL, "s", False),
+    )
+}
+"""The symbols' glyphs, as matplotlib has them."""
+
+
+def evenly(count: int, most: int) -> list[range]:
+    """Return as few runs of positions as hold no more than ``most`` each, of equal length."""
+    size = -(-count // max(-(-count // most), 1))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
+    """Return what a legend needs to explain the marks."""
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            marker=MARKS[symbol]["marker"],
+            markerfacecolor=MARKS[symbol]["facecolor"],
+            markeredgecolor=MARKS[symbol]["edgecolor"],
+            markersize=7.5,
+            label=words,
+        )
+        for symbol, words in legend(choices)
+    ]
+
+
+def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[Parallelism]) -> None:
+    """Put a plan's problem and total, and below them the marks of words, above the axes."""
+    total = format_cost(plan.cost.total, plan.cost.unit)
+    add_legend(
+        figure,
+        f"{plan.network.name}, batch {plan.batch}, {2**plan.levels:,} accelerators: {total} a step",
+        choice_handles(words),
+        loc="upper left",
+        handletextpad=0.2,
+    )
+
+
+def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, Parallelism]], cell: float) -> float:
+    """Draw a mark for each choice, at its x and y; return the size of one, in square points."""
+    size = (72 * cell * 0.55) ** 2
+    points: dict[Parallelism, list[tuple[float, int]]] = {choice: [] for choice in Parallelism}
+    for x, y, choice in choices:
+        points.setdefault(choice, []).append((x, y))
+    for choice, own in points.items():
+        mark = MARKS[symbol(choice)]
+        smaller = 0.7 if mark["marker"] == "D" else 1.0  # a diamond looks larger
+        scatter(axes, own, str(choice), s=size * smaller, linewidth=0.9, **mark)
+    return size
+
+
+def scatter(axes: Axes, points: Sequence[tuple[float, int]], gid: str, **options: Any) -> None:
+    """Draw marks as one collection, which has a name."""
+    if points:
+        x, y = zip(*points, strict=True)
+        axes.scatter(x, y, **options)
+        axes.collections[-1].set_gid(gid)
+
+
+def write_above(axes: Axes, column: float, text: str) -> None:
+    """Write a column's heading above the first row."""
+    axes.annotate(
+        text,
+        (column, -0.5),
+        textcoords="offset points",
+        xytext=(0, 2),
+        ha="center",
+        fontsize=7,
+        annotation_clip=False,
+    )
