@@ -59,8 +59,8 @@ def opened(browser: Chrome, plan: Plan, tmp_path: Path) -> Chrome:
     return show(browser, plan, tmp_path)
 
 
-def show(browser: Chrome, plan: Plan, folder: Path, width: int = 1200) -> Chrome:
-    return open_page(browser, write(plan, folder), width)
+def show(browser: Chrome, plan: Plan, folder: Path, width: int = 1200, height: int = 900) -> Chrome:
+    return open_page(browser, write(plan, folder), width, height)
 
 
 def write(plan: Plan, folder: Path) -> Path:
@@ -70,10 +70,10 @@ def write(plan: Plan, folder: Path) -> Path:
     return file
 
 
-def open_page(browser: Chrome, file: Path, width: int = 1200) -> Chrome:
+def open_page(browser: Chrome, file: Path, width: int = 1200, height: int = 900) -> Chrome:
     for kind in ("browser", "performance"):
         log(browser, kind)
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     command(browser, "Emulation.setDeviceMetricsOverride", **size)
     browser.get(file.as_uri())
     wait_for(browser, DRAWN)
@@ -197,6 +197,43 @@ def test_the_grid_is_walked_with_the_arrow_keys(opened: Chrome, plan: Plan) -> N
         assert said(opened).startswith(f"{plan.layers[layer - 1]} at H{level}")
     reached = "return document.querySelectorAll('#grid [tabindex=\"0\"]').length"
     assert opened.execute_script(reached) == 1
+
+
+def box(opened: Chrome, selector: str) -> dict[str, float]:
+    """Return where an element is in the window."""
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()"
+    found: dict[str, float] = opened.execute_script(script, selector)
+    return found
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 807), (1024, 600), (400, 700)])
+def test_the_panel_of_a_cell_and_the_levels_costs_are_always_in_view(
+    browser: Chrome, tmp_path: Path, width: int, height: int
+) -> None:
+    from selenium.webdriver import Keys
+
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": 64 + n} for n in range(96)]
+    network = ho.Network.model_validate(
+        {"name": "deep", "input": {"features": 64}, "layer": layers}
+    )
+    # Each is fixed otherwise than the next: none are folded.
+    pins = [f"fc{n}@H{n % 4 + 1}=model" for n in range(96)]
+    plan = ho.solve(network, array="hmc-htree-16", constraints={"fix": pins})
+    opened = show(browser, plan, tmp_path, width, height)
+    opened.execute_script("document.getElementById('cell-1-1').focus()")
+    last = len(opened.find_elements("css selector", "#grid tbody tr:first-child [role=gridcell]"))
+    assert last == 96
+    for keys in ("", Keys.END, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_LEFT, Keys.HOME):
+        opened.switch_to.active_element.send_keys(keys)
+        panel, cell = box(opened, "#cell"), box(opened, "#grid .current")
+        cost = box(opened, "#grid tbody tr:first-child .charge")
+        level = box(opened, "#grid tbody tr:first-child th")
+        assert 0 <= panel["top"] < panel["bottom"] <= height
+        assert 0 <= level["left"] < level["right"] <= cell["left"]
+        assert cell["right"] <= cost["left"] < cost["right"] <= width
+        # The panel hides no cell that it tells of.
+        assert cell["bottom"] <= panel["top"]
+    assert log(opened, "browser") == []
 
 
 @pytest.mark.parametrize("network", ["vgg-e"])
