@@ -37,13 +37,13 @@ def front_view(front: ParetoFront) -> RenderableType:
             format_bytes(point.memory),
             format_cost(point.total, point.plan.cost.unit),
             _ratio(front.ratio(point)),
-            *(_amount(point, name) for name in others),
+            *(format_amount(point, name) for name in others),
             *([_bytes(point.plan.cost.executed_bytes)] if run else []),
         ]
         for point in front
     ]
     table = unbroken(rows_view(header, rows, right=tuple(range(len(header)))))
-    return Group(table, Text(_ending(front)))
+    return Group(table, Text(ending(front)))
 
 
 def _title(fronts: ParetoFronts) -> str:
@@ -56,7 +56,7 @@ def _title(fronts: ParetoFronts) -> str:
     )
 
 
-def _ending(front: ParetoFront) -> str:
+def ending(front: ParetoFront) -> str:
     """Say below which memory nothing is known, and why."""
     # All digits: one byte less is another problem.
     last = f"{front[-1].memory:,} bytes"
@@ -73,7 +73,7 @@ def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else format_number(ratio)
 
 
-def _amount(point: ParetoPoint, name: str) -> str:
+def format_amount(point: ParetoPoint, name: str) -> str:
     """Return a point's amount; ``-`` for what its array does not price."""
     if name == "bytes":
         return _bytes(point.bytes)

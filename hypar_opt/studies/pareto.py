@@ -53,6 +53,12 @@ class ParetoPoint:
         """The least cost within the memory, exact, in the unit of the plan's cost."""
         return self.plan.cost.total
 
+    def amount(self, objective: str) -> float | None:
+        """Return what the plan costs by an objective; None where that is not known."""
+        amounts = {"bytes": self.bytes, "time": self.seconds, "energy": self.joules}
+        own = self.total if objective == self.plan.cost.kind else None
+        return amounts.get(objective, own)
+
     def row(self) -> dict[str, Any]:
         """Return the point as a row of a table."""
         return {
@@ -90,9 +96,15 @@ class ParetoFront(Results[ParetoPoint]):
         return next((point for point in self if point.memory <= memory), None)
 
     def ratio(self, point: ParetoPoint) -> float | None:
-        """Return a point's cost over the front's least; None where that is 0."""
-        least = self[0].total
-        return point.total / least if least else None
+        """Return a point's cost over the front's least; None where that is 0, or not known.
+
+        Of a point of another front, or of any plan, it is the ratio of its own amount.
+        """
+        # In whole units of the cost where it is the point's own.
+        own = point.plan.cost.kind == self.objective
+        amount = point.total if own else point.amount(self.objective)
+        least = self[0].total if own else self[0].amount(self.objective)
+        return amount / least if amount is not None and least else None
 
     def __repr__(self) -> str:
         count = f"{len(self):,} point{'s' if len(self) != 1 else ''}"
@@ -186,20 +198,33 @@ def pareto(
     if points is not None and points < 1:
         raise HyparError(f"{argument('points')} should be 1 or more, got {points}")
     described = find_network(network)
+    if objectives is None and "cost" in problem:
+        objectives = [problem["cost"]]
     stated = problem_of(described, **problem)
+    return fronts_of(described, stated, objectives, points=points, solver=solver, progress=progress)
+
+
+def fronts_of(
+    network: Network,
+    problem: Problem,
+    objectives: Sequence[str] | None = None,
+    *,
+    points: int | None = None,
+    solver: str | None = None,
+    progress: Progress = silent,
+) -> ParetoFronts:
+    """Return the fronts of a problem; the arguments are those of `pareto`."""
     if objectives is None:
-        objectives = [problem["cost"]] if "cost" in problem else _priced_by(stated)
+        objectives = _priced_by(problem)
     for objective in objectives:
         COSTS[objective]  # an unknown name is known before the work
     fronts = []
     for done, objective in enumerate(objectives):
         report = partial(_report, progress, done, len(objectives))
-        # Validated: a cost may need an array.
-        asked = problem.copy()
-        asked["cost"] = objective
-        fronts.append(_front(described, problem_of(described, **asked), solver, points, report))
+        own = problem.model_copy(update={"cost": objective})
+        fronts.append(_front(network, own, solver, points, report))
     progress(len(objectives), len(objectives))
-    return ParetoFronts(tuple(fronts), described, stated)
+    return ParetoFronts(tuple(fronts), network, problem)
 
 
 def _report(progress: Progress, done: int, fronts: int, share: float) -> None:
@@ -250,7 +275,7 @@ def _front(
         most = found[0][1]
         report((most - memory) / (most - least) if most > least else 1.0)
         complete, limit = memory <= least, memory - 1
-    entries = tuple(_point(plan, memory) for plan, memory in found)
+    entries = tuple(point_of(plan, memory) for plan, memory in found)
     return ParetoFront(entries, problem.cost, complete, reason)
 
 
@@ -272,7 +297,17 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
     return plan
 
 
-def _point(plan: Plan, memory: int) -> ParetoPoint:
+def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
+    """Return what a plan costs by each objective that its array prices.
+
+    Parameters
+    ----------
+    memory
+        What it takes of an accelerator's memory, if that is known.
+    """
+    if memory is None:
+        constraints = Instance(plan.network.description, plan.problem).constraints
+        memory = constraints.memory_of(plan.assignments())
     priced = _priced_by(plan.problem)
     amounts = {
         cost: _in_base_unit(repriced(plan, cost=cost), unit) if cost in priced else None

@@ -149,7 +149,7 @@ def test_the_page_of_every_network_of_the_zoo_opens_clean(
         "return [...document.querySelectorAll('.figure')]"
         ".map(figure => figure.querySelectorAll('path').length)"
     )
-    assert len(drawn) == 6
+    assert len(drawn) == 7
     assert min(drawn) > 4
     height = opened.execute_script("return document.documentElement.scrollHeight")
     assert height > 2000

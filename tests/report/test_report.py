@@ -7,12 +7,14 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.pipeline import repriced
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.report.page import page
 from hypar_opt.report.page.contents import Contents, gather
@@ -130,9 +132,61 @@ def test_every_chart_has_its_numbers_as_a_table(text: str) -> None:
     ids = [attrs["id"] for tag, attrs in found.elements if attrs.get("class") == "figure"]
     assert ids == [
         f"figure-{name}"
-        for name in ("by-level", "by-phase", "by-layer", "by-energy", "timeline", "links")
+        for name in (
+            "by-level",
+            "by-phase",
+            "by-layer",
+            "by-energy",
+            "by-memory",
+            "timeline",
+            "links",
+        )
     ]
     assert len(found.figures) == len(ids) == found.of("summary").count("The numbers")
+
+
+def by_memory(text: str) -> dict[str, Any]:
+    """The chart of costs against memory."""
+    found = Page(text)
+    ids = [attrs["id"] for tag, attrs in found.elements if tag == "script" and "id" in attrs]
+    figures = dict(zip(map(str, ids), found.figures, strict=True))
+    drawn: dict[str, Any] = figures["data-by-memory"]
+    return drawn
+
+
+def test_the_fronts_on_the_page_are_those_of_pareto_and_the_plan_is_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hypar_opt.report.page.cells.MAX_CELLS", 0)
+    plan = ho.solve("vgg-a", array="hmc-htree-16", batch=64)
+    fronts = ho.pareto("vgg-a", array="hmc-htree-16", batch=64)
+    assert max(map(len, fronts)) > 1
+    text = page(contents(plan))
+    traces = by_memory(text)["data"]
+    for front in fronts:
+        (drawn,) = (trace for trace in traces if trace.get("name") == front.objective)
+        expected = [(point.memory, front.ratio(point)) for point in reversed(front)]
+        unit = expected[-1][0] / drawn["x"][-1]
+        assert [x * unit for x in drawn["x"]] == pytest.approx([m for m, _ in expected])
+        assert drawn["y"] == pytest.approx([ratio for _, ratio in expected])
+    own = {
+        "bytes": plan.cost.total,
+        "time": repriced(plan, cost="time").cost.total,
+        "energy": repriced(plan, cost="energy").cost.total,
+    }
+    stars = [trace for trace in traces if trace.get("name") == "this plan"]
+    for front, star in zip(fronts, stars, strict=True):
+        assert star["y"] == pytest.approx([own[front.objective] / front[0].total])
+    assert f"No plan takes less memory than {fronts[0][-1].memory:,} bytes." in Page(text).text
+
+
+def test_a_page_without_fronts_says_why(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gather(plan, find_array("hmc-torus-16"), other_array=True)
+    text = page(found)
+    assert 'id="figure-by-memory"' not in text
+    assert "the plan was not solved for this array" in Page(text).text
+    monkeypatch.setattr("hypar_opt.report.page.trade_offs.MAX_STATES", 15)
+    assert "a layer has 2^4 = 16 states" in Page(page(contents(plan))).text
 
 
 def test_a_name_is_text_wherever_it_stands(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 from hypar_opt.errors import HyparError, shell_words
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
+from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
 from hypar_opt.search import certificate
 from hypar_opt.studies import advice, alternatives, evaluation
 from hypar_opt.studies.evaluation import RunArguments
@@ -64,6 +65,7 @@ class Contents:
     proved: bool
     warnings: tuple[str, ...]
     command: str
+    trade_offs: TradeOffs
 
 
 def gather(
@@ -99,7 +101,7 @@ def gather(
         certificate.check_certificate(plan, proof)
     note = why_no_regrets(plan)
     simulations = len(BASELINES) + 1
-    total = simulations + (0 if note else _other_choices(plan))
+    total = simulations + (0 if note else _other_choices(plan)) + 1
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
@@ -110,6 +112,8 @@ def gather(
     regrets: Sequence[Regret] = ()
     if not note:
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
+    progress(total - 1, total)
+    against_memory = trade_offs(plan, array)
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
     return Contents(
@@ -124,6 +128,7 @@ def gather(
         proved=proved,
         warnings=_warnings(plan, steps["plan"], reversals),
         command=command,
+        trade_offs=against_memory,
     )
 
 

@@ -12,6 +12,7 @@ from hypar_opt.report.page.grid import grid_view
 from hypar_opt.report.page.headline import headline
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
+from hypar_opt.report.page.trade_offs import by_memory
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
         "note": contents.note,
         "regretted": contents.regretted,
         "charts": _charts(contents),
+        "without_fronts": contents.trade_offs.note,
         "untraced": contents.steps["plan"].trace is None,
         "memory": _memory(contents),
         "warnings": [_sentence(warning, contents) for warning in contents.warnings],
@@ -52,6 +54,7 @@ def _charts(contents: Contents) -> list[Chart]:
         charts.by_phase(contents.steps),
         charts.by_layer(contents.plan, step),
         *([charts.by_energy(contents.steps)] if step.known_energy is not None else []),
+        *([by_memory(contents.trade_offs)] if contents.trade_offs.fronts else []),
         *([timeline(step)] if step.trace is not None else []),
         *([links(contents.array, step)] if step.links else []),
     ]

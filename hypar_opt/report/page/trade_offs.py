@@ -1,0 +1,179 @@
+"""The least bytes, time and energy within each memory, on the page, with the plan among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.errors import HyparError
+from hypar_opt.report.page.figure import Chart, chart_of, figure_of
+from hypar_opt.report.pareto import ending, format_amount
+from hypar_opt.studies.pareto import ParetoFronts, ParetoPoint, fronts_of, point_of
+from hypar_opt.units import axis_byte_unit, format_bytes, format_number
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.pareto import ParetoFront
+
+MAX_STATES = 2**7
+"""Product states of a layer up to which fronts are searched without being asked for."""
+
+MAX_POINTS = 12
+"""Of a front, on the page."""
+
+_COLOURS = {"bytes": "#5a8fd6", "time": "#c9649b", "energy": "#7da83f"}
+_MARKERS = ("circle", "square", "triangle-up")
+_BEYOND = 0.08
+"""Share of the memories' range that is drawn beyond its ends."""
+
+_AMOUNTS = ("bytes", "time", "energy")
+
+
+@dataclass(frozen=True)
+class TradeOffs:
+    """The fronts of a plan's problem, and the plan; or, in ``note``, why there are none."""
+
+    fronts: ParetoFronts | None
+    plan: ParetoPoint | None
+    note: str = ""
+
+
+def trade_offs(plan: Plan, array: Array) -> TradeOffs:
+    """Return the fronts of a plan's problem on its own array, if they are found in little time."""
+    if not plan.levels:
+        return TradeOffs(None, None)
+    if plan.array is None or plan.array.digest != array.digest():
+        return _without("the plan was not solved for this array; pareto NETWORK --array finds them")
+    states = len(plan.choices) ** plan.levels
+    if states > MAX_STATES:
+        return _without(
+            f"a layer has {len(plan.choices)}^{plan.levels} = {states:,} states; pareto NETWORK"
+            " finds them, in its time"
+        )
+    try:
+        fronts = fronts_of(plan.network.description, plan.problem, points=MAX_POINTS)
+    except HyparError as error:  # the page has enough to show without
+        return _without(error.for_shell)
+    return TradeOffs(fronts, point_of(plan))
+
+
+def _without(reason: str) -> TradeOffs:
+    return TradeOffs(None, None, f"Cost against memory is not shown: {reason}.")
+
+
+def by_memory(shown: TradeOffs) -> Chart:
+    """Draw each objective's front against memory, and the plan; the numbers have every point."""
+    assert shown.fronts is not None
+    assert shown.plan is not None
+    return chart_of(
+        _figure(shown.fronts, shown.plan),
+        "by-memory",
+        "Cost against memory",
+        "The least that any plan of this problem costs within a memory: exact, over all levels"
+        f" together. A star is this plan. {_endings(shown.fronts)}",
+        ("memory", *_AMOUNTS, "least of all within that memory"),
+        _rows(shown.fronts, shown.plan),
+    )
+
+
+def _endings(fronts: ParetoFronts) -> str:
+    """Say below which memory no plan fits, and which fronts are not known so far."""
+    parts = list(dict.fromkeys(ending(front) for front in fronts if front.complete))
+    unknown = ", ".join(front.objective for front in fronts if not front.complete)
+    if unknown:
+        parts.append(f"Below its last point the front of {unknown} is not known: see pareto.")
+    return " ".join(parts)
+
+
+def _rows(fronts: ParetoFronts, plan: ParetoPoint) -> list[tuple[str, ...]]:
+    """Return a row for points that are alike, whichever fronts they are on, and the plan's."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    entries = [(front.objective, point) for front in fronts for point in front]
+    for name, point in sorted(entries, key=lambda entry: -entry[1].memory):
+        names.setdefault(_amounts(point), []).append(name)
+    rows = [(*amounts, ", ".join(own)) for amounts, own in names.items()]
+    return [*rows, (*_amounts(plan), "this plan")]
+
+
+def _amounts(point: ParetoPoint) -> tuple[str, ...]:
+    shown = (format_amount(point, objective) for objective in _AMOUNTS)
+    return (format_bytes(point.memory), *shown)
+
+
+def _figure(fronts: ParetoFronts, plan: ParetoPoint) -> Any:
+    memories = [plan.memory, *(point.memory for front in fronts for point in front)]
+    size, unit = axis_byte_unit(max(memories))
+    least, most = min(memories) / size, max(memories) / size
+    # A front of one point has no range, and is still seen.
+    margin = (most - least or most or 1.0) * _BEYOND
+    traces = []
+    for n, front in enumerate(fronts):
+        traces += _traces(front, n, size, most + margin)
+    traces += [_star(front, plan, size, n == 0) for n, front in enumerate(fronts)]
+    figure = figure_of(traces, 340)
+    figure.update_xaxes(
+        title=f"memory of an accelerator ({unit})", range=[least - margin, most + margin]
+    )
+    figure.update_yaxes(title="times the least without a limit")
+    return figure
+
+
+def _traces(front: ParetoFront, number: int, size: float, end: float) -> list[Any]:
+    """Return a front's steps and its points: what fits less memory fits more."""
+    import plotly.graph_objects as go
+
+    colour = _COLOURS.get(front.objective, "#8b8f99")
+    # A front whose least is 0 has no other point.
+    points = [(point, front.ratio(point) or 1.0) for point in reversed(front)]
+    x = [point.memory / size for point, _ in points]
+    y = [ratio for _, ratio in points]
+    steps = go.Scatter(
+        x=[*x, end],
+        y=[*y, y[-1]],
+        mode="lines",
+        line={"shape": "hv", "width": 1.5, "color": colour},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    marks = go.Scatter(
+        name=front.objective,
+        x=x,
+        y=y,
+        mode="markers",
+        # Each smaller than the last: fronts may share their points.
+        marker={
+            "color": colour,
+            "symbol": _MARKERS[number % len(_MARKERS)],
+            "size": max(13 - 3 * number, 5),
+        },
+        hovertext=[_hover(f"least {front.objective}", point, ratio) for point, ratio in points],
+        hoverinfo="text",
+    )
+    return [steps, marks]
+
+
+def _star(front: ParetoFront, plan: ParetoPoint, size: float, legend: bool) -> Any:
+    import plotly.graph_objects as go
+
+    ratio = front.ratio(plan) or 1.0
+    return go.Scatter(
+        name="this plan",
+        legendgroup="this plan",
+        showlegend=legend,
+        x=[plan.memory / size],
+        y=[ratio],
+        mode="markers",
+        marker={
+            "symbol": "star",
+            "size": 15,
+            "color": _COLOURS.get(front.objective, "#8b8f99"),
+            "line": {"color": "#808080", "width": 1.2},
+        },
+        hovertext=[_hover(f"this plan, {front.objective}", plan, ratio)],
+        hoverinfo="text",
+    )
+
+
+def _hover(name: str, point: ParetoPoint, ratio: float) -> str:
+    return f"{name}: {format_number(ratio)} times<br>{', '.join(_amounts(point))}"
