@@ -11,11 +11,9 @@ import typer
 from hypar_opt.cli import completion, inputs, options, output, request, targets
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.studies.exploration import Exploration
 
 EPILOG = (
     "Examples: [bold]hypar-opt explore lenet-c --free all[/bold];"
@@ -83,7 +81,9 @@ def explore(
     for sentence in explored.warnings():
         output.warn(sentence)
     if picture is not None:
-        _draw(explored, picture)
+        from hypar_opt.report import pictures
+
+        pictures.save(pictures.exploration_map(explored), picture)
     if csv_file is not None:
         write_whole(csv_file, plans_csv(explored))
     if as_json:
@@ -92,29 +92,3 @@ def explore(
     from hypar_opt.report.exploration import exploration_view
 
     output.print_view(exploration_view(explored, relative=relative))
-
-
-def _draw(explored: Exploration, picture: Path) -> None:
-    """Draw what is free on two axes, as Figures 9 and 10 do."""
-    from hypar_opt.report import pictures
-
-    # A map has two axes: what is free has to name both.
-    axes = explored.free.split(",")
-    if len(axes) != 2:
-        raise HyparError(
-            f"--picture draws two levels or two layers, as H1,H4; got {explored.free!r}"
-        )
-    rows, columns = axes
-    grid = explored.grid(rows, columns)
-    drawn = pictures.surface(
-        # Performance over Data Parallelism, so that larger is better, as in the paper.
-        explored.data_parallel_cost / grid.values,
-        grid.columns,
-        grid.rows,
-        xlabel=columns,
-        ylabel=rows,
-        name="times Data Parallelism",
-        title=f"{explored.plan.network.name}, every choice at {rows} and {columns}, reading"
-        f" {explored.plan.cost.reading}",
-    )
-    pictures.save(drawn, picture)

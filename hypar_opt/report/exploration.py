@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.errors import RefusedError
 from hypar_opt.plan.plan import columns_of
 from hypar_opt.report.alternatives import choices_table
 from hypar_opt.report.glyphs import legend
 from hypar_opt.report.structure import is_short_chain
 from hypar_opt.report.terminal import ascii_only, rows_view
 from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.units import format_cost, format_ratio
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def exploration_view(
     return Group(
         Text(_title(exploration)),
         _summary(exploration),
-        *(Text(note) for note in notes if note is not None),
+        *(Text(note) for note in (*notes, front_note(exploration)) if note is not None),
         Text(),
         rows_view(("from", "to", "plans", ""), _histogram(exploration, relative), (0, 1, 2)),
         Text(),
@@ -59,17 +61,44 @@ def exploration_view(
     )
 
 
-def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
-    """Show plans, a row each, as the paper writes them."""
+def digits_legend(plan: Plan) -> str:
+    """Say what each digit stands for: ``0 data, 1 model``."""
     # Kinds of layers word the same digit differently, so all of its words are listed.
     words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
-    digits = ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
+    return ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
+
+
+def axis_label(exploration: Exploration, part: str) -> str:
+    """Return what a part of what is free has, in the order of its digits: ``H1: conv1 to fc2``."""
+    plan = exploration.plan
+    cells = cells_of(part, plan)
+    (first_level, first), (last_level, last) = cells[0], cells[-1]
+    if first_level == last_level:
+        levels = plan.level_names[first_level]
+        return levels if first == last else f"{levels}: {plan.layers[first]} to {plan.layers[last]}"
+    levels = f"{plan.level_names[first_level]} to {plan.level_names[last_level]}"
+    if first == last:
+        return f"{plan.layers[first]}: {levels}"
+    # Levels of a layer, then the next layer's; or, of `all`, layers of a level.
+    inner, outer = f"{plan.layers[first]} to {plan.layers[last]}", levels
+    if cells[1][1] == first:
+        inner, outer = outer, inner
+    return f"{outer}, at each {inner}"
+
+
+def compared(exploration: Exploration) -> str:
+    """Name the ratio over Data Parallelism: ``Data Parallelism's time / the plan's``."""
+    return f"Data Parallelism's {exploration.objective} / the plan's"
+
+
+def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
+    """Show plans, a row each, as the paper writes them."""
     rows = [
         ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
         for parallelism in best
     ]
     table = rows_view([f"H{level}" for level in range(1, plan.levels + 1)], rows)
-    return Text(f"{title}, a digit a layer: {digits}."), table
+    return Text(f"{title}, a digit a layer: {digits_legend(plan)}."), table
 
 
 def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
@@ -89,6 +118,20 @@ def _title(exploration: Exploration) -> str:
         f"{plan.network.name}{array}: batch {plan.batch}, reading {plan.cost.reading},"
         f" {exploration.values.size:,} plans{plan.constraints.within} by {exploration.objective},"
         f" free: {exploration.free}"
+    )
+
+
+def front_note(exploration: Exploration) -> str:
+    """Say how many plans are on the Pareto front, and whether the solver's is one of them."""
+    try:
+        front = exploration.front
+    except RefusedError as error:
+        return f"No Pareto front: {error.for_shell}."
+    *others, last = front.amounts
+    own = "on it" if front.on_front[exploration.plan_index] else "not on it"
+    plans = f"{front.plans:,} plan{'s' if front.plans > 1 else ''}"
+    return (
+        f"The Pareto front of {', '.join(others)} and {last}: {plans}; the solver's plan is {own}."
     )
 
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.errors import RefusedError
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.studies.exploration import Exploration, explore
-from hypar_opt.studies.exploration.export import plans_csv
+from hypar_opt.studies.exploration.export import plans_csv, summary
+from hypar_opt.studies.exploration.front import undominated
 
 PAPER: dict[str, Any] = {"reading": "figures", "array": "hmc-htree-16"}
 ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "time"]
@@ -36,8 +38,9 @@ def rows_of(found: Exploration, at: tuple[int, ...]) -> list[list[int]]:
     """Levels x layers of a plan's choices, by its place among the values."""
     places = dict(zip(found.axes, at, strict=True))
     states = [int(each[places.get(layer, 0)]) for layer, each in enumerate(found.states)]
+    base = len(found.plan.choices)
     return [
-        [state >> found.plan.levels - 1 - level & 1 for state in states]
+        [state // base ** (found.plan.levels - 1 - level) % base for state in states]
         for level in range(found.plan.levels)
     ]
 
@@ -125,7 +128,8 @@ def test_the_rest_keeps_to_the_plans_constraints() -> None:
 def test_one_accelerator_has_one_plan() -> None:
     found = explore(ho.solve("vgg-a", levels=0), "all")
     assert (found.values.size, found.rank, found.ratio(found.best_cost)) == (1, 1, None)
-    assert plans_csv(found) == "bytes,ratio\n0,\n"
+    memory = found.front.amounts["memory"].item()
+    assert plans_csv(found) == f"bytes,ratio,memory,front,plan\n0,,{memory:.0f},1,1\n"
     assert found.histogram()[0].tolist() == [1]
 
 
@@ -165,12 +169,86 @@ def test_the_csv_has_a_row_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(args) == 0
     with file.open() as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == ["H1", "H2", "H3", "H4", "seconds", "ratio"]
+    levels, others = ["H1", "H2", "H3", "H4"], ["joules", "memory", "front", "plan"]
+    assert list(rows[0]) == [*levels, "seconds", "ratio", *others]
     assert len({(row["H1"], row["H4"]) for row in rows}) == 256
     assert {(row["H2"], row["H3"]) for row in rows} == {("0010", "0000")}
     best = min(rows, key=lambda row: float(row["seconds"]))
     assert (best["H1"], best["H4"]) == ("0011", "0011")
     assert float(best["ratio"]) == max(float(row["ratio"]) for row in rows)
+    assert [row for row in rows if row["plan"] == "1"] == [best]
+    assert best["front"] == "1"
+
+
+def beaten_by_none(points: list[tuple[Any, ...]]) -> list[bool]:
+    return [
+        not any(
+            other != own and all(a <= b for a, b in zip(other, own, strict=True))
+            for other in points
+        )
+        for own in points
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choices", "array", "objectives"),
+    [
+        (2, None, ("bytes",)),
+        (2, "hmc-torus-4", ("time", "energy")),
+        (3, "hmc-htree-4", ("time", "energy")),
+    ],
+)
+def test_the_front_is_of_the_plans_that_no_other_beats(
+    choices: int, array: str | None, objectives: tuple[str, ...]
+) -> None:
+    """Each plan is priced by itself, in whole units, and held against every other."""
+    plan = ho.solve("lenet-c", levels=2, array=array, choices=tuple(ho.Parallelism)[:choices])
+    found = explore(plan, "conv2,fc1@H2,fc2")
+    front = found.front
+    costs = {
+        name: Instance(plan.network.description, plan.problem.model_copy(update={"cost": name}))
+        for name in objectives
+    }
+    points = []
+    for at in np.ndindex(found.values.shape):
+        rows = rows_of(found, at)
+        amounts = [price(instance, rows).total for instance in costs.values()]
+        points.append((*amounts, costs[objectives[0]].constraints.memory_of(rows)))
+        assert front.amounts["memory"][at] == points[-1][-1]
+    expected = beaten_by_none(points)
+    assert front.on_front.reshape(-1).tolist() == expected
+    assert list(front.amounts) == [*objectives, "memory"]
+    assert 0 < front.plans < found.values.size
+    listed = summary(found)["front"]
+    assert (
+        listed["has_plan"]
+        is expected[int(np.ravel_multi_index(found.plan_index, found.values.shape))]
+    )
+    assert len(listed["points"]) == listed["plans"] == sum(expected)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=40), st.booleans())
+def test_what_no_point_dominates(points: list[tuple[int, ...]], two: bool) -> None:
+    points = [point[:2] for point in points] if two else points
+    expected = beaten_by_none(points)
+    assert (
+        undominated([np.array(amount) for amount in zip(*points, strict=True)]).tolist() == expected
+    )
+
+
+def test_too_many_plans_and_shared_tensors_have_no_front(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hypar_opt.studies.exploration.front.MAX_PLANS", 255)
+    assert run(["explore", "lenet-c", "--free", "H1,H4"]) == 0
+    assert "No Pareto front: the Pareto front is looked for among at most 255 plans" in (
+        " ".join(capsys.readouterr().out.split())
+    )
+    found = explore(ho.solve("resnet-18", levels=2), "conv1@H1")
+    with pytest.raises(RefusedError, match="layers share tensors"):
+        _ = found.front
+    assert plans_csv(found).splitlines()[0] == "H1,H2,bytes,ratio,plan"
+    assert summary(found)["front"]["of"] is None
 
 
 def test_what_a_person_reads(

@@ -7,6 +7,7 @@ changed before it is saved. They need the extra ``plot``.
 from hypar_opt.report.pictures.bar_chart import bars
 from hypar_opt.report.pictures.canvas import FORMATS, save
 from hypar_opt.report.pictures.dots import plan_dots
+from hypar_opt.report.pictures.explored import exploration_map
 from hypar_opt.report.pictures.fronts import fronts
 from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import surface
@@ -20,6 +21,7 @@ __all__ = [
     "FORMATS",
     "bars",
     "draw_paper",
+    "exploration_map",
     "fronts",
     "network_graph",
     "plan_dots",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.report.pictures.canvas import MARK, new_figure, style
+from hypar_opt.report.pictures.canvas import INK, MARK, new_figure, style
 from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
@@ -31,6 +31,16 @@ _RING_STYLE: dict[str, Any] = {
     "markeredgecolor": MARK,
     "markeredgewidth": 1.8,
 }
+_DOT: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 4.5,
+    "markerfacecolor": "white",
+    "markeredgecolor": INK,
+    "markeredgewidth": 0.8,
+}
+_CORNER = 0.84
+"""Of a cell, upwards and to the right: stars and rings are in its middle."""
+
 _STAR: dict[str, Any] = {
     "marker": "*",
     "markersize": 10,
@@ -47,6 +57,7 @@ def surface(
     ylabels: Sequence[str],
     marks: Mapping[str, tuple[str, str]] | None = None,
     *,
+    front: NDArray[np.bool_] | None = None,
     xlabel: str = "",
     ylabel: str = "",
     name: str = "",
@@ -61,6 +72,8 @@ def surface(
         Larger is better; all that tie for the largest are starred.
     marks
         Other plans to show, by the x and the y label: HyPar's plan, the printed peak.
+    front : (len(ylabels), len(xlabels)) bool
+        The plans of a Pareto front, which have a dot each.
     name
         What the values are.
     star
@@ -87,11 +100,16 @@ def surface(
     for n, (label, (x, y)) in enumerate(marks.items()):
         # A mark's marker depends on its position, so that two on one cell are both seen.
         cells = [(xlabels.index(x), ylabels.index(y))]
-        _mark(axes, values, label, cells, {**_RINGS[n % len(_RINGS)], **_RING_STYLE})
+        _mark(axes, label, cells, {**_RINGS[n % len(_RINGS)], **_RING_STYLE}, values)
+    if front is not None:
+        cells = _cells(front)
+        plans = f"{len(cells)} plan{'s' if len(cells) > 1 else ''}"
+        _mark(axes, f"Pareto front: {plans}", cells, _DOT, at=_CORNER)
     if star:
-        largest = np.argwhere(values >= values.max() * (1 - _TIE))
+        # nan where constraints allow no plan.
+        largest = _cells(values >= np.nanmax(values) * (1 - _TIE))
         # Last, so that the star is drawn over the rings.
-        _mark(axes, values, "largest", [(int(x), int(y)) for y, x in largest], _STAR)
+        _mark(axes, "largest", largest, _STAR, values)
     # A cell lies between two integers, so its middle is at .5.
     axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
     axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
@@ -99,7 +117,7 @@ def surface(
     axes.spines[:].set_visible(False)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    if columns := len(marks) + star:
+    if columns := len(marks) + star + (front is not None):
         figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.4, markerscale=0.8)
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=9)
@@ -108,19 +126,28 @@ def surface(
 
 def _mark(
     axes: Axes,
-    values: NDArray[np.float64],
-    label: str,
+    name: str,
     cells: Sequence[tuple[int, int]],
     marker: Mapping[str, Any],
+    values: NDArray[np.float64] | None = None,
+    at: float = 0.5,
 ) -> None:
-    """Mark cells, by column and row, with their value in the legend."""
-    # The cells of a mark tie: the first one's value stands for all.
-    x, y = cells[0]
-    ties = f", {len(cells)} tie" if len(cells) > 1 else ""
+    """Mark cells, by column and row; with values, of cells that tie, the legend has theirs."""
+    label = name
+    if values is not None:
+        # The first one's value stands for all.
+        x, y = cells[0]
+        ties = f", {len(cells)} tie" if len(cells) > 1 else ""
+        label = f"{name}: {format_label(float(values[y, x]))}{ties}"
     axes.plot(
-        *zip(*((x + 0.5, y + 0.5) for x, y in cells), strict=True),
+        *zip(*((x + at, y + at) for x, y in cells), strict=True),
         linestyle="",
-        label=f"{label}: {format_label(float(values[y, x]))}{ties}",
-        gid=label,
+        label=label,
+        gid=name,
         **marker,
     )
+
+
+def _cells(where: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the cells that are true, by column and row."""
+    return [(int(x), int(y)) for y, x in np.argwhere(where)]

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError, worded
+from hypar_opt.plan.plan import words_of
 
 if TYPE_CHECKING:
     from hypar_opt.studies.exploration.result import Exploration, PricedPlan
@@ -17,7 +19,7 @@ MAX_ROWS = 2**20
 
 
 def plans_csv(exploration: Exploration) -> str:
-    """Return a row a plan: a digit a layer for each level, the value, and its ratio.
+    """Return a row a plan, as `table` has them.
 
     Raises
     ------
@@ -33,11 +35,20 @@ def plans_csv(exploration: Exploration) -> str:
 
 Cell = str | int | float | None
 
+UNITS = {"time": "seconds", "energy": "joules"}
+"""Columns of amounts that are called by their unit."""
+
+MAX_POINTS = 1000
+"""Plans of a front that a summary lists."""
+
 
 def table(
     exploration: Exploration, wanted: str = "a table"
 ) -> tuple[list[str], Iterator[list[Cell]]]:
     """Return the columns' names, and a row a plan: its digits, its value and its ratio.
+
+    Where the Pareto front is known a row also has what else the plan takes, ``front``, 1 for a
+    plan that is on it, and ``plan``, 1 for the solver's.
 
     Parameters
     ----------
@@ -58,16 +69,29 @@ def table(
     digits = exploration.digits(np.arange(values.size))
     # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.
     levels = np.ascontiguousarray(digits + ord("0"), np.uint8).view(f"S{digits.shape[2]}")
-    header = [*exploration.plan.level_names, exploration.unit, "ratio"]
+    columns = {exploration.unit: values, "ratio": exploration.ratios(), **_front(exploration)}
+    numbers = zip(*(column.reshape(-1).tolist() for column in columns.values()), strict=True)
+    header = [*exploration.plan.level_names, *columns]
     return header, (
-        [*map(bytes.decode, row), _cell(value), _cell(ratio)]
-        for row, value, ratio in zip(
-            levels[..., 0].tolist(),
-            values.tolist(),
-            exploration.ratios().reshape(-1).tolist(),
-            strict=True,
-        )
+        [*map(bytes.decode, row), *map(_cell, own)]
+        for row, own in zip(levels[..., 0].tolist(), numbers, strict=True)
     )
+
+
+def _front(exploration: Exploration) -> dict[str, NDArray[Any]]:
+    """Return what plans take besides the value, and which are on the front and the solver's."""
+    is_plan = np.zeros(exploration.values.shape)
+    is_plan[exploration.plan_index] = 1
+    try:
+        front = exploration.front
+    except RefusedError:
+        return {"plan": is_plan}
+    others = {
+        UNITS.get(name, name): amounts
+        for name, amounts in front.amounts.items()
+        if name != exploration.objective
+    }
+    return {**others, "front": front.on_front.astype(float), "plan": is_plan}
 
 
 def _cell(value: float) -> Cell:
@@ -118,6 +142,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
             "rank": exploration.rank,
             "parallelism": plan.parallelism,
         },
+        "front": _front_summary(exploration),
         "worst": amounts(exploration.highest_cost),
         "data_parallel": {
             **amounts(exploration.data_parallel_cost),
@@ -129,6 +154,31 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
             "edges": edges.tolist(),
             "plans": counts.tolist(),
         },
+    }
+
+
+def _front_summary(exploration: Exploration) -> dict[str, Any]:
+    """Return the Pareto front, its first plans, and whether the solver's plan is on it."""
+    try:
+        front = exploration.front
+    except RefusedError as error:
+        return {"of": None, "reason": error.for_shell}
+    plans = np.flatnonzero(front.on_front)[:MAX_POINTS]
+    words = exploration.plan.words
+    return {
+        "of": list(front.amounts),
+        "plans": front.plans,
+        "has_plan": bool(front.on_front[exploration.plan_index]),
+        "points": [
+            {
+                **{
+                    name: _integer_if_exact(amounts.flat[n])
+                    for name, amounts in front.amounts.items()
+                },
+                "parallelism": words_of(digits, words),
+            }
+            for n, digits in zip(plans, exploration.digits(plans).tolist(), strict=True)
+        ],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,28 +75,45 @@ def explore(
     problem = _problem(plan, objective, array)
     instance = Instance(plan.network.description, problem)
     allowed = allowed_states(instance)
-    charges = _charges_of(instance, allowed)
     of_layers = None if allowed is None else allowed[instance.workload.shared :]
     axes, states = axes_of(cells), states_of(plan, cells, of_layers)
-    values = _price_all(charges, states, axes)
-    data_parallel = _data_parallel_cost(charges, len(plan.layers))
-    unit, parts = _unit_of(instance.cost)
-    # In place: there may be 2^27 of them.
-    values /= parts
+    values, data_parallel_cost, unit = values_of(instance, allowed, states, axes)
     return Exploration(
         plan=plan,
         free=free,
         cells=cells,
-        array=problem.array.name if problem.array else None,
-        objective=objective,
+        problem=problem,
         unit=unit,
         states=states,
         values=values,
-        data_parallel_cost=data_parallel / parts,
+        data_parallel_cost=data_parallel_cost,
         plan_index=_index_of(plan, states, axes),
         own=_priced(instance, plan.assignments()),
         first=_priced(instance, _first_best(plan, values, states, axes)),
     )
+
+
+class PricedStates(NamedTuple):
+    """What every combination of layers' states costs, and Data Parallelism, in a unit."""
+
+    values: Values
+    data_parallel_cost: float
+    unit: str
+
+
+def values_of(
+    instance: Instance,
+    allowed: NDArray[np.bool_] | None,
+    states: Sequence[NDArray[np.intp]],
+    axes: Sequence[int],
+) -> PricedStates:
+    """Return what every combination of states costs by an instance's cost, an axis a layer."""
+    charges = _charges_of(instance, allowed)
+    values = _price_all(charges, states, axes)
+    unit, parts = _unit_of(instance.cost)
+    # In place: there may be 2^27 of them.
+    values /= parts
+    return PricedStates(values, _data_parallel_cost(charges, len(states)) / parts, unit)
 
 
 def _checked_cells(free: str, plan: Plan) -> tuple[Cell, ...]:

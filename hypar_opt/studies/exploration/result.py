@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Cost, Plan
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.studies.exploration.front import ExploredFront
     from hypar_opt.workload.parallelism import Parallelism
 
 Values = NDArray[np.float64]
@@ -34,11 +37,14 @@ class Grid:
     ----------
     values : (rows, columns) float64
         In the exploration's unit; nan where the plan's constraints allow none.
+    plan
+        The solver's plan, by its row's and its column's label.
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: Values
+    plan: tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,10 @@ class Exploration(Displayed):
         What is not free is as in this plan, which is one of those explored.
     free
         What is free, in words; ``cells`` are the levels and layers it stands for.
-    array
-        The name of the array on which plans are priced, if any.
-    objective, unit
-        What is priced: ``bytes``, ``time`` in seconds, ``energy`` in joules.
+    problem
+        The plan's, with what is priced as its cost, on the array where that is.
+    unit
+        ``bytes``, ``seconds``, ``joules``, or that of another cost.
     states
         Each layer's states: numbers whose digits, H1's first, are its choices.
     values : (states of a layer, ...) float64, one axis for each of ``axes``
@@ -86,8 +92,7 @@ class Exploration(Displayed):
     plan: Plan
     free: str
     cells: tuple[Cell, ...]
-    array: str | None
-    objective: str
+    problem: Problem
     unit: str
     states: tuple[NDArray[np.intp], ...]
     values: Values
@@ -95,6 +100,29 @@ class Exploration(Displayed):
     plan_index: tuple[int, ...]
     own: PricedPlan
     first: PricedPlan
+
+    @property
+    def array(self) -> str | None:
+        """The name of the array on which plans are priced, if any."""
+        return self.problem.array.name if self.problem.array else None
+
+    @property
+    def objective(self) -> str:
+        """What is priced: ``bytes``, ``time``, ``energy``, or another cost."""
+        return self.problem.cost
+
+    @cached_property
+    def front(self) -> ExploredFront:
+        """The plans that no other beats in time, energy and memory together.
+
+        Raises
+        ------
+        RefusedError
+            If there are too many plans, or layers share tensors.
+        """
+        from hypar_opt.studies.exploration.front import front_of
+
+        return front_of(self)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -167,8 +195,13 @@ class Exploration(Displayed):
         counts, edges = np.histogram(values, bins, (low, high))
         return counts, edges
 
-    def grid(self, rows: str, columns: str) -> Grid:
+    def grid(self, rows: str, columns: str, *, of: Values | None = None) -> Grid:
         """Return the values on two axes: what is free, in two parts.
+
+        Parameters
+        ----------
+        of
+            Of every plan, another amount in the shape of `values`, as those of `front`.
 
         Figure 9 is ``grid("H1", "H4")``: each label has a digit a layer. Figure 10 is
         ``grid("conv5_2", "fc1")``: a digit a level.
@@ -188,14 +221,20 @@ class Exploration(Displayed):
         # An axis of `values` holds a layer's free levels, the first in the highest digit. With
         # an axis a cell the cells can be put in the grid's order.
         nested = sorted(self.cells, key=lambda cell: cell[::-1])
-        values = self._unconstrained().reshape((base,) * len(nested))
+        values = self._unconstrained(self.values if of is None else of)
+        values = values.reshape((base,) * len(nested))
         values = values.transpose([nested.index(cell) for cell in cells])
         row_labels, column_labels = (_labels(base, len(part)) for part in (row_cells, column_cells))
         shape = len(row_labels), len(column_labels)
-        return Grid(row_labels, column_labels, values.reshape(shape))
+        choices = self.plan.assignments()
+        own_row, own_column = (
+            "".join(str(choices[level][layer]) for level, layer in part)
+            for part in (row_cells, column_cells)
+        )
+        return Grid(row_labels, column_labels, values.reshape(shape), (own_row, own_column))
 
-    def _unconstrained(self) -> Values:
-        """Return the values with all states of what is free, nan where one is not allowed."""
+    def _unconstrained(self, of: Values) -> Values:
+        """Return values with all states of what is free, nan where one is not allowed."""
         base = len(self.plan.choices)
         codes, sizes = [], []
         for layer in self.axes:
@@ -207,7 +246,7 @@ class Exploration(Displayed):
             codes.append(code)
             sizes.append(base ** len(levels))
         values = np.full(sizes, np.nan)
-        values[np.ix_(*codes)] = self.values
+        values[np.ix_(*codes)] = of
         return values
 
     def digits(self, plans: NDArray[np.intp]) -> NDArray[np.uint8]:

@@ -1,0 +1,59 @@
+"""An exploration of two levels or two layers as a map, with the solver's plan and the front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.report.exploration import axis_label, compared, digits_legend
+from hypar_opt.report.pictures.heat import surface
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hypar_opt.studies.exploration import Exploration
+
+
+def exploration_map(exploration: Exploration) -> Figure:
+    """Draw what is free on two axes, as the paper's Figures 9 and 10 do.
+
+    The best plans are starred, the solver's is ringed, and those of the Pareto front have a dot.
+
+    Raises
+    ------
+    HyparError
+        If what is free is not two levels or two layers, or two terms of any kind.
+    """
+    axes = exploration.free.split(",")
+    if len(axes) != 2:
+        raise HyparError(
+            f"--picture draws two levels or two layers, as H1,H4; got {exploration.free!r}"
+        )
+    rows, columns = axes
+    grid = exploration.grid(rows, columns)
+    try:
+        front = exploration.front
+        on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
+        of = f"; the front is of {', '.join(front.amounts)}"
+    except RefusedError:
+        on_front, of = None, ""
+    plan = exploration.plan
+    where = f" on {exploration.array}" if exploration.array else ""
+    own_row, own_column = grid.plan
+    with np.errstate(divide="ignore"):
+        # Over Data Parallelism, so that larger is better, as in the paper.
+        ratios = exploration.data_parallel_cost / grid.values
+    return surface(
+        ratios,
+        grid.columns,
+        grid.rows,
+        {f"{plan.solver.name} {plan.solver.search}": (own_column, own_row)},
+        front=on_front,
+        xlabel=axis_label(exploration, columns),
+        ylabel=axis_label(exploration, rows),
+        name=compared(exploration),
+        title=f"{plan.network.name}{where}, batch {plan.batch}: every plan by"
+        f" {exploration.objective}, reading {plan.cost.reading}\n{digits_legend(plan)}{of}",
+    )

@@ -1,0 +1,167 @@
+"""The plans of a subspace that no other beats in time, energy and memory together."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.search.instance import Instance
+from hypar_opt.studies.exploration.pricing import values_of
+from hypar_opt.studies.exploration.result import TIE
+from hypar_opt.studies.exploration.subspace import allowed_states
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.studies.exploration.result import Exploration, Values
+
+MAX_PLANS = 2**20
+"""Plans up to which the front is looked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExploredFront:
+    """The Pareto front of a subspace.
+
+    Parameters
+    ----------
+    amounts
+        What each plan takes, in the shape of the exploration's ``values``: ``time`` in seconds,
+        ``energy`` in joules and ``memory`` in bytes of an accelerator, rounded up; without an
+        array the exploration's own objective and ``memory``.
+    on_front : bool, in the same shape
+        Whether no other plan takes less of one and no more of the others. Plans that are alike in
+        all are on it together.
+    """
+
+    amounts: dict[str, Values]
+    on_front: NDArray[np.bool_]
+
+    @property
+    def plans(self) -> int:
+        """How many plans are on the front."""
+        return int(np.count_nonzero(self.on_front))
+
+
+def front_of(exploration: Exploration) -> ExploredFront:
+    """Return the front of an exploration.
+
+    Raises
+    ------
+    RefusedError
+        If there are too many plans, or layers share tensors.
+    """
+    plans = exploration.values.size
+    if plans > MAX_PLANS:
+        raise RefusedError(
+            f"the Pareto front is looked for among at most {MAX_PLANS:,} plans, and there are"
+            f" {plans:,}"
+        )
+    network, problem = exploration.plan.network.description, exploration.problem
+    instance = Instance(network, problem)
+    if instance.workload.shared:
+        # Each amount would be least with other layouts of what is shared: of no single plan.
+        raise RefusedError(
+            "the Pareto front is of plans of a chain, and here layers share tensors, whose layouts"
+            " differ with what is least"
+        )
+    amounts = {cost: _amount(exploration, cost) for cost in _costs(problem)}
+    amounts["memory"] = _memory(exploration, instance)
+    # Seconds and joules are rounded; bytes are not.
+    ranks = [
+        _ranks(values, TIE if name in ("time", "energy") else 0.0)
+        for name, values in amounts.items()
+    ]
+    on_front = undominated(ranks).reshape(exploration.values.shape)
+    return ExploredFront(amounts, on_front)
+
+
+def _costs(problem: Problem) -> tuple[str, ...]:
+    if problem.array is None:
+        return (problem.cost,)
+    try:
+        _ = problem.array.description.energies
+    except HyparError:  # an array need not have any
+        return ("time",)
+    return ("time", "energy")
+
+
+def _amount(exploration: Exploration, cost: str) -> Values:
+    """Return what every plan costs by a cost, in its unit."""
+    if cost == exploration.objective:
+        return exploration.values
+    problem = exploration.problem.model_copy(update={"cost": cost})
+    instance = Instance(exploration.plan.network.description, problem)
+    allowed = allowed_states(instance)
+    return values_of(instance, allowed, exploration.states, exploration.axes).values
+
+
+def _memory(exploration: Exploration, instance: Instance) -> Values:
+    """Return the bytes of memory that every plan takes of an accelerator, rounded up."""
+    levels, choices = exploration.plan.levels, len(exploration.plan.choices)
+    load = cache(instance.constraints.load)
+    terms = []
+    for layer, states in enumerate(exploration.states):
+        digits = states // choices ** np.arange(levels)[:, None] % choices
+        counts = [np.count_nonzero(digits == choice, axis=0) for choice in range(choices)]
+        # Few are distinct: what a state takes depends on how often it has each choice.
+        loads = [
+            load(own)[layer] for own in zip(*(count.tolist() for count in counts), strict=True)
+        ]
+        terms.append(np.array(loads, object))
+    axes = exploration.axes
+    # A layer without an axis has one state, and all plans its load.
+    fixed = sum(term[0] for layer, term in enumerate(terms) if layer not in axes)
+    total = reduce(np.add.outer, [terms[layer] for layer in axes]) + fixed
+    whole: Values = (-(-total >> levels)).astype(np.float64)
+    return whole
+
+
+def _ranks(values: Values, tie: float) -> NDArray[np.intp]:
+    """Return each value's place among all, from 0; those that tie share one."""
+    flat = values.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    ascending = flat[order]
+    ranks = np.zeros(flat.size, np.intp)
+    ranks[order[1:]] = np.cumsum(ascending[1:] > ascending[:-1] * (1 + tie))
+    return ranks
+
+
+def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
+    """Return which points no other is below in one amount, and not above in any.
+
+    Parameters
+    ----------
+    amounts : two or three of (points,) intp
+
+    Returns
+    -------
+    (points,) bool
+    """
+    points = np.stack(amounts, axis=1)
+    # In the order of the first amount: only those before can dominate a point.
+    distinct, inverse = np.unique(points, axis=0, return_inverse=True)
+    kept = np.zeros(len(distinct), bool)
+    # Of the points before, in the other two amounts: the first ascends, the second descends.
+    firsts: list[int] = []
+    seconds: list[int] = []
+    for n, (_, first, *rest) in enumerate(distinct.tolist()):
+        second = rest[0] if rest else 0
+        place = bisect_right(firsts, first)
+        if place and seconds[place - 1] <= second:
+            continue
+        kept[n] = True
+        # What the new point dominates need not be compared with any more.
+        stop = place
+        while stop < len(seconds) and seconds[stop] >= second:
+            stop += 1
+        start = place - 1 if place and firsts[place - 1] == first else place
+        firsts[start:stop], seconds[start:stop] = [first], [second]
+    on_front: NDArray[np.bool_] = kept[inverse.reshape(-1)]
+    return on_front
