@@ -43,6 +43,9 @@ CSV = options.file_option(
 PICTURE = options.file_option(
     help="Draw it, where two levels or two layers are free: .png, .svg or .pdf."
 )
+PAGE = options.file_option(
+    "--page", help="Write a page about all plans: one HTML file that needs no network."
+)
 
 
 @takes_groups
@@ -56,10 +59,12 @@ def explore(
     relative: Annotated[bool, RELATIVE] = False,
     csv_file: Annotated[Path | None, CSV] = None,
     picture: Annotated[Path | None, PICTURE] = None,
+    page_file: Annotated[Path | None, PAGE] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
     from hypar_opt.files import recorded_reads, write_whole
+    from hypar_opt.report.page import check_installed, exploration_page
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
@@ -68,7 +73,9 @@ def explore(
     with recorded_reads() as read:
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array: Array | str | None = inputs.array_named(problem.array)
-    targets.check_outputs(read, csv_file, picture=picture)
+    targets.check_outputs(read, csv_file, page_file, picture=picture)
+    if page_file is not None:
+        check_installed()
     if plan is None:
         # Bytes need no array, and without one any number of levels will do.
         if array is None and objective != "bytes":
@@ -86,6 +93,8 @@ def explore(
         pictures.save(pictures.exploration_map(explored), picture)
     if csv_file is not None:
         write_whole(csv_file, plans_csv(explored))
+    if page_file is not None:
+        write_whole(page_file, exploration_page(explored, request.command_line(context, source)))
     if as_json:
         output.print_json(summary(explored, relative=relative))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +54,7 @@ def report(
             plan,
             array or own_array(plan),
             proof=proof,
-            command=_command(context, source),
+            command=request.command_line(context, source),
             other_array=other_array,
             # A plan's file is not trusted with the solver's parameters; who typed them is.
             parameters=not from_file,
@@ -66,18 +65,3 @@ def report(
     text = page(contents)
     write_whole(page_file, text)
     print(f"{page_file}: {format_bytes(len(text.encode()))}")
-
-
-def _command(context: typer.Context, source: str) -> str:
-    """Return the command line again, as a shell takes it."""
-    words = ["hypar-opt", "report", source]
-    for option in context.command.params:
-        origin = context.get_parameter_source(option.name or "")
-        # The shortest command that makes the page again: what was typed, without the defaults.
-        if origin is None or origin.name != "COMMANDLINE" or option.name == "source":
-            continue
-        typed = context.params[option.name or ""]
-        for value in typed if isinstance(typed, list | tuple) else [typed]:
-            words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
-    # A file's name may be in no encoding at all; the page is in UTF-8.
-    return shlex.join(words).encode(errors="replace").decode()

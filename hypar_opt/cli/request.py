@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from hypar_opt.cli import output
@@ -9,6 +10,8 @@ from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import typer
 
     from hypar_opt.cli.groups import CostOptions, ProblemOptions, SolvingOptions
     from hypar_opt.hardware.array import Array
@@ -110,3 +113,18 @@ def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
     if not all(number.strip().isdecimal() and len(number) < 12 for number in numbers):
         raise HyparError(f"{option} should be whole numbers, as {example}, got {text!r}")
     return tuple(map(int, numbers))
+
+
+def command_line(context: typer.Context, source: str) -> str:
+    """Return the command line again, as a shell takes it."""
+    words = ["hypar-opt", context.info_name or "", source]
+    for option in context.command.params:
+        origin = context.get_parameter_source(option.name or "")
+        # The shortest command that makes the page again: what was typed, without the defaults.
+        if origin is None or origin.name != "COMMANDLINE" or option.name == "source":
+            continue
+        typed = context.params[option.name or ""]
+        for value in typed if isinstance(typed, list | tuple) else [typed]:
+            words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
+    # A file's name may be in no encoding at all; the page is in UTF-8.
+    return shlex.join(words).encode(errors="replace").decode()

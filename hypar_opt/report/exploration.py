@@ -156,7 +156,7 @@ def _summary(exploration: Exploration) -> Table:
         for name, value, run, note in (
             # Only the plans that a user may run are priced by `executed`, not the costliest.
             ("best", exploration.best_cost, best_run, tied),
-            (own, exploration.plan_cost, own_run, f"{_ordinal(exploration.rank)} of all"),
+            (own, exploration.plan_cost, own_run, f"{ordinal(exploration.rank)} of all"),
             ("worst", exploration.highest_cost, "", ""),
             ("Data Parallelism", exploration.data_parallel_cost, "", ""),
         )
@@ -183,6 +183,7 @@ def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
     ]
 
 
-def _ordinal(rank: int) -> str:
+def ordinal(rank: int) -> str:
+    """Return a rank as it is read: ``1st``."""
     teen = 11 <= rank % 100 <= 13  # 11th, not 11st
     return f"{rank:,}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(rank % 10, 'th')}"

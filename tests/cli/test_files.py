@@ -71,7 +71,10 @@ READ = {
         ("plan.json", "array.toml", "wires.json"),
         ("--trace", "--picture"),
     ),
-    ("explore", "plan.json", "--free", "H1"): (("plan.json",), ("--csv", "--picture")),
+    ("explore", "plan.json", "--free", "H1"): (
+        ("plan.json",),
+        ("--csv", "--picture", "--page"),
+    ),
     ("pareto", "net.toml", "--array", "array.toml"): (
         ("net.toml", "array.toml", "wires.json"),
         ("-o", "--picture"),

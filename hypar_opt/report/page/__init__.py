@@ -1,4 +1,4 @@
-"""A plan and its step as one self-contained HTML page."""
+"""A plan and its step, or an exploration, as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.report.page.contents import Contents
+    from hypar_opt.studies.exploration import Exploration
 
 
 def check_installed() -> None:
@@ -35,32 +36,27 @@ def page(contents: Contents) -> str:
     HyparError
         If plotly, jinja2 or igraph is not installed.
     """
-    check_installed()
-    from importlib.resources import files
-
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
-
-    from hypar_opt.report.glyphs import cell_styles
     from hypar_opt.report.page import views
+    from hypar_opt.report.page.rendering import own_file, render
 
-    # Names come from files, so all text is escaped; a misspelt variable is an error.
-    environment = Environment(
-        loader=PackageLoader("hypar_opt.report.page", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    own = files("hypar_opt.report.page")
-    # Our own files and Plotly's: the template inserts these unescaped, and escapes all else.
-    parts = {
-        "cell_styles": cell_styles(),
-        "style": own.joinpath("page.css").read_text("utf-8"),
-        "script": own.joinpath("page.js").read_text("utf-8"),
-        "graph_script": own.joinpath("graph.js").read_text("utf-8"),
-        "plotly": get_plotlyjs(),
-    }
-    return environment.get_template("page.html.j2").render(
-        **views.template_values(contents), **parts
-    )
+    scripts = {"grid_script": own_file("grid.js"), "graph_script": own_file("graph.js")}
+    return render("page.html.j2", {**views.template_values(contents), **scripts})
+
+
+def exploration_page(exploration: Exploration, command: str = "") -> str:
+    """Return a page about every plan of a subspace, as `page` is one.
+
+    Parameters
+    ----------
+    command
+        The command that makes it.
+
+    Raises
+    ------
+    HyparError
+        If plotly, jinja2 or igraph is not installed.
+    """
+    from hypar_opt.report.page.explored import template_values
+    from hypar_opt.report.page.rendering import render
+
+    return render("explored.html.j2", {**template_values(exploration), "command": command})

@@ -130,6 +130,11 @@ class Exploration(Displayed):
         return axes_of(self.cells)
 
     @property
+    def plan_number(self) -> int:
+        """The solver's plan, by its index into the flat ``values``."""
+        return int(np.ravel_multi_index(self.plan_index, self.values.shape))
+
+    @property
     def best_cost(self) -> float:
         """The lowest cost."""
         return float(self.values.min())
@@ -153,7 +158,7 @@ class Exploration(Displayed):
     @property
     def ties(self) -> int:
         """How many plans cost as little as the best."""
-        return int(np.count_nonzero(self._is_best()))
+        return int(np.count_nonzero(self.is_best()))
 
     def ratio(self, value: float) -> float | None:
         """Return Data Parallelism's cost over a value; None where the value is 0."""
@@ -166,7 +171,7 @@ class Exploration(Displayed):
 
     def best_plans(self, max_plans: int = 12) -> list[tuple[tuple[Parallelism, ...], ...]]:
         """Return the best plans, levels x layers, the first of those that tie."""
-        plans = np.flatnonzero(self._is_best())[:max_plans]
+        plans = np.flatnonzero(self.is_best())[:max_plans]
         return [words_of(digits, self.plan.words) for digits in self.digits(plans).tolist()]
 
     def histogram(
@@ -306,7 +311,8 @@ class Exploration(Displayed):
                 break
         return [sentence for sentence in sentences if sentence is not None]
 
-    def _is_best(self) -> NDArray[np.bool_]:
+    def is_best(self) -> NDArray[np.bool_]:
+        """Return which plans cost as little as the best, in the shape of `values`."""
         is_best: NDArray[np.bool_] = self.values <= self.best_cost * (1 + TIE)
         return is_best
 

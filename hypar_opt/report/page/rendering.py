@@ -1,0 +1,45 @@
+"""A page of its template: styles, scripts and text in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from hypar_opt.report.glyphs import cell_styles
+from hypar_opt.report.page import check_installed
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Return a template with its values filled in.
+
+    Raises
+    ------
+    HyparError
+        If a package that draws the page is not installed.
+    """
+    check_installed()
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    # Names come from files, so all text is escaped; a misspelt variable is an error.
+    environment = Environment(
+        loader=PackageLoader("hypar_opt.report.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Our own files and Plotly's: templates insert these unescaped, and escape all else.
+    parts = {
+        "cell_styles": cell_styles(),
+        "style": own_file("page.css"),
+        "script": own_file("page.js"),
+        "plotly": get_plotlyjs(),
+    }
+    return environment.get_template(template).render(**values, **parts)
+
+
+def own_file(name: str) -> str:
+    """Return the text of a file of this package."""
+    return files("hypar_opt.report.page").joinpath(name).read_text("utf-8")
