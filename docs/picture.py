@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,6 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 <clipPath id="{unique_id}-clip-terminal">
 <rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
 </clipPath>
-{lines}
 </defs>
 <rect width="{width}" height="{height}" rx="8" fill="#0c0c0c"/>
 <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
@@ -43,9 +43,10 @@ def draw() -> str:
     console = Console(record=True, width=72, file=io.StringIO(), highlight=False)
     console.print("$ hypar-opt solve vgg-a --solver dp", style="bold", highlight=False)
     console.print(plan_view(ho.solve("vgg-a")))
-    # Rich defines no clip path for the last line, which some viewers then leave out.
-    console.print()
-    return console.export_svg(theme=MONOKAI, code_format=FRAME, unique_id="vgg-a")
+    console.print()  # as much room below as above
+    drawn = console.export_svg(theme=MONOKAI, code_format=FRAME, unique_id="vgg-a")
+    # Each line names a clip path, but Rich defines none for the last, which viewers then leave out.
+    return re.sub(r' clip-path="url\(#vgg-a-line-\d+\)"', "", drawn)
 
 
 if __name__ == "__main__":

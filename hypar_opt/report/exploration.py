@@ -70,20 +70,20 @@ def digits_legend(plan: Plan) -> str:
 
 def axis_label(exploration: Exploration, part: str) -> str:
     """Return what a part of what is free has, in the order of its digits: ``H1: conv1 to fc2``."""
-    plan = exploration.plan
-    cells = cells_of(part, plan)
-    (first_level, first), (last_level, last) = cells[0], cells[-1]
-    if first_level == last_level:
-        levels = plan.level_names[first_level]
-        return levels if first == last else f"{levels}: {plan.layers[first]} to {plan.layers[last]}"
-    levels = f"{plan.level_names[first_level]} to {plan.level_names[last_level]}"
-    if first == last:
-        return f"{plan.layers[first]}: {levels}"
-    # Levels of a layer, then the next layer's; or, of `all`, layers of a level.
-    inner, outer = f"{plan.layers[first]} to {plan.layers[last]}", levels
-    if cells[1][1] == first:
-        inner, outer = outer, inner
-    return f"{outer}, at each {inner}"
+    plan, cells = exploration.plan, cells_of(part, exploration.plan)
+    levels = _range([plan.level_names[level] for level, _ in cells])
+    layers = _range([plan.layers[layer] for _, layer in cells])
+    if cells[0][0] == cells[-1][0]:
+        return f"{levels}: {layers}"
+    if cells[0][1] == cells[-1][1]:
+        return f"{layers}: {levels}"
+    # A layer's levels stand together, or, where all is free, a level's layers.
+    together = cells[0][1] == cells[1][1]
+    return f"{levels} of each of {layers}" if together else f"{layers} at each of {levels}"
+
+
+def _range(names: Sequence[str]) -> str:
+    return names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
 
 
 def compared(exploration: Exploration) -> str:

@@ -16,7 +16,7 @@ import hypar_opt as ho
 from hypar_opt import models
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan
-from hypar_opt.report.page import page
+from hypar_opt.report.page import exploration_page, page
 from hypar_opt.report.page.contents import gather
 
 if TYPE_CHECKING:
@@ -271,6 +271,22 @@ def test_other_topologies_open_clean(browser: Chrome, array: str, tmp_path: Path
     graph = opened.execute_script(points)
     assert graph >= len(find_array(array).interconnect.graph)
     assert log(opened, "browser") == []
+
+
+def test_the_page_of_an_exploration_opens_clean(browser: Chrome, tmp_path: Path) -> None:
+    plan = ho.solve("vgg-a", array="hmc-htree-16")
+    file = tmp_path / "explored.html"
+    explored = ho.explore(plan, "conv5_2,fc1", objective="time")
+    file.write_text(exploration_page(explored), encoding="utf-8")
+    for width in (1200, 400):
+        opened = open_page(browser, file, width)
+        assert opened.execute_script("return document.documentElement.scrollWidth") == width
+        # The front, the best and the solver's plan on the map.
+        points = "return document.querySelectorAll('#figure-map .points path').length"
+        assert opened.execute_script(points) == explored.front.plans + explored.ties + 1
+    assert colours(opened, tmp_path, "explored", 2000) > 100
+    assert log(opened, "browser") == []
+    assert all(address.startswith(("file:", "data:", "blob:")) for address in asked_for(opened))
 
 
 @pytest.mark.parametrize("network", ["sfc"])

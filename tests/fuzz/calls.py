@@ -196,6 +196,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "--other-array": (),
     "--output": ("out.json", "net.toml", "plan.json", "no/folder", ""),
     "--overlap": ("gradient", "none"),
+    "--page": ("out.html", "out.html", "net.toml"),
     "--picture": ("out.svg", "out.svg", "net.toml"),
     "--place": (),
     "--reading": ("tables", "figures", "executed"),
@@ -210,7 +211,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """Options, and values that are more or less right for each."""
 
 
-OUTPUTS = {"--output", "-o", "--certificate", "--csv", "--trace", "--picture"}
+OUTPUTS = {"--output", "-o", "--certificate", "--csv", "--trace", "--picture", "--page"}
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,13 @@ def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
         _marks("the solver's plan", [grid.plan[::-1]], "circle-open", _PLAN, 17),
     ]
     figure = figure_of(traces, 120 + max(18 * min(len(grid.rows), _MAX_ROWS_HEIGHT), 260))
-    # Labels are digits, and no numbers.
-    figure.update_xaxes(type="category", title=axis_label(exploration, columns), showgrid=False)
-    figure.update_yaxes(type="category", title=axis_label(exploration, rows), showgrid=False)
+    for update, part, labels in (
+        (figure.update_xaxes, columns, grid.columns),
+        (figure.update_yaxes, rows, grid.rows),
+    ):
+        # Labels are digits, and no numbers.
+        update(type="category", range=[-0.5, len(labels) - 0.5], showgrid=False)
+        update(title={"text": axis_label(exploration, part), "standoff": 20})
     return chart_of(
         figure,
         "map",

@@ -44,17 +44,13 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     plan = solve(network, reading=READING, array="hmc-htree-16")
     exploration = explore(plan, f"{x},{y}", objective="time")
     grid = exploration.grid(x, y)
-    choices = plan.assignments()
-    # The cells are in the order of the axes: x's digits, then y's.
-    digits = "".join(str(choices[level][layer]) for level, layer in exploration.cells)
-    own = digits[: len(digits) // 2], digits[len(digits) // 2 :]
     xlabel, ylabel = (f"{name}: {meaning}" for name, meaning in axes.items())
     return surface(
         # Transposed: a surface has y along its rows, the grid what is free along x.
         exploration.data_parallel_cost / grid.values.T,
         grid.rows,
         grid.columns,
-        {"HyPar's plan": own, **_printed_peak(rows, network, x, y)},
+        {"HyPar's plan": grid.plan, **_printed_peak(rows, network, x, y)},
         xlabel=xlabel,
         ylabel=ylabel,
         name="times Data Parallelism",
