@@ -11,6 +11,7 @@ from rich.terminal_theme import MONOKAI
 
 import hypar_opt as ho
 from hypar_opt.report.plan import plan_view
+from hypar_opt.studies import advice
 
 IMAGE = Path(__file__).parent / "images" / "vgg-a.svg"
 
@@ -42,7 +43,9 @@ def draw() -> str:
     """Return the picture of VGG-A's plan on sixteen accelerators."""
     console = Console(record=True, width=72, file=io.StringIO(), highlight=False)
     console.print("$ hypar-opt solve vgg-a --solver dp", style="bold", highlight=False)
-    console.print(plan_view(ho.solve("vgg-a")))
+    plan = ho.solve("vgg-a")
+    # With all that the command says.
+    console.print(plan_view(plan, advice.joint_optimum(plan)))
     console.print()  # as much room below as above
     drawn = console.export_svg(theme=MONOKAI, code_format=FRAME, unique_id="vgg-a")
     # Each line names a clip path, but Rich defines none for the last, which viewers then leave out.
