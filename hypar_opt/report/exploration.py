@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import shell_words
 from hypar_opt.plan.plan import columns_of
 from hypar_opt.report.alternatives import choices_table
 from hypar_opt.report.glyphs import legend
@@ -123,10 +123,9 @@ def _title(exploration: Exploration) -> str:
 
 def front_note(exploration: Exploration) -> str:
     """Say how many plans are on the Pareto front, and whether the solver's is one of them."""
-    try:
-        front = exploration.front
-    except RefusedError as error:
-        return f"No Pareto front: {error.for_shell}."
+    front = exploration.front
+    if front is None:
+        return f"No Pareto front: {shell_words(exploration.no_front)}."
     *others, last = front.amounts
     own = "on it" if front.on_front[exploration.plan_index] else "not on it"
     plans = f"{front.plans:,} plan{'s' if front.plans > 1 else ''}"

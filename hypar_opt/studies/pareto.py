@@ -215,7 +215,7 @@ def fronts_of(
 ) -> ParetoFronts:
     """Return the fronts of a problem; the arguments are those of `pareto`."""
     if objectives is None:
-        objectives = _priced_by(problem)
+        objectives = priced_by(problem)
     for objective in objectives:
         COSTS[objective]  # an unknown name is known before the work
     fronts = []
@@ -231,7 +231,7 @@ def _report(progress: Progress, done: int, fronts: int, share: float) -> None:
     progress(int(_PARTS * (done + share)), _PARTS * fronts)
 
 
-def _priced_by(problem: Problem) -> tuple[str, ...]:
+def priced_by(problem: Problem) -> tuple[str, ...]:
     """Return the objectives that a problem's array prices."""
     if problem.array is None:
         return ("bytes",)
@@ -308,7 +308,7 @@ def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints
         memory = constraints.memory_of(plan.assignments())
-    priced = _priced_by(plan.problem)
+    priced = priced_by(plan.problem)
     amounts = {
         cost: _in_base_unit(repriced(plan, cost=cost), unit) if cost in priced else None
         for cost, unit in _SYMBOLS.items()

@@ -283,6 +283,7 @@ def test_the_page_of_an_exploration_opens_clean(browser: Chrome, tmp_path: Path)
         assert opened.execute_script("return document.documentElement.scrollWidth") == width
         # The front, the best and the solver's plan on the map.
         points = "return document.querySelectorAll('#figure-map .points path').length"
+        assert explored.front is not None
         assert opened.execute_script(points) == explored.front.plans + explored.ties + 1
     assert colours(opened, tmp_path, "explored", 2000) > 100
     assert log(opened, "browser") == []

@@ -35,6 +35,7 @@ def marked(explored: Exploration) -> dict[str, set[tuple[str, str]]]:
     def labels(where: NDArray[np.bool_]) -> set[tuple[str, str]]:
         return {(grid.columns[x], grid.rows[y]) for y, x in np.argwhere(where)}
 
+    assert explored.front is not None
     front = explored.grid("conv5_2", "fc1", of=explored.front.on_front.astype(float))
     return {
         "the solver's plan": {(digits("fc1"), digits("conv5_2"))},

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.errors import RefusedError, shell_words
+from hypar_opt.errors import shell_words
 from hypar_opt.report.exploration import axis_label, digits_legend, front_note, ordinal
 from hypar_opt.report.page import explored_charts as charts
 from hypar_opt.units import format_cost, format_ratio
@@ -20,10 +20,7 @@ def template_values(exploration: Exploration) -> dict[str, Any]:
     """Return the values of the template's variables, but the command."""
     plan = exploration.plan
     where = f" on {exploration.array}" if exploration.array else ""
-    try:
-        front = exploration.front
-    except RefusedError:  # `front_note` says why
-        front = None
+    front = exploration.front  # if there is none `front_note` says why
     is_map = len(exploration.free.split(",")) == 2 and exploration.values.size <= charts.MAX_CELLS
     return {
         "title": f"Plans of {plan.network.name}{where}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.errors import HyparError
 from hypar_opt.report.exploration import axis_label, compared, digits_legend
 from hypar_opt.report.pictures.heat import surface
 
@@ -33,12 +33,10 @@ def exploration_map(exploration: Exploration) -> Figure:
         )
     rows, columns = axes
     grid = exploration.grid(rows, columns)
-    try:
-        front = exploration.front
+    front, on_front, of = exploration.front, None, ""
+    if front is not None:
         on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
         of = f"; the front is of {', '.join(front.amounts)}"
-    except RefusedError:
-        on_front, of = None, ""
     plan = exploration.plan
     where = f" on {exploration.array}" if exploration.array else ""
     own_row, own_column = grid.plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.errors import RefusedError, worded
+from hypar_opt.errors import RefusedError, shell_words, worded
 from hypar_opt.plan.plan import words_of
 
 if TYPE_CHECKING:
@@ -82,9 +82,8 @@ def _front(exploration: Exploration) -> dict[str, NDArray[Any]]:
     """Return what plans take besides the value, and which are on the front and the solver's."""
     is_plan = np.zeros(exploration.values.shape)
     is_plan[exploration.plan_index] = 1
-    try:
-        front = exploration.front
-    except RefusedError:
+    front = exploration.front
+    if front is None:
         return {"plan": is_plan}
     others = {
         UNITS.get(name, name): amounts
@@ -159,10 +158,9 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
 
 def _front_summary(exploration: Exploration) -> dict[str, Any]:
     """Return the Pareto front, its first plans, and whether the solver's plan is on it."""
-    try:
-        front = exploration.front
-    except RefusedError as error:
-        return {"of": None, "reason": error.for_shell}
+    front = exploration.front
+    if front is None:
+        return {"of": None, "reason": shell_words(exploration.no_front)}
     plans = np.flatnonzero(front.on_front)[:MAX_POINTS]
     words = exploration.plan.words
     return {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.display import Displayed
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, Sentence
 from hypar_opt.plan.plan import words_of
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
@@ -111,18 +111,24 @@ class Exploration(Displayed):
         """What is priced: ``bytes``, ``time``, ``energy``, or another cost."""
         return self.problem.cost
 
-    @cached_property
-    def front(self) -> ExploredFront:
-        """The plans that no other beats in time, energy and memory together.
+    @property
+    def front(self) -> ExploredFront | None:
+        """The plans that no other beats in time, energy and memory; None if it is not known."""
+        return None if isinstance(self._front, HyparError) else self._front
 
-        Raises
-        ------
-        RefusedError
-            If there are too many plans, or layers share tensors.
-        """
+    @property
+    def no_front(self) -> str:
+        """Why the front is not known: there are too many plans, or layers share tensors."""
+        return Sentence(self._front.message) if isinstance(self._front, HyparError) else ""
+
+    @cached_property
+    def _front(self) -> ExploredFront | HyparError:
         from hypar_opt.studies.exploration.front import front_of
 
-        return front_of(self)
+        try:
+            return front_of(self)
+        except HyparError as error:  # there is enough to show without
+            return error
 
     @property
     def axes(self) -> tuple[int, ...]:
