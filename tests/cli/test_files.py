@@ -73,7 +73,7 @@ READ = {
     ),
     ("explore", "plan.json", "--free", "H1"): (
         ("plan.json",),
-        ("--csv", "--picture", "--page"),
+        ("--csv", "--page", "--picture"),
     ),
     ("pareto", "net.toml", "--array", "array.toml"): (
         ("net.toml", "array.toml", "wires.json"),
