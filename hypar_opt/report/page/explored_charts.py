@@ -71,14 +71,15 @@ def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
         for row in ratios.tolist()
     ]
     traces = [_heat(exploration, grid, cells)]
-    if front is not None:
-        on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
-        traces.append(_marks("on the Pareto front", _places(grid, on_front), "circle", "#fff", 7))
     best = exploration.grid(rows, columns, of=exploration.is_best().astype(float)).values == 1
     traces += [
-        _marks("best", _places(grid, best), "star", _PLAN, 9),
-        _marks("the solver's plan", [grid.plan[::-1]], "circle-open", _PLAN, 17),
+        _marks("best", _places(grid, best), "star", _PLAN, 14),
+        _marks("the solver's plan", [grid.plan[::-1]], "circle-open", _PLAN, 21),
     ]
+    if front is not None:
+        on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
+        # Last and small: many are among the best, too.
+        traces.append(_marks("on the Pareto front", _places(grid, on_front), "circle", "#fff", 5))
     figure = figure_of(traces, 120 + max(18 * min(len(grid.rows), _MAX_ROWS_HEIGHT), 260))
     for update, part, labels in (
         (figure.update_xaxes, columns, grid.columns),
@@ -124,7 +125,7 @@ def _marks(
     import plotly.graph_objects as go
 
     x, y = zip(*places, strict=True)
-    line = {"color": colour if symbol.endswith("open") else "#555", "width": 1.5}
+    line = {"color": colour if symbol.endswith("open") else "#333", "width": 1}
     marker = {"symbol": symbol, "size": size, "color": colour, "line": line}
     return go.Scatter(name=name, mode="markers", x=x, y=y, hoverinfo="skip", marker=marker)
 
