@@ -71,15 +71,15 @@ def reproduction() -> str:
     rows = paper.reproduce()
     for figure, row in paper.unexpected_rows(rows):
         LOG.warning("%s, %s: %s", figure, row.label, row.reason)
-    summary = [
-        (
-            f"[{paper.TITLES[figure].partition(':')[0]}](#{figure})",
-            *paper.count_verdicts({"": each}).values(),
-        )
-        for figure, each in rows.items()
+    summaries = paper.summary(rows)
+    lines = [
+        (f"[{paper.TITLES[figure].partition(':')[0]}](#{figure})", own.rows, *own.counts.values())
+        for figure, own in summaries.items()
     ]
-    total = ("**all**", *paper.count_verdicts(rows).values())
-    parts = [_table(("", *paper.count_verdicts(rows)), [*summary, total], right=(1, 2, 3))]
+    counts = paper.count_verdicts(rows)
+    total = ("**all**", sum(counts.values()), *counts.values())
+    parts = [_table(("", "rows", *counts), [*lines, total], right=tuple(range(1, 2 + len(counts))))]
+    parts.append("\n".join(f"- {figure}: {own.verdict}" for figure, own in summaries.items()))
     for figure, each in rows.items():
         cells, reasons = format_rows(each)
         head = ("row", "reading", "ours", "printed", "ratio", "verdict")

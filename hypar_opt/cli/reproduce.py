@@ -13,12 +13,11 @@ from hypar_opt.errors import CheckFailedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import RenderableType
-
     from hypar_opt.paper.rows import PaperRow
 
 EPILOG = (
     "Examples: [bold]hypar-opt reproduce[/bold];"
+    " [bold]hypar-opt reproduce fig8 --rows --reading executed[/bold];"
     " [bold]hypar-opt reproduce fig6 fig8 --figures pictures[/bold]"
 )
 
@@ -29,10 +28,17 @@ FIGURES = typer.Argument(
 )
 FOLDER = typer.Option("--figures", metavar="DIR", help="Draw the figures into this folder.")
 FORMATS = typer.Option("--format", metavar="F,...", help="Of the drawn figures: png, svg, pdf.")
+ROWS = typer.Option("--rows", help="Show every number, not only a row a figure.")
+READING = typer.Option(
+    help="Compute everything by this reading alone; by those that the paper follows unless given.",
+    autocompletion=completion.readings,
+)
 
 
 def reproduce(
     figures: Annotated[list[str] | None, FIGURES] = None,
+    every_row: Annotated[bool, ROWS] = False,
+    reading: Annotated[str | None, READING] = None,
     folder: Annotated[Path | None, FOLDER] = None,
     formats: Annotated[str, FORMATS] = "png",
     as_json: options.JSON = False,
@@ -43,13 +49,13 @@ def reproduce(
     if folder is not None:
         _draw({}, folder, formats)  # what cannot be drawn is refused before the work
     with output.progress_bar("rows") as progress:
-        rows = paper.reproduce(figures or (), progress)
+        rows = paper.reproduce(figures or (), progress, reading=reading)
     if folder is not None:
         with output.progress_bar("pictures"):
             written = _draw(rows, folder, formats)
         # On standard error, since standard output may be one JSON document.
         output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
-    _print(rows, as_json=as_json)
+    _print(rows, every_row=every_row, as_json=as_json)
     # Last: the rows printed above show what the check fails on.
     unexpected = paper.unexpected_rows(rows)
     if unexpected:
@@ -69,33 +75,20 @@ def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) ->
     return draw_paper(rows, folder, formats=formats.split(","))
 
 
-def _print(rows: Mapping[str, Sequence[PaperRow]], *, as_json: bool) -> None:
-    """Print the rows figure by figure, and how many have each verdict."""
-    from rich.console import Group
+def _print(rows: Mapping[str, Sequence[PaperRow]], *, every_row: bool, as_json: bool) -> None:
+    """Print a row a figure, or all rows figure by figure."""
+    from dataclasses import asdict
 
     from hypar_opt import paper
 
-    counts = paper.count_verdicts(rows)
+    summaries = paper.summary(rows)
     if as_json:
-        documents = {figure: {"rows": list(map(vars, shown))} for figure, shown in rows.items()}
-        output.print_json({"figures": documents, "counts": counts})
+        documents = {
+            figure: {"summary": asdict(summaries[figure]), "rows": list(map(vars, shown))}
+            for figure, shown in rows.items()
+        }
+        output.print_json({"figures": documents, "counts": paper.count_verdicts(rows)})
         return
-    views = [_view(paper.TITLES[figure], shown) for figure, shown in rows.items()]
-    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    output.print_view(Group(*views, verdicts))
+    from hypar_opt.cli.paper_view import rows_view, summary_view
 
-
-def _view(title: str, rows: Sequence[PaperRow]) -> RenderableType:
-    """Show a figure's rows, and below them the reasons of those that are not reproduced."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from hypar_opt.paper.rows import format_rows
-    from hypar_opt.report import terminal
-
-    cells, reasons = format_rows(rows)
-    head = ("", "reading", "ours", "printed", "ratio", "verdict")
-    notes = [Text(f"({number}) {reason}", "dim") for number, reason in enumerate(reasons, 1)]
-    # A number that is folded cannot be compared with the one beside it.
-    table = terminal.unbroken(terminal.rows_view(head, cells, right=(2, 3, 4)))
-    return Group(Text(title, "bold"), table, *notes, "")
+    output.print_view(rows_view(rows) if every_row else summary_view(summaries), folds=True)

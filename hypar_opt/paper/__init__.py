@@ -1,18 +1,19 @@
 """The paper's tables and figures: our values beside the printed ones.
 
-Printed values are in ``figures.toml``; the verdict that each row is expected to have, with its
-tolerance or the reason why it differs, is in ``verdicts.toml``. Our values are always computed.
+Printed values are in ``figures.toml``; how far each row is expected to be from them, and why, is in
+``verdicts.toml``. Our values are always computed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, PaperRow, Verdict
+from hypar_opt.paper.summary import FigureSummary, count_verdicts, summary
 from hypar_opt.paper.verdicts import is_unexpected, judge
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 __all__ = [
     "FIGURES",
     "TITLES",
+    "FigureSummary",
     "PaperRow",
     "Verdict",
     "count_verdicts",
     "reproduce",
     "select_figures",
+    "summary",
     "unexpected_rows",
 ]
 
@@ -56,7 +59,12 @@ _MEASURES = {
     "fig12": ("arrays", "topologies"),
     "fig13": ("trick", "trick"),
 }
-"""The module and the function that return a figure's measures."""
+"""The module and the function that return a figure's measures by some readings."""
+
+_READINGS = {"tables": ("tables", "text")}
+"""The readings by which a figure is computed, where it is not by `_FIGURES_READINGS`."""
+
+_FIGURES_READINGS = ("figures", "text")
 
 
 def select_figures(names: Iterable[str]) -> tuple[str, ...]:
@@ -76,7 +84,10 @@ def select_figures(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def reproduce(
-    figures: Iterable[str] = (), progress: Progress = lambda done, total: None
+    figures: Iterable[str] = (),
+    progress: Progress = lambda done, total: None,
+    *,
+    reading: str | None = None,
 ) -> dict[str, list[PaperRow]]:
     """Compute the rows of figures and compare them with what the paper prints.
 
@@ -86,6 +97,9 @@ def reproduce(
         Of `FIGURES`, or ``all``; none for all.
     progress
         Called with the number of rows done, and the total.
+    reading
+        Compute everything by this reading alone. Unless given, by ``figures`` and ``text``, the
+        tables by ``tables`` and ``text``: what the paper follows there.
 
     Raises
     ------
@@ -96,16 +110,19 @@ def reproduce(
     --------
     >>> for row in reproduce(["fig9"])["fig9"]:
     ...     print(row.label, row.reading, row.printed, row.verdict)
-    Lenet-c hypar figures 3.05 reproduced
-    Lenet-c peak figures 3.05 reproduced
-    Lenet-c peak H1 figures 0011 reproduced
-    Lenet-c peak H4 figures 0011 reproduced
-    Lenet-c hypar text 3.05 differs
-    Lenet-c peak text 3.05 differs
-    Lenet-c peak H1 text 0011 reproduced
-    Lenet-c peak H4 text 0011 reproduced
+    Lenet-c hypar figures 3.05 equal
+    Lenet-c peak figures 3.05 equal
+    Lenet-c peak H1 figures 0011 equal
+    Lenet-c peak H4 figures 0011 equal
+    Lenet-c hypar text 3.05 near, cause known
+    Lenet-c peak text 3.05 near, cause known
+    Lenet-c peak H1 text 0011 equal
+    Lenet-c peak H4 text 0011 equal
     """
-    measures = {figure: _measures(figure) for figure in select_figures(figures)}
+    if reading is not None and reading not in READINGS:
+        raise UnknownNameError("reading", reading, list(READINGS))
+    readings = {figure: (reading,) if reading else _listed(figure) for figure in FIGURES}
+    measures = {figure: _measures(figure, readings[figure]) for figure in select_figures(figures)}
     total = sum(map(len, measures.values()))
     done = 0
     rows: dict[str, list[PaperRow]] = {}
@@ -113,36 +130,33 @@ def reproduce(
         rows[figure] = []
         for measure in figure_measures:
             progress(done, total)
-            rows[figure].append(judge(figure, measure))
+            listed = measure.reading in ("any", *_listed(figure))
+            rows[figure].append(judge(figure, measure, listed=listed))
             done += 1
     progress(done, total)
     return rows
 
 
-def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:
-    """Return how many rows there are of each verdict."""
-    counts = Counter(row.verdict for figure_rows in rows.values() for row in figure_rows)
-    # All three, also those that no row has: a program may read each key.
-    verdicts: tuple[Verdict, ...] = ("reproduced", "differs", "open")
-    return {verdict: counts[verdict] for verdict in verdicts}
-
-
 def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, PaperRow]]:
     """Return the rows that are no longer as listed, with their figures.
 
-    Of those that are listed as reproduced, the ones that no longer are; of the others, those
-    that are not as far from what is printed as the list says.
+    Nothing is listed of readings that the paper does not follow.
     """
     return [
         (figure, row)
         for figure, figure_rows in rows.items()
         for row in figure_rows
-        if is_unexpected(figure, row)
+        if row.reading in ("any", *_listed(figure)) and is_unexpected(figure, row)
     ]
 
 
-def _measures(figure: str) -> list[Measure]:
+def _listed(figure: str) -> tuple[str, ...]:
+    """Return the readings of a figure of which it is listed what its rows should be."""
+    return _READINGS.get(figure, _FIGURES_READINGS)
+
+
+def _measures(figure: str, readings: Sequence[str]) -> list[Measure]:
     # Imported on demand: what one figure needs, as the simulator, another does not.
     module, function = _MEASURES[figure]
-    measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)()
+    measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)(readings)
     return measures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, partial
 
 from hypar_opt.costs.base import SplitCounts, level_table
@@ -14,9 +15,6 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
-
-READINGS = ("figures", "text")
-"""The readings by which every figure is computed."""
 
 SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
 """The solver of the plan in each of the paper's columns, level by level."""
@@ -40,19 +38,22 @@ def plan(network: str, column: str, reading: str) -> Plan:
     return solve(network, solver=SOLVERS[column], reading=reading)
 
 
-def tables() -> list[Measure]:
+def tables(readings: Sequence[str]) -> list[Measure]:
     """Tables 1 and 2 as printed; the worked examples of sections 3.4 and 6.5.2.
 
     The tables' factors are read off the cost of the fully-connected example at one level.
     """
-    return [*_table_factors(), *_communication_examples(), *_element_examples()]
+    return [
+        *_table_factors(readings),
+        *_communication_examples(readings),
+        *_element_examples(),
+    ]
 
 
-def _table_factors() -> list[Measure]:
+def _table_factors(readings: Sequence[str]) -> list[Measure]:
     """Tables 1 and 2: how many times a tensor's bytes a layer and a boundary exchange."""
     measures = []
-    # `figures` and `executed` charge boundaries in another way, and claim no table.
-    for reading in ("tables", "text"):
+    for reading in readings:
         for choice, factor in published()["table1"].items():
             label = f"Table 1 {choice}, times {'dW' if choice == 'dp' else 'F'}"
             ours = partial(_intra_layer_factor, reading, choice)
@@ -63,10 +64,10 @@ def _table_factors() -> list[Measure]:
     return measures
 
 
-def _communication_examples() -> list[Measure]:
+def _communication_examples(readings: Sequence[str]) -> list[Measure]:
     """Section 3.4: what two layers exchange, in KB (1e3 bytes)."""
     measures = []
-    for reading in ("text", "tables"):
+    for reading in readings:
         for example, amounts in published()["examples_KB"].items():
             for choice, amount in amounts.items():
                 label = f"section 3.4 {example} {choice}, KB"
@@ -87,22 +88,22 @@ def _element_examples() -> list[Measure]:
     return measures
 
 
-def plans() -> list[Measure]:
+def plans(readings: Sequence[str]) -> list[Measure]:
     """Figure 5: HyPar's choices, level by level."""
     return [
         Measure(f"{network} H{level}", reading, digits, partial(_digits, network, reading, level))
         for network, levels in published()["fig5_plan"].items()
         for level, digits in enumerate(levels, 1)
-        for reading in READINGS
+        for reading in readings
     ]
 
 
-def totals() -> list[Measure]:
+def totals(readings: Sequence[str]) -> list[Measure]:
     """Figure 8: the bytes of a training step, over all levels."""
     figure = published()["fig8_total_communication_GB"]
     return [
         measure
-        for reading in READINGS
+        for reading in readings
         for name in ("model", "data", "hypar")
         for measure in column(
             name, partial(_gigabytes, name, reading), figure[name], figure[f"{name}_gmean"], reading

@@ -8,13 +8,44 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from statistics import geometric_mean
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
 from hypar_opt.units import format_number
 
-Verdict = Literal["reproduced", "differs", "open"]
+Verdict = Literal[
+    "equal",
+    "near, cause known",
+    "near, cause unknown",
+    "off, cause known",
+    "off, cause unknown",
+]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Value = float | str
 """A number, or digits of choices; ``>10`` is printed where a bar is cut off."""
+
+
+class PrintedNumber(float):
+    """A number that is printed with so many digits.
+
+    Parameters
+    ----------
+    text
+        The number as it is printed.
+    """
+
+    decimals: int
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.decimals = len(text.partition(".")[2])
+        return number
+
+
+def half_digit(printed: float) -> float:
+    """Return half of the unit of the last digit: as far as what is rounded to it may be."""
+    if isinstance(printed, PrintedNumber):
+        return 0.5 * 10.0**-printed.decimals
+    return 0.5 if isinstance(printed, int) else 0.0
 
 
 @dataclass(frozen=True)
@@ -30,10 +61,11 @@ class PaperRow:
     ratio
         Ours over printed; None of strings, and where 0 is printed.
     verdict
-        ``reproduced``; ``differs``, where the cause is known or ours is wrong; ``open``, where
-        nothing tried gives what is printed.
+        ``equal``: to the last digit that is printed, or as closely as the figure can be read;
+        ``near``: within 10 %; ``off``: further. Of what is not equal the cause is known, or
+        nothing that was tried gives what is printed.
     reason
-        Why a row is not reproduced; None where it is.
+        Why a row is not equal, or what is known of it; None where it is equal.
     """
 
     label: str
@@ -58,13 +90,14 @@ class Measure:
 @cache
 def published() -> dict[str, Any]:
     """Return what the paper prints, ``figures.toml``."""
-    return read_toml("figures.toml")
+    return read_toml("figures.toml", PrintedNumber)
 
 
-def read_toml(file: str) -> dict[str, Any]:
+def read_toml(file: str, parse_float: Callable[[str], float] = float) -> dict[str, Any]:
     """Return the content of a TOML file of this package."""
     # As package data, which is there also where the package is not a folder.
-    return tomllib.loads(files(__package__).joinpath(file).read_text(encoding="utf-8"))
+    text = files(__package__).joinpath(file).read_text(encoding="utf-8")
+    return tomllib.loads(text, parse_float=parse_float)
 
 
 def column(
@@ -122,5 +155,7 @@ def format_rows(rows: Sequence[PaperRow]) -> tuple[list[tuple[str, ...]], list[s
 
 
 def format_value(value: Value) -> str:
-    """Return a number to four digits, or more where it is an integer; text as it is."""
+    """Return a printed number as it is printed, another to four digits; text as it is."""
+    if isinstance(value, PrintedNumber):
+        return f"{value:.{value.decimals}f}"
     return value if isinstance(value, str) else format_number(value)

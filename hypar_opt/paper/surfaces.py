@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.paper.arrays import H_TREE
-from hypar_opt.paper.communication import READINGS, plan
+from hypar_opt.paper.communication import plan
 from hypar_opt.paper.rows import Measure, Value, published
 from hypar_opt.studies.exploration import Exploration, explore
 
@@ -40,7 +40,7 @@ def vgg_a_surface(reading: str = "figures") -> NDArray[np.float64]:
     return _surface("VGG-A", reading)
 
 
-def lenet() -> list[Measure]:
+def lenet(readings: Sequence[str]) -> list[Measure]:
     """Figure 9: the peak of 256 plans, which is HyPar's."""
     peak = published()["fig9_lenet_exploration"]["peak"]
     rows: list[tuple[str, Value, Callable[[str], Value]]] = [
@@ -49,10 +49,10 @@ def lenet() -> list[Measure]:
         ("peak H1", peak["H1"], lambda reading: _peak_digits(lenet_surface(reading), 0)),
         ("peak H4", peak["H4"], lambda reading: _peak_digits(lenet_surface(reading), 1)),
     ]
-    return _both("Lenet-c", rows)
+    return _each("Lenet-c", rows, readings)
 
 
-def vgg_a() -> list[Measure]:
+def vgg_a(readings: Sequence[str]) -> list[Measure]:
     """Figure 10: HyPar's plan among 256, and the printed peak."""
     figure = published()["fig10_vgga_exploration"]
     hypar, peak = figure["hypar"], figure["peak"]
@@ -64,14 +64,18 @@ def vgg_a() -> list[Measure]:
         ("peak conv5_2", peak["conv5_2"], lambda reading: _peak_digits(vgg_a_surface(reading), 0)),
         ("peak fc1", peak["fc1"], lambda reading: _peak_digits(vgg_a_surface(reading), 1)),
     ]
-    return _both("VGG-A", rows)
+    return _each("VGG-A", rows, readings)
 
 
-def _both(network: str, rows: Sequence[tuple[str, Value, Callable[[str], Value]]]) -> list[Measure]:
-    """Return the rows by the reading of the figures, and by that of the text."""
+def _each(
+    network: str,
+    rows: Sequence[tuple[str, Value, Callable[[str], Value]]],
+    readings: Sequence[str],
+) -> list[Measure]:
+    """Return the rows by each reading."""
     return [
         Measure(f"{network} {name}", reading, value, partial(ours, reading))
-        for reading in READINGS
+        for reading in readings
         for name, value, ours in rows
     ]
 

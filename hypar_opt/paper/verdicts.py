@@ -1,4 +1,4 @@
-"""The verdict that each row is expected to have, and the one that it has."""
+"""What each row is expected to be, and how close it comes to what is printed."""
 
 from __future__ import annotations
 
@@ -6,69 +6,79 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import Literal, cast
 
-from hypar_opt.paper.rows import Measure, PaperRow, Value, Verdict, read_toml
+from hypar_opt.paper.rows import Measure, PaperRow, Value, Verdict, half_digit, read_toml
+
+NEAR = 0.1
+"""What is further than this from what is printed, as a fraction of it, is off."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is expected of the rows that match; without a verdict they are to be reproduced.
+    """What is expected of the rows that match: equal, unless bounds or a text of ours are listed.
 
     Parameters
     ----------
     rows, readings
         Patterns of the labels and the readings that the rule is for.
-    relative, absolute
-        Tolerances within which a row is reproduced: the larger of the two holds.
+    read_to, read_to_absolute
+        How closely a number without a label can be read off the figure, as a fraction of it or
+        in its unit: what is as close as that is equal.
     ratios
-        With a verdict: the lower and the upper bound of ours over printed.
+        The lower and the upper bound of ours over printed.
     ours
-        With a verdict: our text.
+        Our text, where it is not the printed one.
+    cause
+        Whether the cause is known why a row is not equal.
+    reason
+        That cause, or what is known instead.
     """
 
     rows: str
     readings: str = "*"
-    relative: float = 0.0
-    absolute: float = 0.0
-    verdict: Verdict | None = None
-    reason: str | None = None
+    read_to: float = 0.0
+    read_to_absolute: float = 0.0
     ratios: Sequence[float] | None = None
     ours: str | None = None
+    cause: Literal["known", "unknown"] = "unknown"
+    reason: str | None = None
 
     def holds_for(self, label: str, reading: str) -> bool:
         """Return whether the rule is for a row."""
         return fnmatchcase(label, self.rows) and fnmatchcase(reading, self.readings)
 
-    def reproduces(self, ours: Value, printed: Value) -> bool:
-        """Return whether ours is what is printed; ``>10`` is printed where a bar is cut off."""
+    def equal(self, ours: Value, printed: Value) -> bool:
+        """Return whether ours is what is printed, to its last digit or as it can be read."""
         if isinstance(printed, str):
+            # >10 is printed where a bar is cut off.
             if printed.startswith(">") and not isinstance(ours, str):
                 return ours > float(printed[1:])
             return ours == printed
         if isinstance(ours, str):  # text where a number is printed
             return False
-        return abs(ours - printed) <= max(self.absolute, self.relative * abs(printed))
+        read_to = max(half_digit(printed), self.read_to_absolute, self.read_to * abs(printed))
+        # Rounded, since 0.15 - 0.1 is more than 0.05 in floating point.
+        return round(abs(ours - printed), 12) <= read_to
 
     def expects(self, ours: Value, printed: Value) -> bool:
-        """Return whether ours is as listed: reproduced, or as far off as the rule says."""
-        if self.verdict is None:
-            return self.reproduces(ours, printed)
-        # Texts have no ratio, so a row that differs lists our text.
-        if self.ours is not None and ours != self.ours:
-            return False
-        if self.ratios is None:
-            return True
-        # A row that differs is checked too: a model that drifts further off is noticed.
-        ratio, (lower, upper) = ratio_of(ours, printed), self.ratios
-        return ratio is not None and lower <= ratio <= upper
+        """Return whether ours is as listed: equal, or as far from what is printed as listed."""
+        # Texts have no ratio, so our text is listed.
+        if self.ours is not None:
+            return ours == self.ours
+        ratio = ratio_of(ours, printed)
+        if self.ratios is None or ratio is None:
+            return self.equal(ours, printed)
+        lower, upper = self.ratios
+        return lower <= ratio <= upper
 
     @property
     def expectation(self) -> str:
         """What a row is listed as, in words."""
-        if self.verdict is None:
-            return "as reproduced"
-        if self.ratios is None:
+        if self.ours is not None:
             return f"with {self.ours} as ours"
+        if self.ratios is None:
+            return "as equal"
         lower, upper = self.ratios
         return f"with ours {lower:g} to {upper:g} times what is printed"
 
@@ -94,19 +104,36 @@ def ratio_of(ours: Value, printed: Value) -> float | None:
     return ours / printed
 
 
-def judge(figure: str, measure: Measure) -> PaperRow:
-    """Compute a row and compare it with what is printed."""
+def judge(figure: str, measure: Measure, *, listed: bool = True) -> PaperRow:
+    """Compute a row and compare it with what is printed.
+
+    Parameters
+    ----------
+    listed
+        Whether it is listed what the row should be: of the readings that the paper follows.
+    """
     ours, printed = measure.ours(), measure.printed
     rule = rule_of(figure, measure.label, measure.reading)
-    verdict, reason = rule.verdict or "reproduced", rule.reason
-    if not rule.expects(ours, printed):
-        # A row that was open or differed stays so; one that was reproduced now differs.
-        verdict = rule.verdict or "differs"
-        reason = f"listed {rule.expectation}, and no longer is"
     ratio = ratio_of(ours, printed)
+    equal = rule.equal(ours, printed)
+    cause, reason = rule.cause, rule.reason
+    if listed and not rule.expects(ours, printed):
+        cause, reason = "unknown", f"listed {rule.expectation}, and no longer is"
+    elif equal:
+        reason = None
+    elif not listed:
+        cause, reason = "known", f"the paper does not follow the reading {measure.reading} here"
+    verdict = _verdict(equal, ratio, cause)
     return PaperRow(measure.label, measure.reading, ours, printed, ratio, verdict, reason)
 
 
 def is_unexpected(figure: str, row: PaperRow) -> bool:
     """Return whether a row is no longer as listed."""
     return not rule_of(figure, row.label, row.reading).expects(row.ours, row.printed)
+
+
+def _verdict(equal: bool, ratio: float | None, cause: str) -> Verdict:
+    if equal:
+        return "equal"
+    close = "near" if ratio is not None and abs(ratio - 1) <= NEAR else "off"
+    return cast("Verdict", f"{close}, cause {cause}")

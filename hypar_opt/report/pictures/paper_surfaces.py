@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hypar_opt.report.pictures.heat import surface
-from hypar_opt.report.pictures.paper_rows import READING, PaperRows
+from hypar_opt.report.pictures.paper_rows import PaperRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     from hypar_opt.studies.exploration import explore
 
     x, y = axes
-    plan = solve(network, reading=READING, array="hmc-htree-16")
+    plan = solve(network, reading=rows[0].reading, array="hmc-htree-16")
     exploration = explore(plan, f"{x},{y}", objective="time")
     grid = exploration.grid(x, y)
     xlabel, ylabel = (f"{name}: {meaning}" for name, meaning in axes.items())
