@@ -37,7 +37,7 @@ NETWORKS = options.network_argument(
 BATCHES = several(options.BATCH, "B")
 LEVELS = several(options.LEVELS, "H", ", of the paper's arrays: another array has its own")
 ARRAYS = several(options.ARRAY, "NAME|FILE", "; the paper's H tree unless given")
-CSV = options.file_option("--csv", help="Write the rows to this file.")
+CSV = options.table_option(help="Write the rows to this CSV file.")
 
 
 @takes_groups

@@ -37,8 +37,8 @@ RELATIVE = exploring_option(
     "--relative",
     help="Show the distribution of the ratios to Data Parallelism, in place of the amounts.",
 )
-CSV = options.file_option(
-    "--csv", help="Write a row a plan: a digit a layer for each level, the amount, the ratio."
+CSV = options.table_option(
+    help="Write a row a plan to this CSV file: a digit a layer for each level, amount and ratio."
 )
 PICTURE = options.file_option(
     help="Draw it, where two levels or two layers are free: .png, .svg or .pdf."

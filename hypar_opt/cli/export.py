@@ -24,7 +24,7 @@ TO = typer.Option(
     help="jax: a Python module with the training step, which needs jax alone; json: which level"
     " splits which dimension of every weight and tensor, by name.",
 )
-OUTPUT = options.file_option("-o", "--output", help="The file to write; printed unless given.")
+OUTPUT = options.result_option(help="The file to write; printed unless given.")
 
 
 def export(

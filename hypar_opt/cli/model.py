@@ -15,9 +15,7 @@ EPILOG = (
     " [bold]hypar-opt solve vgg-e --solution vgg-e.sol[/bold]"
 )
 
-MODEL_FILE = options.file_option(
-    "--output",
-    "-o",
+MODEL_FILE = options.result_option(
     help="The file to write: .lp or .mps, a 0-1 program; .pb, or .pbtxt as text, for CP-SAT.",
 )
 

@@ -77,6 +77,9 @@ OTHER_ARRAY = Annotated[
 CERTIFICATE = Annotated[
     Path | None, file_option(help="A proof that the plan is optimal, of solve --certificate.")
 ]
+# `--csv` is what the option was called where a command prints a table.
+table_option = partial(file_option, "--output", "-o", "--csv")
+result_option = partial(file_option, "--output", "-o")
 PICTURE = Annotated[
     Path | None, file_option(help="Draw it: .png, .svg or .pdf (needs matplotlib).")
 ]

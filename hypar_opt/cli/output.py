@@ -14,6 +14,7 @@ from hypar_opt.errors import shell_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from rich.console import RenderableType
 
@@ -32,7 +33,14 @@ LONGEST_LINE = 2000
 
 def print_json(document: object) -> None:
     """Print one JSON document."""
-    _write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    _write(_json(document))
+
+
+def write_json(document: object, file: Path) -> None:
+    """Write the document that `print_json` prints."""
+    from hypar_opt.files import write_whole
+
+    write_whole(file, _json(document))
 
 
 def print_text(text: str) -> None:
@@ -115,6 +123,10 @@ def progress_bar(title: str) -> Iterator[Progress]:
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def _text(value: object) -> str:

@@ -41,7 +41,7 @@ SOLVER = solving_option(
     " unless given.",
     autocompletion=completion.solvers,
 )
-CSV = options.file_option("--csv", "--output", "-o", help="Write a row a point to this file.")
+CSV = options.table_option(help="Write a row a point to this CSV file.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,7 +16,7 @@ EPILOG = (
     " [bold]hypar-opt report plan.json --certificate proof.json -o plan.html[/bold]"
 )
 
-PAGE_FILE = options.file_option("--output", "-o", help="Write the page to this file.")
+PAGE_FILE = options.result_option(help="Write the page to this file.")
 
 
 @takes_groups

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import completion, options, output
+from hypar_opt.cli import completion, options, output, targets
 from hypar_opt.errors import CheckFailedError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ FIGURES = typer.Argument(
 )
 FOLDER = typer.Option("--figures", metavar="DIR", help="Draw the figures into this folder.")
 FORMATS = typer.Option("--format", metavar="F,...", help="Of the drawn figures: png, svg, pdf.")
+CSV = options.table_option(help="Write every number to this CSV file.")
 ROWS = typer.Option("--rows", help="Show every number, not only a row a figure.")
 READING = typer.Option(
     help="Compute everything by this reading alone; by those that the paper follows unless given.",
@@ -41,11 +42,13 @@ def reproduce(
     reading: Annotated[str | None, READING] = None,
     folder: Annotated[Path | None, FOLDER] = None,
     formats: Annotated[str, FORMATS] = "png",
+    csv_file: Annotated[Path | None, CSV] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Show the paper's numbers beside ours; ends with 1 where one is no longer as listed."""
     from hypar_opt import paper
 
+    targets.check_outputs((), csv_file)
     if folder is not None:
         _draw({}, folder, formats)  # what cannot be drawn is refused before the work
     with output.progress_bar("rows") as progress:
@@ -55,6 +58,8 @@ def reproduce(
             written = _draw(rows, folder, formats)
         # On standard error, since standard output may be one JSON document.
         output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
+    if csv_file is not None:
+        _write(rows, csv_file)
     _print(rows, every_row=every_row, as_json=as_json)
     # Last: the rows printed above show what the check fails on.
     unexpected = paper.unexpected_rows(rows)
@@ -73,6 +78,17 @@ def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) ->
 
     # Without rows only the call is checked: matplotlib, formats and folder.
     return draw_paper(rows, folder, formats=formats.split(","))
+
+
+def _write(rows: Mapping[str, Sequence[PaperRow]], csv_file: Path) -> None:
+    from dataclasses import fields
+
+    from hypar_opt import paper
+    from hypar_opt.files import csv_text, write_whole
+
+    head = ["figure", *(field.name for field in fields(paper.PaperRow))]
+    cells = ([figure, *vars(row).values()] for figure, own in rows.items() for row in own)
+    write_whole(csv_file, csv_text(head, cells))
 
 
 def _print(rows: Mapping[str, Sequence[PaperRow]], *, every_row: bool, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -33,9 +32,7 @@ SCALE_DOWN = typer.Option(
     help="Run the same choices on a network of the same structure, with small sizes that halve"
     " evenly.",
 )
-OUTPUT = typer.Option(
-    "--output", "-o", metavar="FILE", help="Write the result as JSON, every exchange of it."
-)
+OUTPUT = options.result_option(help="Write the result as JSON, every exchange of it.")
 
 
 def run(
@@ -47,7 +44,7 @@ def run(
     as_json: options.JSON = False,
 ) -> None:
     """Run a step of a plan on virtual devices and count every byte; ends with 1 if one differs."""
-    from hypar_opt.files import recorded_reads, write_whole
+    from hypar_opt.files import recorded_reads
     from hypar_opt.pipeline import read_plan
     from hypar_opt.studies import running
 
@@ -60,7 +57,7 @@ def run(
         )
     document = result.document()
     if target is not None:
-        write_whole(target, json.dumps(document, indent=2, allow_nan=False) + "\n")
+        output.write_json(document, target)
     if as_json:
         output.print_json(document)
     else:

@@ -31,6 +31,7 @@ PROFILE = running_option(
 TRACE = running_option(
     metavar="FILE", help="Write the step's events as a Chrome trace, for Perfetto."
 )
+RESULT = options.result_option(help="Write the result as JSON.")
 
 
 @takes_groups
@@ -43,6 +44,7 @@ def simulate(
     profile: Annotated[Path | None, PROFILE] = None,
     other_array: options.OTHER_ARRAY = False,
     trace: Annotated[Path | None, TRACE] = None,
+    result_file: Annotated[Path | None, RESULT] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -56,7 +58,7 @@ def simulate(
         measured = None if profile is None else read_profile(profile)
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array = inputs.array_named(problem.array)
-    targets.check_outputs(read, trace, picture=picture)
+    targets.check_outputs(read, trace, result_file, picture=picture)
     run: RunArguments = {
         "collective": running.collective,
         "overlap": running.overlap,
@@ -73,9 +75,12 @@ def simulate(
     step = evaluation.simulate(plan, array, other_array=other_array, **run)
     array = array or evaluation.own_array(plan)
     _write(plan, array, step, trace, picture)
+    document = _document(plan, array, run, step)
+    if result_file is not None:
+        output.write_json(document, result_file)
     _warn(plan, array, step, run, other_array=other_array)
     if as_json:
-        output.print_json(_document(plan, array, run, step))
+        output.print_json(document)
         return
     # Imported late: --json needs no rich.
     from hypar_opt.report.step import step_view

@@ -44,8 +44,8 @@ SIMULATE = what_if_option(
     help="Simulate the K best plans over all levels together, and take the fastest.",
 )
 CERTIFICATE = file_option(help="Write a proof that the plan is optimal, for verify.")
-PLAN_FILE = file_option(
-    "--output", "-o", help="Write the plan to this file; - prints it, and nothing else."
+PLAN_FILE = options.result_option(
+    help="Write the plan to this file; - prints it, and nothing else."
 )
 
 

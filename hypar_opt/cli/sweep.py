@@ -25,9 +25,7 @@ SPEC = typer.Argument(
     " costs, solvers, overlap and readings (each array's default unless given); simulate = false"
     " for plans alone.",
 )
-TABLE = options.file_option(
-    "--output",
-    "-o",
+TABLE = options.result_option(
     help="The table, .csv or .parquet; SPEC's name with .csv unless given. Finished rows stand in"
     " FILE.journal.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -65,15 +66,15 @@ READ = {
     ),
     ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml"): (
         ("net.toml", "array.toml", "wires.json", "profile.toml"),
-        ("--trace", "--picture"),
+        ("--trace", "--output", "--picture"),
     ),
     ("simulate", "plan.json", "--array", "array.toml"): (
         ("plan.json", "array.toml", "wires.json"),
-        ("--trace", "--picture"),
+        ("--trace", "--output", "--picture"),
     ),
     ("explore", "plan.json", "--free", "H1"): (
         ("plan.json",),
-        ("--csv", "--page", "--picture"),
+        ("-o", "--page", "--picture"),
     ),
     ("pareto", "net.toml", "--array", "array.toml"): (
         ("net.toml", "array.toml", "wires.json"),
@@ -423,3 +424,37 @@ def test_a_journal_without_rows_is_gone(tmp_path: Path) -> None:
     with Journal(tmp_path / "j"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_command_makes_is_written_by_one_option() -> None:
+    """`-o` everywhere; tables' `--csv` is another word for it."""
+    from typer.main import get_command
+
+    from hypar_opt.cli.app import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    # `show` prints; `verify`, `list` and `show` write no file but a picture.
+    printing = {"list", "show", "verify"}
+    options = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in commands.items()
+    }
+    assert {name for name, own in options.items() if "-o" not in own} == printing
+    for name, own in options.items():
+        assert ("--output" in own) == ("-o" in own), name
+    tables = {name for name, own in options.items() if "--csv" in own}
+    assert tables == {"compare", "explore", "pareto", "reproduce"}
+
+
+def test_a_step_and_the_papers_rows_are_written_as_they_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "step.json"
+    assert run(["simulate", "lenet-c", "--levels", "1", "--json", "-o", str(made)]) == 0
+    assert made.read_text() == capsys.readouterr().out
+    table = tmp_path / "rows.csv"
+    assert run(["reproduce", "fig9", "-o", str(table), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["figures"]["fig9"]["rows"]
+    head, *lines = csv.reader(table.read_text().splitlines())
+    assert head == ["figure", *rows[0]]
+    assert [[line[1], line[6]] for line in lines] == [[r["label"], r["verdict"]] for r in rows]

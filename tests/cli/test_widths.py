@@ -38,7 +38,7 @@ CALLS = [
     "import no-such-file.onnx",
     "export plan.json --to json",
     "report plan.json --output page.html",
-    "sweep sweep.toml --csv sweep.csv",
+    "sweep sweep.toml -o sweep.csv",
     "reproduce fig5",
     "solve no-such-network",
     "solve lenet-c --levels 70",

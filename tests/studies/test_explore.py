@@ -284,7 +284,7 @@ def test_what_a_person_reads(
         (["vgg-e", "--free", "all"], "--free all: there are 2^76 plans, more than"),
         (
             ["vgg-a", "--free", "H1,H4", "--csv", "no.csv"],
-            "--csv lists at most 1,048,576 plans, and there are 4,194,304",
+            "--output lists at most 1,048,576 plans, and there are 4,194,304",
         ),
     ],
 )

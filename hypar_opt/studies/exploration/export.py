@@ -26,7 +26,7 @@ def plans_csv(exploration: Exploration) -> str:
     RefusedError
         If there are too many plans.
     """
-    header, rows = table(exploration, worded("plans_csv", "--csv"))
+    header, rows = table(exploration, worded("plans_csv", "--output"))
     lines = [",".join(header)]
     # A plan that costs 0 has no ratio, and CSV has no NaN.
     lines += [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
