@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 
+from hypar_opt.display import Displayed
 from hypar_opt.documents import (
     Document,
     Name,
@@ -49,7 +50,7 @@ def _topology(value: object) -> Topology:
     return model.model_validate(value)
 
 
-class Array(Document):
+class Array(Displayed, Document):
     """Identical accelerators on a topology.
 
     Raises
@@ -127,6 +128,33 @@ class Array(Document):
             [bit for bit in placement if bit in bits] == list(bits)
             for bits in self.topology.dimensions()
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each level: the rows of a data frame.
+
+        ``bytes_per_second`` are those of all accelerators together, in the default placement;
+        ``hops`` are the links that a byte crosses, on average.
+        """
+        return [
+            {
+                "level": level,
+                "bit": bit,
+                "bytes_per_second": float(1 / split.seconds_per_byte),
+                "latency": float(split.latency),
+                "hops": float(split.hops),
+            }
+            for level, bit in enumerate(self.placement, 1)
+            for split in (self.interconnect.bisection(bit),)
+        ]
+
+    def __repr__(self) -> str:
+        count = self.interconnect.accelerators
+        return (
+            f"<Array {self.name}: {count:,} accelerator{'s' if count > 1 else ''},"
+            f" {self.topology.kind}, {self.collective} all-reduce>"
+        )
+
+    __str__ = __repr__
 
     def description(self) -> dict[str, Any]:
         """Return the array as plain data, defaults included, in base units."""

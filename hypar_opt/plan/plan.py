@@ -30,7 +30,7 @@ from hypar_opt.documents import (
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
-from hypar_opt.units import format_cost
+from hypar_opt.units import format_cost, format_ratio, format_si
 from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
@@ -96,6 +96,13 @@ class Cost(Document):
     baselines: Baselines
     ratios: Ratios
 
+    def __repr__(self) -> str:
+        ratio = format_ratio(self.ratios.data)
+        total = format_cost(self.total, self.unit)
+        return f"<Cost {total} by the reading {self.reading}, Data Parallelism {ratio} times that>"
+
+    __str__ = __repr__
+
 
 class SolverSettings(Document):
     """The solver's options, of those that can change its answer."""
@@ -135,6 +142,16 @@ class SolverRecord(Document):
     statistics: tuple[dict[str, int | float], ...]
     """For each model that was built: rows, columns, nonzeros, root bound."""
     versions: dict[Printable, Printable]
+
+    def __repr__(self) -> str:
+        stopped = f", stopped by {self.stopped_by}" if self.stopped_by else ""
+        scope = "each level" if self.scope == "level" else "over all levels"
+        seconds = format_si(self.seconds, "s")
+        return (
+            f"<SolverRecord {self.name} {self.search}: {self.status} ({scope}), {seconds}{stopped}>"
+        )
+
+    __str__ = __repr__
 
 
 class Plan(Displayed, ProblemFields):

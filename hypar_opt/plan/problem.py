@@ -137,6 +137,11 @@ class Record(Document):
     digest: str
     description: Any
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}, {self.digest}>"
+
+    __str__ = __repr__
+
     @classmethod
     def of(cls, described: Any) -> Self:
         return cast(Self, _record(cls, described))
@@ -249,3 +254,12 @@ class Problem(ProblemFields):
 
     cost: str = "bytes"
     reading: str = "text"
+
+    def __repr__(self) -> str:
+        where = f"on {self.array.name}" if self.array else f"{self.levels} levels"
+        return (
+            f"<Problem: batch {self.batch:,}, {where}, {', '.join(self.choices)}, the least"
+            f" {self.cost} by the reading {self.reading}{self.constraints.within}>"
+        )
+
+    __str__ = __repr__

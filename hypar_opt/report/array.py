@@ -40,26 +40,12 @@ def array_view(array: Array) -> RenderableType:
 
 
 def described(array: Array) -> dict[str, Any]:
-    """Return an array as plain data: its description, and what follows from its topology.
-
-    A level's ``bytes_per_second`` are those of all accelerators together; ``hops`` are the links
-    that a byte crosses, on average.
-    """
-    splits = enumerate(_splits(array), 1)
+    """Return an array as plain data: its description, and what follows from its topology."""
     return {
         "name": array.name,
         "digest": array.digest(),
         "accelerators": array.interconnect.accelerators,
-        "levels": [
-            {
-                "level": level,
-                "bit": bit,
-                "bytes_per_second": float(bandwidth),
-                "latency": float(latency),
-                "hops": float(hops),
-            }
-            for level, (bit, bandwidth, latency, hops) in splits
-        ],
+        "levels": array.rows(),
         "links": [
             {
                 "count": count,

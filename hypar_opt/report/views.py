@@ -7,11 +7,15 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from hypar_opt.execution.result import RunResult
+from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report.alternatives import best_parts, regret_parts
+from hypar_opt.report.array import array_view
+from hypar_opt.report.certificate import certificate_view
 from hypar_opt.report.comparison import comparison_view
 from hypar_opt.report.exploration import exploration_view
 from hypar_opt.report.html import html_of
+from hypar_opt.report.many import many_view
 from hypar_opt.report.network import described, network_view
 from hypar_opt.report.pareto import front_view, pareto_view
 from hypar_opt.report.plan import plan_view
@@ -19,10 +23,12 @@ from hypar_opt.report.plan_html import plan_html
 from hypar_opt.report.run import run_view
 from hypar_opt.report.step import step_view
 from hypar_opt.report.sweep import sweep_view
+from hypar_opt.search.certificate import Certificate
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.alternatives import BestPlans, Regrets
 from hypar_opt.studies.comparison import Comparison, disagreements, geometric_means
 from hypar_opt.studies.exploration import Exploration
+from hypar_opt.studies.many import ManyPlans
 from hypar_opt.studies.pareto import ParetoFront, ParetoFronts
 from hypar_opt.studies.sweep import SweepResult
 from hypar_opt.workload.network import Network
@@ -45,6 +51,12 @@ def view(result: Any) -> RenderableType:
             return run_view(result)
         case Network():
             return network_view(described(result, 1), result.repeats)
+        case Array():
+            return array_view(result)
+        case Certificate():
+            return certificate_view(result)
+        case ManyPlans():
+            return many_view(result)
         case Comparison():
             return comparison_view(result, geometric_means(result), disagreements(result))
         case Exploration():

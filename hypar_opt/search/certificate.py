@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Strict, Tag
 
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.display import Displayed
 from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
 from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
@@ -57,6 +59,20 @@ class TableProof(Document):
     multiplier: Annotated[int, Strict(), Field(ge=0)] = 0
 
 
+_FORMS = {"TableProof": "potentials", "FlowProof": "flow", "EliminationProof": "messages"}
+
+
+def _numbers(proof: Document) -> Iterator[int]:
+    """Yield the numbers of a proof, which are in rows of any depth."""
+    rows = [value for _, value in proof]
+    while rows:
+        row = rows.pop()
+        if isinstance(row, tuple):
+            rows += row
+        else:
+            yield row
+
+
 def _form(proof: object) -> str:
     """Return the name of the proof that a table of a certificate has, by its keys."""
     if isinstance(proof, Document):
@@ -75,7 +91,7 @@ Proof = Annotated[
 """Of a chain, potentials; of another graph, a flow or the messages of an elimination."""
 
 
-class Certificate(Document):
+class Certificate(Displayed, Document):
     """A proof that a plan is optimal within its scope."""
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -85,6 +101,20 @@ class Certificate(Document):
     """A digest of the problem, the choices and the cost: the plan without its solver."""
     scope: Literal["level", "joint"]
     tables: tuple[Proof, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each table that is proved: the rows of a data frame."""
+        return [
+            {"table": number, "proof": _FORMS[_form(proof)], "numbers": len(list(_numbers(proof)))}
+            for number, proof in enumerate(self.tables, 1)
+        ]
+
+    def __repr__(self) -> str:
+        scope = "each level" if self.scope == "level" else "all levels together"
+        numbers = sum(row["numbers"] for row in self.rows())
+        return f"<Certificate of {scope}: {numbers:,} numbers, plan {self.plan[:15]}...>"
+
+    __str__ = __repr__
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n"

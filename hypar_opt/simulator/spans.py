@@ -85,6 +85,9 @@ class Track:
     name: str
     spans: tuple[Span, ...]
 
+    def __repr__(self) -> str:
+        return f"<Track {self.name}: {len(self.spans):,} spans>"
+
     def streams(self) -> tuple[Track, ...]:
         """Return an accelerator's spans by stream: its foreground, and others if it has any."""
         spans: dict[int, list[Span]] = {FOREGROUND: []}
@@ -110,6 +113,9 @@ class Trace:
 
     accelerators: tuple[Track, ...]
     links: tuple[Track, ...]
+
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self.accelerators):,} accelerators, {len(self.links):,} links>"
 
 
 def _name_of(accelerator: str, stream: int) -> str:

@@ -197,6 +197,9 @@ class Alternative:
     total: int | float
     count: int
 
+    def __repr__(self) -> str:
+        return f"<Alternative: total {self.total:,}, {self.count:,} plans>"
+
 
 @dataclass(frozen=True, repr=False)
 class BestPlans(Results[Alternative]):

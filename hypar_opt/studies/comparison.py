@@ -25,7 +25,7 @@ from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
 from hypar_opt.studies.megatron import degrees, megatron_pins
-from hypar_opt.units import format_bytes
+from hypar_opt.units import format_bytes, format_si
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -96,6 +96,11 @@ class ComparisonRow:
     def is_of_three_choices(self) -> bool:
         """Whether the plan has output parallelism: by the reading ``executed``, as it is run."""
         return self.plan == "three" or self.plan.startswith(MEGATRON)
+
+    def __repr__(self) -> str:
+        amounts = [] if self.bytes is None else [format_bytes(self.bytes)]
+        amounts += [] if self.seconds is None else [format_si(self.seconds, "s")]
+        return f"<ComparisonRow {self}: {', '.join(amounts) or self.reason}>"
 
     def __str__(self) -> str:
         return f"{self.plan!r} of {self.network} (batch {self.batch:,}, {self.array})"

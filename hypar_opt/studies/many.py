@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.table import exact_dtype
+from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
@@ -45,7 +46,7 @@ AMOUNTS = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ManyPlans:
+class ManyPlans(Displayed):
     """The optimal plans of all combinations of four axes, as arrays.
 
     Parameters
@@ -94,10 +95,17 @@ class ManyPlans:
         chosen: NDArray[np.bool_] = (self.bits >> (level - 1) & 1).astype(bool)
         return chosen
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary a plan, the last axis fastest: the rows of a data frame."""
-        values = itertools.product(*(getattr(self, name) for name in AXES))
-        amounts = zip(*(getattr(self, name).reshape(-1).tolist() for name in AMOUNTS), strict=True)
+    def rows(self, stop: int | None = None) -> list[dict[str, Any]]:
+        """Return a flat dictionary a plan, the last axis fastest: the rows of a data frame.
+
+        Parameters
+        ----------
+        stop
+            How many of them, the first ones; None for all.
+        """
+        values = itertools.islice(itertools.product(*(getattr(self, name) for name in AXES)), stop)
+        arrays = (getattr(self, name).reshape(-1)[:stop] for name in AMOUNTS)
+        amounts = zip(*(array.tolist() for array in arrays), strict=True)
         return [
             dict(zip((*AXES, *AMOUNTS), (*at, *moved), strict=True))
             for at, moved in zip(values, amounts, strict=True)

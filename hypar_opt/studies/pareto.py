@@ -16,7 +16,7 @@ from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
-from hypar_opt.units import PREFIXES
+from hypar_opt.units import PREFIXES, format_bytes, format_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +47,10 @@ class ParetoPoint:
     """A step's, in closed form; None without an array."""
     joules: float | None
     """None also for an array without energies."""
+
+    def __repr__(self) -> str:
+        cost = format_cost(self.total, self.plan.cost.unit)
+        return f"<ParetoPoint: {format_bytes(self.memory)} of memory, {cost}>"
 
     @property
     def total(self) -> int | float:

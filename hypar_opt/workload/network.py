@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, Union
 
@@ -37,7 +38,9 @@ from hypar_opt.documents import (
     shown,
     validate,
 )
+from hypar_opt.units import format_dimensions
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
+from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
@@ -266,6 +269,29 @@ class Network(Displayed, Document):
         return f"<Network {self.name}: {shape} of {len(self.layers)} layers, input {read}>"
 
     __str__ = __repr__
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each layer: the rows of a data frame.
+
+        Shapes, as ``64x3x3``, and multiply-accumulates are of one image or sequence.
+        """
+        names = [*(layer.name for layer in self.layers), "input"]  # -1 is the network's input
+        tensors = [tensors_of(*own, batch=1) for own in zip(self.layers, self._maps, strict=True)]
+        return [
+            {
+                "name": own.name,
+                "kind": own.kind,
+                "reads": ", ".join(names[read] for read in reads),
+                "input": format_dimensions(own.input[1:]),
+                "weight": format_dimensions(own.weight),
+                "output": format_dimensions(own.output[1:]),
+                "pooled": format_dimensions(own.pooled[1:]),
+                "weights": prod(own.weight) if own.weight else 0,
+                "feature_map": prod(own.pooled),
+                "macs": own.macs,
+            }
+            for own, reads in zip(tensors, self.sources, strict=True)
+        ]
 
     def description(self) -> dict[str, Any]:
         """Return the network as plain data, with every default written out."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,11 +17,18 @@ from hypothesis import given, settings
 from rich.console import Console
 
 import hypar_opt as ho
+from hypar_opt.display import Displayed, Results
+from hypar_opt.documents import Document
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.report.html import html_of
 from hypar_opt.report.structure import Stored, folded, is_short_chain
-from hypar_opt.studies.sweep import sweep
+from hypar_opt.search.certificate import Certificate
+from hypar_opt.studies.pareto import ParetoFront
+from hypar_opt.studies.sweep import SweepResult, sweep
 from tests.strategies import graph_networks
 
+DOCS = Path(__file__).parents[2] / "docs"
 HOSTILE = '<b>"x"</b> & [red]'
 PARENTS = {
     "caption": {"table"},
@@ -125,6 +134,11 @@ def results() -> list[Any]:
     """One result of every kind, of a network with names that would be markup."""
     hostile = hostile_network()
     own = ho.solve(hostile, batch=8, array="hmc-htree-4", choices=("data", "model", "output"))
+    fronts = ho.pareto(hostile, ["bytes"], batch=8, array="hmc-htree-4", points=2)
+    with TemporaryDirectory() as folder:
+        spec = Path(folder, "s.toml")
+        spec.write_text('networks = ["lenet-c"]\nbatches = [2, 4]\narrays = ["hmc-htree-2"]\n')
+        swept = sweep(spec, spec.with_suffix(".csv"), workers=1)
     return [
         hostile,
         own,
@@ -134,6 +148,12 @@ def results() -> list[Any]:
         ho.regrets(own),
         ho.best_plans(own, 3),
         ho.compare([hostile], ["hmc-htree-4"], batches=[8]),
+        ho.solve_many(hostile, batch=[4, 8], levels=[1, 2]),
+        fronts,
+        fronts[0],
+        swept,
+        find_array("h100-8x8").model_copy(update={"name": HOSTILE}),
+        ho.certify(plan()),
         plan(),
         ho.solve("lenet-c", levels=0),
         ho.solve("lenet-c", array="hmc-htree-4", cost="time"),
@@ -143,7 +163,7 @@ def results() -> list[Any]:
 def test_each_result_is_one_short_line() -> None:
     for result in results():
         for text in (repr(result), str(result), f"{result}"):
-            assert text.startswith(f"<{type(result).__name__} ")
+            assert re.match(rf"<{type(result).__name__}[ :]", text)
             assert len(text) <= 160
             assert "\n" not in text
     assert repr(plan()) == (
@@ -151,11 +171,56 @@ def test_each_result_is_one_short_line() -> None:
     )
 
 
+def test_every_public_result_shows_itself_and_is_documented() -> None:
+    """The pages of the interface have all of them, and each is tried above."""
+
+    def kinds(of: type) -> set[type]:
+        return {kind for own in of.__subclasses__() for kind in {own, *kinds(own)}}
+
+    shown = {kind for kind in kinds(Displayed) if kind.__module__.startswith("hypar_opt")}
+    shown -= {Results}
+    assert shown == {type(result) for result in results()}
+    pages = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
+    classes = {name.rpartition(".")[2] for name in re.findall(r"autoclass:: (\S+)", pages)}
+    modules = set(re.findall(r"automodule:: (\S+)", pages))
+    for kind in shown:
+        assert kind.__name__ in classes or kind.__module__ in modules, kind
+        assert kind.__repr__ is not Document.__repr__, kind
+
+
+def test_what_results_are_made_of_is_one_short_line_too() -> None:
+    own = plan()
+    step = ho.simulate(own, trace=True)
+    assert step.trace is not None
+    parts = [
+        *(result[0] for result in results() if isinstance(result, Results)),
+        *(own.cost, own.solver, own.network, own.array),
+        *(step.trace, step.trace.links[0], ho.explore(own, "H1").own),
+        ho.Problem(),
+        problem_of(batch=32, array="h100-8x8", constraints={"memory": "8GB"}, cost="time"),
+    ]
+    for part in parts:
+        for text in (repr(part), f"{part}"):
+            assert len(text) <= 160, text
+            assert "\n" not in text
+    assert repr(parts[-1]) == (
+        "<Problem: batch 32, on h100-8x8, data, model, the least time by the reading executed"
+        " with --memory 8000000000>"
+    )
+    assert repr(find_array("h100-8x8")) == (
+        "<Array h100-8x8: 64 accelerators, nodes, pairwise all-reduce>"
+    )
+    assert repr(own.cost) == (
+        "<Cost 5.076 MB by the reading text, Data Parallelism 2.04 times that>"
+    )
+
+
 def test_html_is_valid_and_escapes_names() -> None:
     for result in results():
         fragment = Fragment(result._repr_html_())
-        described = getattr(result, "plan", result)
-        if "Lenet-c" not in repr(described):
+        # A front and a certificate are of a plan that they do not name.
+        nameless = isinstance(result, ParetoFront | Certificate | SweepResult)
+        if "Lenet-c" not in repr(getattr(result, "plan", result)) and not nameless:
             assert HOSTILE in fragment.text, result
 
 
@@ -212,8 +277,6 @@ def test_no_html_is_made_of_what_has_none() -> None:
 
 def test_rows_are_flat_and_have_one_set_of_columns() -> None:
     for result in results():
-        if isinstance(result, ho.Network):
-            continue
         rows = result.rows()
         assert len({tuple(row) for row in rows}) == (1 if rows else 0)
         for row in rows:

@@ -57,6 +57,10 @@ class PricedPlan:
     cost: Cost
     executed: Cost | None
 
+    def __repr__(self) -> str:
+        costs = [own for own in (self.cost, self.executed) if own is not None]
+        return f"<PricedPlan {', executed '.join(format_cost(c.total, c.unit) for c in costs)}>"
+
     @property
     def executed_ratio(self) -> float | None:
         """Data Parallelism's amount over the plan's, when both are run."""

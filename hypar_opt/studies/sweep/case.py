@@ -13,6 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import repriced, solve
 from hypar_opt.studies.evaluation import simulate
+from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
@@ -102,6 +103,15 @@ class SweepRow(Document):
     memory_bytes: int | None = None
     """What one accelerator has to hold."""
     reason: str | None = None
+
+    def __repr__(self) -> str:
+        moved = "" if self.bytes is None else f", {format_bytes(self.bytes)}"
+        return (
+            f"<SweepRow {self.network} on {self.array}: batch {self.batch:,}, reading"
+            f" {self.reading}, {self.solver} {self.status}{moved}>"
+        )
+
+    __str__ = __repr__
 
 
 def run_case(case: Case) -> SweepRow:
