@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.errors import HyparError, InputError, UnknownNameError, unknown
 from hypar_opt.files import check_writable as check_writable
 from hypar_opt.files import exists as exists
 from hypar_opt.files import file_name as file_name
@@ -54,6 +54,15 @@ class Document(BaseModel):
     read_schemas: ClassVar[tuple[str, ...]] = ()
     """Older values that are read too."""
 
+    def __init__(self, /, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise _error_of(error, fields) from None
+
+    # pydantic's own, so that it goes on to validate without calling it.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
@@ -65,7 +74,7 @@ class Document(BaseModel):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
                 if key not in known:
-                    raise rule(f"unknown key {key!r}; known: {', '.join(known)}")
+                    raise rule(unknown("key", key, known, cutoff=0.6))
         return data
 
     def __copy__(self) -> Self:
@@ -105,10 +114,13 @@ def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        # One line for a person: the first error is the one to correct first.
-        first = error.errors(include_url=False)[0]
-        where, problem = _describe(first, data)
-        raise InputError(problem, where=where, file=file) from None
+        raise _error_of(error, data, file) from None
+
+
+def _error_of(error: ValidationError, data: object, file: str | None = None) -> InputError:
+    """Return what is wrong in one line for a person: the first error is the one to correct."""
+    where, problem = _describe(error.errors(include_url=False)[0], data, in_file=file is not None)
+    return InputError(problem, where=where, file=file)
 
 
 _PLAIN = {
@@ -123,10 +135,20 @@ _PLAIN = {
     "too_short": "should have at least one entry",
     "tuple_type": "should be an array",
 }
-"""pydantic's messages, which use Python's words, in the words of a file."""
+"""pydantic's messages in the words of a file."""
+
+_PYTHON = _PLAIN | {
+    "bool_type": "should be True or False",
+    "model_attributes_type": "should be a mapping",
+    "model_type": "should be a mapping",
+    "none_required": "should be None",
+    "string_type": "should be a string",
+    "tuple_type": "should be a list",
+}
+"""The same in Python's words: there an array is one of accelerators."""
 
 
-def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
+def _describe(error: ErrorDetails, data: object, *, in_file: bool) -> tuple[str, str]:
     """Return the location, in the file's own keys, and what would be right there."""
     where: list[str] = []
     # Walk down pydantic's location beside the data, to name an entry of a list by its name.
@@ -157,7 +179,8 @@ def _describe(error: ErrorDetails, data: object) -> tuple[str, str]:
             return ", ".join([*where, key]), problem
         case "rule":
             return ", ".join(where), error["msg"]
-    problem = _PLAIN.get(error["type"]) or error["msg"].replace("Input should", "should")
+    plain = _PLAIN if in_file else _PYTHON
+    problem = plain.get(error["type"]) or error["msg"].replace("Input should", "should")
     return ", ".join(where), f"{problem}, got {shown(error['input'])}"
 
 

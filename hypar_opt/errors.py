@@ -114,18 +114,28 @@ class InputError(HyparError):
         self.file = file
 
 
+def unknown(kind: str, name: object, known: list[str], *, cutoff: float = 0.5) -> str:
+    """Return the message about an unknown name, which suggests the nearest known one.
+
+    Parameters
+    ----------
+    cutoff
+        How like the name a suggestion has to be, from 0 to 1.
+    """
+    # Imported late: most runs suggest no name.
+    import difflib
+
+    names = [own.lower() for own in known]
+    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=cutoff)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}"
+
+
 class UnknownNameError(HyparError):
     """An unknown name; the message suggests the nearest known one."""
 
     def __init__(self, kind: str, name: object, known: list[str]) -> None:
-        # Imported late: most runs suggest no name.
-        import difflib
-
-        near = difflib.get_close_matches(
-            str(name).lower(), [k.lower() for k in known], n=1, cutoff=0.5
-        )
-        hint = f"did you mean {near[0]}? " if near else ""
-        super().__init__(f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}")
+        super().__init__(unknown(kind, name, known))
 
 
 class RefusedError(HyparError):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import output
-from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -24,11 +23,9 @@ def print_plan(
     """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it."""
     from hypar_opt.studies import advice
 
-    # Checked before the regrets, each of which takes a solve.
-    if best is not None and best < 1:
-        raise HyparError(f"--best should be 1 or more, got {best}")
-    regrets: Sequence[Regret] = _regrets(plan) if regret else ()
+    # The best plans first: they are refused at once, and regrets may take long.
     plans: Sequence[Alternative] = () if best is None else _best_plans(plan, best)
+    regrets: Sequence[Regret] = _regrets(plan) if regret else ()
     for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
     if as_json:

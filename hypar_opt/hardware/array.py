@@ -55,8 +55,9 @@ class Array(Displayed, Document):
 
     Raises
     ------
-    pydantic.ValidationError
-        Also if the topology's graph is no array; `read_array` raises an `InputError` instead.
+    InputError
+        Also if the topology's graph is no array; ``model_validate`` raises pydantic's error
+        instead.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA

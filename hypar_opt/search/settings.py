@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.documents import validate
-from hypar_opt.errors import HyparError, RefusedError, worded
+from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, worded
 from hypar_opt.plan.plan import SolverSettings
 from hypar_opt.solvers.base import SolverOptions
 
@@ -30,9 +30,9 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
     if not isinstance(options, Mapping | None):
         raise HyparError(f"options should be SolverOptions or a mapping, got {options!r}")
     known = SolverOptions.__dataclass_fields__
-    unknown = [name for name in options or () if name not in known]
-    if unknown:
-        raise HyparError(f"options: unknown {unknown[0]!r}; known: {', '.join(known)}")
+    for name in options or ():
+        if name not in known:
+            raise UnknownNameError("solver option", name, list(known))
     return SolverOptions(**(options or {}))
 
 

@@ -198,7 +198,7 @@ class Alternative:
     count: int
 
     def __repr__(self) -> str:
-        return f"<Alternative: total {self.total:,}, {self.count:,} plans>"
+        return f"<Alternative: total {self.total:,}, plans {self.count:,}>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -242,9 +242,13 @@ def best_plans(plan: Plan, number: int) -> BestPlans:
 
     Raises
     ------
+    HyparError
+        If the number is not 1 or more.
     RefusedError
         If there are too many states or plans, or a memory limit.
     """
+    if number < 1:
+        raise HyparError(f"{worded('number', '--best')} should be 1 or more, got {number}")
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
     if instance.constraints.couple_layers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
@@ -51,6 +51,8 @@ AMOUNTS = (
     *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
     *("executed_speedup", "executed_energy_efficiency"),
 )
+
+One = TypeVar("One")
 
 NEARLY = 1 - 1e-9
 """Ratio of two steps' seconds from which they count as equal: float sums are rounded."""
@@ -130,10 +132,10 @@ class _Measured:
 
 
 def compare(
-    networks: Sequence[str | Path | Network],
-    arrays: Sequence[str | Path | Array],
+    networks: str | Path | Network | Sequence[str | Path | Network],
+    arrays: str | Path | Array | Sequence[str | Path | Array],
     *,
-    batches: Sequence[int] = (256,),
+    batches: int | Sequence[int] = (256,),
     progress: Progress = silent,
     run: RunArguments | None = None,
     **problem: Unpack[ProblemArguments],
@@ -143,7 +145,7 @@ def compare(
     Parameters
     ----------
     networks
-        As `hypar_opt.solve` takes one.
+        One or several, as `hypar_opt.solve` takes one.
     arrays, batches
         Each network is compared on each array with each batch.
     run
@@ -165,11 +167,13 @@ def compare(
     HyparError
         If a network, an array or an option is wrong, or no row at all has an answer.
     """
-    found = [find_network(network) for network in networks]
+    several: Sequence[str | Path | Network] = _several(networks)
+    found = [find_network(network) for network in several]
+    places: Sequence[str | Path | Array] = _several(arrays)
     cases = [
         (network, problem_of(network, **_case(problem, batch, array)))
-        for array in map(find_array, arrays)
-        for batch in batches
+        for array in map(find_array, places)
+        for batch in _several(batches)
         for network in found
     ]
     for _, stated in cases:
@@ -191,6 +195,11 @@ def compare(
     if failures and len(failures) == len(rows):
         raise failures[0]
     return Comparison(tuple(rows))
+
+
+def _several(given: One | Sequence[One]) -> Sequence[One]:
+    """Return what may be one or several as several; a name is one."""
+    return given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
 
 
 def plan_names(network: Network, levels: int) -> list[str]:

@@ -144,8 +144,8 @@ class Network(Displayed, Document):
 
     Raises
     ------
-    pydantic.ValidationError
-        Where layers do not fit one another; `read_network` turns it into an `InputError`.
+    InputError
+        Where layers do not fit one another; ``model_validate`` raises pydantic's error instead.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA

@@ -112,7 +112,7 @@ def test_a_pe_array_stands_in_place_of_a_utilisation() -> None:
         ({"vaults": 2.0}, "vaults: should be a whole number, got 2.0"),
         ({"mac_count": "all"}, "mac_count: should be 'output' or 'input', got \"all\""),
         ({"dram_bandwidth": "0 B/s"}, "dram_bandwidth: should be a bandwidth above zero"),
-        ({"frequency": "1 GHz"}, "unknown key 'frequency'; known: units, operations"),
+        ({"frequency": "1 GHz"}, "unknown key 'frequency': known: units, operations"),
     ],
 )
 def test_what_is_no_accelerator_is_refused_in_a_line(change: dict[str, Any], problem: str) -> None:

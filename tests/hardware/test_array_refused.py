@@ -37,12 +37,15 @@ def drawn(nodes: object = PAIR, edges: object = (A_TO_B,), **more: object) -> Ch
 
 REFUSED: list[tuple[Change, str]] = [
     # keys
-    (top("nmae", "x"), "unknown key 'nmae'; known: schema, name, source, collective, acc"),
+    (
+        top("nmae", "x"),
+        "unknown key 'nmae': did you mean name? known: schema, name, source, collective, acc",
+    ),
     (lambda data: data.pop("name"), "missing key 'name'"),
     (lambda data: data.pop("topology"), "missing key 'topology'"),
     (lambda data: data["energy"].pop("remote"), "energy: missing key 'remote'"),
     (lambda data: data["accelerator"].pop("units"), "accelerator: missing key 'units'"),
-    (part("energy", "joules", "1 J"), "energy: unknown key 'joules'; known: mac, sram, dram"),
+    (part("energy", "joules", "1 J"), "energy: unknown key 'joules': known: mac, sram, dram"),
     (top("schema", "hypar-opt/array/2"), "schema: 'hypar-opt/array/2' is newer than this"),
     (top("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/array/1', got"),
     (
@@ -67,7 +70,7 @@ REFUSED: list[tuple[Change, str]] = [
         "topology: kind: unknown topology 'tours': did you mean torus? known: htree, torus",
     ),
     (wired(kind=["torus"]), "topology: kind: unknown topology"),
-    (part("topology", "size", 4), "topology: unknown key 'size'; known: kind, shape, link"),
+    (part("topology", "size", 4), "topology: unknown key 'size': known: kind, shape, link"),
     (part("topology", "link", {}), "topology, link: missing key 'bandwidth'"),
     (part("topology", "link", {"bandwidth": "0 B/s"}), "topology, link, bandwidth: should be a b"),
     (
@@ -114,7 +117,7 @@ REFUSED: list[tuple[Change, str]] = [
     (drawn(nodes=[{"accelerator": 0}]), "topology, graph, nodes[0]: missing key 'id'"),
     (
         drawn(nodes=[{"id": "a", "accelerators": 0}]),
-        "topology, graph, nodes[0]: unknown key 'accelerators'; known: id, accelerator",
+        "topology, graph, nodes[0]: unknown key 'accelerators': did you mean accelerator?",
     ),
     (drawn(nodes=[{"id": 1.5}]), "topology, graph, nodes[0], id: should be"),
     (

@@ -108,7 +108,10 @@ def test_a_layer_that_the_network_lacks_is_refused(tmp_path: Path) -> None:
         (LENET.replace("8 ms", "8 parsecs", 1), "layer 'conv1', forward: should be a time, as in"),
         (LENET.replace('"8 ms"', "8", 1), "layer 'conv1', forward: should be a time, as in"),
         (LENET.replace("8 ms", "-8 ms", 1), "layer 'conv1', forward: should be a time, as in"),
-        (LENET.replace("forward", "foreward", 1), "layer 'conv1': unknown key 'foreward'; known"),
+        (
+            LENET.replace("forward", "foreward", 1),
+            "layer 'conv1': unknown key 'foreward': did you mean forward",
+        ),
         ('schema = "hypar-opt/profile/2"\n' + LENET, "schema: 'hypar-opt/profile/2' is newer th"),
         ("batch = ", "should be TOML"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +14,16 @@ from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.solvers.base import SolverOptions
 
+NETWORK: dict[str, Any] = {
+    "name": "one",
+    "input": {"features": 3},
+    "layer": [{"name": "a", "kind": "fc", "units": 2}],
+}
+
 
 def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
     """An ignore that mypy does not need is an error itself: this file is type checked."""
-    with pytest.raises(ho.HyparError, match="unknown key 'bacth'; known: batch, levels"):
+    with pytest.raises(ho.HyparError, match="unknown key 'bacth': did you mean batch"):
         ho.solve("vgg-a", bacth=3)  # type: ignore[call-arg]
 
 
@@ -31,10 +38,54 @@ def test_options_are_a_mapping_or_a_dataclass() -> None:
     ]
     assert plans[0].solver.options == plans[1].solver.options
     assert plans[0].cost == plans[1].cost
-    with pytest.raises(ho.HyparError, match="options: unknown 'time'; known: backend, "):
+    with pytest.raises(
+        ho.HyparError, match="unknown solver option 'time': did you mean time_limit"
+    ):
         ho.solve("lenet-c", options={"time": 1})
     with pytest.raises(ho.HyparError, match="options should be SolverOptions or a mapping, got 5"):
         ho.solve("lenet-c", options=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: ho.Network(layers=[]),  # type: ignore[call-arg]
+            "unknown key 'layers': did you mean layer? known: schema, name, source, input, layer",
+        ),
+        (
+            lambda: ho.Network(**NETWORK | {"name": ""}),
+            "name: should be a name in printable characters, got ''",
+        ),
+        (
+            lambda: ho.Network(**NETWORK | {"layer": [{"name": "a", "kind": "fcc"}]}),
+            "layer 'a', kind: should be one of 'conv', 'fc'",
+        ),
+        (lambda: ho.Problem(batch=0), "batch: should be greater than or equal to 1, got 0"),
+        (lambda: ho.Constraints(fix="a"), 'fix: should be a list, got "a"'),
+        (lambda: ho.Array(name="x"), "missing key 'accelerator'"),  # type: ignore[call-arg]
+        (lambda: ho.solve("sfc", choices="data,model"), "choices: should be a list"),
+        (lambda: ho.solve("sfc", inference=1), "inference: should be True or False, got 1"),  # type: ignore[arg-type]
+        (lambda: ho.best_plans(ho.solve("sfc"), 0), "number should be 1 or more, got 0"),
+    ],
+)
+def test_wrong_arguments_are_one_line_in_pythons_words(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(ho.HyparError) as raised:
+        make()
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_network_made_in_python_is_that_of_its_description() -> None:
+    assert ho.Network(**NETWORK) == ho.Network.model_validate(NETWORK)
+
+
+def test_one_network_or_array_is_compared_as_several_of_one() -> None:
+    assert ho.compare("lenet-c", "hmc-htree-2", batches=8) == ho.compare(
+        ["lenet-c"], ["hmc-htree-2"], batches=[8]
+    )
 
 
 def test_what_is_no_plan_and_no_argument_of_a_step_is_refused_by_name() -> None:

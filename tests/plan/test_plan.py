@@ -172,7 +172,7 @@ REFUSED: list[tuple[Change, str]] = [
         lambda d: d.update({"schema": "hypar-opt/plan/3", "new": 1}),
         "schema: 'hypar-opt/plan/3' is newer than this version",
     ),
-    (at("note", "mine"), "unknown key 'note'; known: batch, levels"),
+    (at("note", "mine"), "unknown key 'note': known: batch, levels"),
     (lambda document: document.pop("batch"), "missing key 'batch'"),
     (lambda document: document.pop("schema"), "missing key 'schema'"),
     (lambda document: document.pop("placement"), "missing key 'placement'"),

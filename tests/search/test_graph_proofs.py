@@ -197,7 +197,7 @@ def test_a_certificate_holds_each_form_of_proof_and_names_what_is_none() -> None
         ({"pair_flows": []}, r"tables\[0\]: missing key 'layer_flows'"),
         ({"messages": [[0.5]], "order": [0]}, r"tables\[0\], messages\[0\]\[0\]: should be a"),
         ({"messages": [[0]], "order": [-1]}, r"tables\[0\], order\[0\]: should be greater than"),
-        ({"flow": []}, r"tables\[0\]: unknown key 'flow'; known: potentials"),
+        ({"flow": []}, r"tables\[0\]: unknown key 'flow': known: potentials"),
         (3, r"tables\[0\]: should be a"),
     ]:
         with pytest.raises(InputError, match=complaint):

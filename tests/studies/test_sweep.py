@@ -364,7 +364,7 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
         ('"lenet-c"', '"all"', "networks[1]: 'sfc' is there twice"),
         ('"lenet-c"', '"no.toml"', "networks[0]: {folder}/no.toml: cannot be read"),
         ('["lenet-c", "sfc"]', "[]", "networks: should have at least one entry, got []"),
-        ("networks", "network", "unknown key 'network'; known: schema, networks"),
+        ("networks", "network", "unknown key 'network': did you mean networks"),
         ("sweep/1", "sweep/2", "schema: 'hypar-opt/sweep/2' is newer than this version"),
         ("[32, 256]", "[0]", "batches[0]: should be greater than or equal to 1, got 0"),
         ("[32, 256]", '["32"]', 'batches[0]: should be a whole number, got "32"'),

@@ -276,11 +276,11 @@ REFUSED: dict[str, tuple[Table, str]] = {
     ),
     "a block's unknown key": (
         network(TOKENS, fc("a"), blocks=(block(fc("x"), repaet=2),)),
-        "block 'block': unknown key 'repaet'; known: name, repeat, inputs, layer",
+        "block 'block': unknown key 'repaet': did you mean repeat? known: name, repeat",
     ),
     "an unknown key of a block's layer": (
         network(TOKENS, fc("a"), blocks=(block(fc("x", unit=2)),)),
-        "block 'block', layer 'x': unknown key 'unit'; known: name, kind, inputs, units",
+        "block 'block', layer 'x': unknown key 'unit': did you mean units? known: name, kind",
     ),
     "a block without layers": (
         network(TOKENS, fc("a"), blocks=(block(),)),

@@ -122,10 +122,22 @@ def top(key: str, value: object) -> Change:
 
 REFUSED: list[tuple[Change, str]] = [
     # unknown keys
-    (top("nmae", "x"), "unknown key 'nmae'; known: schema, name, source, input, layer"),
-    (top("layers", []), "unknown key 'layers'; known: schema, name, source, input, layer"),
-    (first("units", 3), "layer 'conv1': unknown key 'units'; known: name, kind, inputs, filters"),
-    (pool("sise", 3), "layer 'conv1', pool: unknown key 'sise'; known: kind, size, stride"),
+    (
+        top("nmae", "x"),
+        "unknown key 'nmae': did you mean name? known: schema, name, source, input, layer",
+    ),
+    (
+        top("layers", []),
+        "unknown key 'layers': did you mean layer? known: schema, name, source, input, layer",
+    ),
+    (
+        first("units", 3),
+        "layer 'conv1': unknown key 'units': known: name, kind, inputs",
+    ),
+    (
+        pool("sise", 3),
+        "layer 'conv1', pool: unknown key 'sise': did you mean size? known: kind, size, stride",
+    ),
     (top("input", {"features": 3, "chanels": 1}), "input: unknown key 'chanels'"),
     # missing keys
     (lambda net: net.pop("name"), "missing key 'name'"),
