@@ -95,6 +95,14 @@ def format_ratio(ratio: float | None) -> str:
     return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}" if ratio < 1e6 else f"{ratio:.2e}"
 
 
+def format_percent(share: float, decimals: int = 2) -> str:
+    """Return a share that is not negative in percent; 0.00% would not say whether it is 0."""
+    least = 10.0 ** -(decimals + 2)
+    if share < least / 2:
+        return f"less than {least:.{decimals}%}" if share else "0%"
+    return f"{share:.{decimals}%}"
+
+
 def format_label(value: float) -> str:
     """Return a number as a picture's label, to three digits with their zeros: ``4.90``."""
     if 1e-4 <= abs(value) < 999.5:

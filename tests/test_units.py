@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.units import format_bytes, format_cost, format_rate, format_si
+from hypar_opt.units import format_bytes, format_cost, format_percent, format_rate, format_si
 
 SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 SIZES |= {"m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}
@@ -30,6 +30,21 @@ SIZES |= {"m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}
 def test_bytes_are_in_the_largest_unit_below_them(count: float, text: str) -> None:
     assert format_bytes(count) == text
     assert format_cost(count, "bytes") == text
+
+
+@pytest.mark.parametrize(
+    ("share", "decimals", "text"),
+    [
+        (0.0026, 2, "0.26%"),
+        (5e-5, 2, "0.01%"),
+        (4.9e-5, 2, "less than 0.01%"),
+        (0.0, 2, "0%"),
+        (0.004, 0, "less than 1%"),
+        (1.5, 0, "150%"),
+    ],
+)
+def test_a_share_that_is_not_0_is_not_shown_as_0(share: float, decimals: int, text: str) -> None:
+    assert format_percent(share, decimals) == text
 
 
 def test_a_bandwidth_may_be_a_fraction() -> None:

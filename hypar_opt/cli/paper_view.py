@@ -34,7 +34,7 @@ def summary_view(summaries: Mapping[str, paper.FigureSummary]) -> RenderableType
             figure,
             str(own.rows),
             *(str(own.counts[verdict] or "-") for verdict in VERDICTS),
-            "-" if own.deviation is None else f"{own.deviation:+.1%}",
+            "-" if own.deviation is None else f"{own.deviation:+.2%}",
         ]
         for figure, own in summaries.items()
     ]

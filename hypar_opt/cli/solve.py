@@ -128,7 +128,7 @@ def _fastest(plan: Plan, number: int) -> Plan:
 
 def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> str:
     """Compare the fastest of the best plans with the one that their cost prefers."""
-    from hypar_opt.units import format_si
+    from hypar_opt.units import format_percent, format_si
 
     # Contenders come in order of cost: the first is what the cost alone would choose.
     preferred, kind = contenders[0], plan.cost.kind
@@ -144,7 +144,9 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
         which = "the search's own" if searched else f"number {rank} by {kind}"
         seconds = format_si(preferred.seconds, "s")
         excess = preferred.seconds / fastest.seconds - 1
-        sentence += f"it is {which}; the first by {kind} takes {seconds}, {excess:.2%} more"
+        sentence += (
+            f"it is {which}; the first by {kind} takes {seconds}, {format_percent(excess)} more"
+        )
     # Bytes and joules predict no seconds.
     return sentence + (_prediction(preferred) if kind == "time" else "")
 
@@ -152,9 +154,10 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
 def _prediction(contender: Contender) -> str:
     """Say how far a plan's cost of time is from its simulated step."""
     from hypar_opt.studies import evaluation
+    from hypar_opt.units import format_percent
 
     predicted = contender.plan.cost.total / evaluation.per_second(contender.plan)
     error = predicted / contender.seconds - 1
-    amount = f"{abs(error):.2%} {'less' if error < 0 else 'more'}"
+    amount = f"{format_percent(abs(error))} {'less' if error < 0 else 'more'}"
     # Below half of the last digit shown, the two are the same to a reader.
     return "; the cost predicted " + (amount if abs(error) >= 5e-5 else "as much")

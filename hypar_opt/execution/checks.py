@@ -13,6 +13,7 @@ from hypar_opt.execution.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.labels import batch_levels
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.ties import Axis
+from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.execution.division import Division
@@ -108,8 +109,8 @@ def check_memory(network: Network, program: Program, *, scaled: bool = False) ->
     estimate = 8 * _elements(network, program)
     if estimate > MOST_BYTES:
         raise RefusedError(
-            f"{network.name} would take about {estimate / 1e9:.0f} GB of memory, more than"
-            f" {MOST_BYTES / 1e9:.0f} GB{_remedy(scaled)}"
+            f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
+            f" {format_bytes(MOST_BYTES)}{_remedy(scaled)}"
         )
 
 

@@ -105,18 +105,25 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     table = new_table("", cost_name(plan), "extra", "plans", *([] if apart else [order]))
     for column in table.columns[:4]:
         column.justify, column.no_wrap = "right", True
-    for rank, plans in enumerate(best, 1):
+    # Totals that look alike to four digits may differ; the extra cost tells them apart.
+    extras = _told_apart([plans.total - best[0].total for plans in best], unit)
+    for rank, (plans, extra) in enumerate(zip(best, extras, strict=True), 1):
         rows = ["".join(map(_glyph, row)) for row in plans.parallelism]
-        # Totals that look alike to four digits may differ; the extra cost tells them apart.
-        total, extra = (
-            format_cost(cost, unit) for cost in (plans.total, plans.total - best[0].total)
-        )
+        total = format_cost(plans.total, unit)
         choices = [] if apart else [" ".join(rows)]
         table.add_row(f"{rank}", total, extra, f"{plans.count:,}", *choices)
     if not apart:
         return [table]
     heading = f"layers, {_level_order(best)}"
     return [table, choices_table(plan, [plans.parallelism for plans in best], heading)]
+
+
+def _told_apart(costs: Sequence[float], unit: str) -> list[str]:
+    """Return costs as texts of which no two are alike, unless the costs are."""
+    texts = [format_cost(cost, unit) for cost in costs]
+    if len(set(texts)) == len(set(costs)):
+        return texts
+    return [f"{cost:,} {unit}" for cost in costs]
 
 
 def _level_order(best: Sequence[Alternative]) -> str:

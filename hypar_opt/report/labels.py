@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypar_opt.units import format_percent
+
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Cost, Plan, SolverRecord
 
@@ -38,9 +40,12 @@ def optimality(plan: Plan) -> str:
 def _feasible(solver: SolverRecord) -> str:
     # The simulator ranks plans; it proves nothing about those that it did not run.
     considered = solver.options.simulate
-    if considered is None:
-        return "feasible"
-    return f"fastest simulated of the {considered:,} best and the search's own"
+    if considered is not None:
+        return f"fastest simulated of the {considered:,} best and the search's own"
+    # A bound of each level, given those above, is none over all plans.
+    if solver.gap is None or solver.scope == "level":
+        return "not proved optimal"
+    return f"not proved optimal, gap {format_percent(solver.gap)}"
 
 
 def level_costs(cost: Cost) -> tuple[int | float, ...]:

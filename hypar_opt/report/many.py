@@ -28,10 +28,7 @@ def many_view(many: ManyPlans) -> RenderableType:
         [
             *(f"{row[name]:,}" for name in ("batch", "element_bytes")),
             *(row["reading"], f"{row['levels']}"),
-            *(
-                format_bytes(row[name])
-                for name in ("totals", "data_parallel", "model_parallel")
-            ),
+            *(format_bytes(row[name]) for name in ("totals", "data_parallel", "model_parallel")),
         ]
         for row in many.rows(MAX_ROWS)
     ]

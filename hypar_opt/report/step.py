@@ -11,7 +11,7 @@ from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.terminal import new_table
 from hypar_opt.studies.advice import as_executed
-from hypar_opt.units import format_bytes, format_si
+from hypar_opt.units import format_bytes, format_percent, format_si
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,7 +115,7 @@ def _bottleneck(step: StepResult) -> str:
     others = f", and {equally_loaded} more alike" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
     share = link.seconds_at_capacity / step.seconds
-    percent = f"{share:.0%}" if share >= 0.005 else "less than 1%"
+    percent = format_percent(share, 0)
     moved = format_bytes(link.bytes)
     return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
 

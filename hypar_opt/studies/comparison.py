@@ -25,7 +25,7 @@ from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
 from hypar_opt.studies.megatron import degrees, megatron_pins
-from hypar_opt.units import format_bytes, format_si
+from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -337,8 +337,7 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
         slower, least = frugal.seconds or 0, fastest.seconds or 0
         if least < slower * NEARLY:
             share = slower / least - 1
-            # Less would be rounded to 0.00%.
-            more = f"{share:.2%}" if share >= 5e-5 else "less than 0.01%"
+            more = format_percent(share)
             moved, others = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
             sentences.append(
                 f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"

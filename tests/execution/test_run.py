@@ -197,7 +197,7 @@ def test_a_batch_that_levels_do_not_halve_is_refused() -> None:
 
 
 def test_memory_is_estimated_before_anything_is_computed() -> None:
-    with pytest.raises(RefusedError, match=r"^VGG-E would take about \d+ GB of memory"):
+    with pytest.raises(RefusedError, match=r"^VGG-E would take about [\d.]+ GB of memory"):
         ho.run(ho.solve("vgg-e", levels=1))
 
 

@@ -13,7 +13,7 @@ from hypar_opt.report.page.headline import headline
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
 from hypar_opt.report.page.trade_offs import by_memory
-from hypar_opt.units import format_bytes
+from hypar_opt.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -68,8 +68,7 @@ def _memory(contents: Contents) -> dict[str, Any]:
         "capacity": format_bytes(step.capacity),
         # The bar ends at its frame; the percentage says by how much it is exceeded.
         "share": min(share, 1.0),
-        # A smaller share would be rounded to 0.0%.
-        "percent": f"{share:.1%}" if share >= 0.0005 else "less than 0.1%",
+        "percent": format_percent(share, 1),
         # Inference keeps no gradients, errors or optimizer's state.
         "holds": "weights and feature maps" if contents.plan.inference else _TRAINING_TENSORS,
         "vaults": f"{step.vault_words:,}" if step.vault_words else "",
