@@ -143,10 +143,8 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
         rank = contenders.index(fastest) + 1
         which = "the search's own" if searched else f"number {rank} by {kind}"
         seconds = format_si(preferred.seconds, "s")
-        excess = preferred.seconds / fastest.seconds - 1
-        sentence += (
-            f"it is {which}; the first by {kind} takes {seconds}, {format_percent(excess)} more"
-        )
+        excess = format_percent(preferred.seconds / fastest.seconds - 1)
+        sentence += f"it is {which}; the first by {kind} takes {seconds}, {excess} more"
     # Bytes and joules predict no seconds.
     return sentence + (_prediction(preferred) if kind == "time" else "")
 

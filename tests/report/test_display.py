@@ -23,6 +23,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.report.html import html_of
 from hypar_opt.report.structure import Stored, folded, is_short_chain
 from hypar_opt.search.certificate import Certificate
+from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
 from tests.strategies import graph_networks
@@ -212,6 +213,18 @@ def test_what_results_are_made_of_is_one_short_line_too() -> None:
     assert repr(own.cost) == (
         "<Cost 5.076 MB by the reading text, Data Parallelism 2.04 times that>"
     )
+
+
+def test_best_plans_that_cost_alike_to_four_digits_are_told_apart() -> None:
+    own = plan()
+    first = own.cost.total
+    best = BestPlans(
+        tuple(Alternative(own.parallelism, first + more, 1) for more in (0, 2**20, 2**20 + 4)), own
+    )
+    output = io.StringIO()
+    Console(file=output, width=200).print(best)
+    extras = ["0 bytes", "1,048,576 bytes", "1,048,580 bytes"]
+    assert all(extra in output.getvalue() for extra in extras)
 
 
 def test_html_is_valid_and_escapes_names() -> None:
