@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
@@ -21,7 +22,14 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hypar_opt.errors import HyparError, InputError, UnknownNameError, unknown
+from hypar_opt.errors import (
+    HyparError,
+    InputError,
+    UnknownNameError,
+    argument_option,
+    unknown,
+    worded,
+)
 from hypar_opt.files import check_writable as check_writable
 from hypar_opt.files import exists as exists
 from hypar_opt.files import file_name as file_name
@@ -120,7 +128,13 @@ def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
 def _error_of(error: ValidationError, data: object, file: str | None = None) -> InputError:
     """Return what is wrong in one line for a person: the first error is the one to correct."""
     where, problem = _describe(error.errors(include_url=False)[0], data, in_file=file is not None)
+    if file is None and (field := _ARGUMENT.fullmatch(where)):
+        where = worded(where, argument_option(field[1]))
     return InputError(problem, where=where, file=file)
+
+
+_ARGUMENT = re.compile(r"(?:constraints, )?([a-z_]+)(?:\[\d+\])?")
+"""Where a problem's argument or a solver's option is."""
 
 
 _PLAIN = {

@@ -29,14 +29,18 @@ def argument(name: str, value: object = None, *, example: str = "") -> str:
     example
         The form of the option's value at a shell, such as ``NAME|FILE``.
     """
-    word = name.rpartition(".")[2]
-    option = "--" + _OPTIONS.get(word, word).replace("_", "-")
+    option = argument_option(name.rpartition(".")[2])
     python = name if value is None else f"{name}={value!r}"
     if value is not None and value is not True:
         option += f" {value}"
     if example:
         option += f" {example}"
     return worded(python, option)
+
+
+def argument_option(name: str) -> str:
+    """Return the command-line option of an argument: ``--level-weights``."""
+    return "--" + _OPTIONS.get(name, name).replace("_", "-")
 
 
 def worded(python: str, shell: str) -> str:
@@ -125,9 +129,9 @@ def unknown(kind: str, name: object, known: list[str], *, cutoff: float = 0.5) -
     # Imported late: most runs suggest no name.
     import difflib
 
-    names = [own.lower() for own in known]
+    names = {own.lower(): own for own in known}
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=cutoff)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"did you mean {names[near[0]]}? " if near else ""
     return f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}"
 
 

@@ -397,7 +397,7 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
     ("args", "complaint"),
     [
         (["sfc", "--batch", "32,"], "--batch should be whole numbers, as 32,256, got '32,'"),
-        (["sfc", "--batch", "0"], "batch: should be greater than or equal to 1, got 0"),
+        (["sfc", "--batch", "0"], "--batch: should be greater than or equal to 1, got 0"),
         (["sfc", "--batch", "-1"], "--batch should be whole numbers, as 32,256, got '-1'"),
         (["sfc", "--levels", "two"], "--levels should be whole numbers, as "),
         (["sfc", "--levels", "7"], "--levels should be from 1 to 6 for the paper's arrays, got 7"),

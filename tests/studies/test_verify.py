@@ -88,7 +88,7 @@ def test_a_time_limit_that_is_none_is_refused(
     limit: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["verify", "lenet-c", "--solvers", "data", "--time-limit", limit]) == 2
-    assert capsys.readouterr().err.startswith("hypar-opt: time_limit: should be")
+    assert capsys.readouterr().err.startswith("hypar-opt: --time-limit: should be")
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "1000000000"])
