@@ -1,37 +1,19 @@
-"""The routes between accelerators: all shortest paths, counted in links."""
+"""The routes of any graph: all shortest paths, counted in links, by search."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from hypar_opt.hardware.traffic import Indices, Route, Traffic
 
 if TYPE_CHECKING:
     import networkx as nx
-
-
-@dataclass(frozen=True)
-class Route:
-    """All shortest paths from one accelerator to another, over which a message is spread evenly.
-
-    Parameters
-    ----------
-    channels, shares
-        Channels, and the fraction of a byte that crosses each; these add up to ``hops``.
-    latency
-        Seconds of the slowest of the paths, the sum of its links'.
-    hops
-        Links of any of the paths, which are equally long.
-    """
-
-    channels: tuple[int, ...]
-    shares: tuple[Fraction, ...]
-    latency: Fraction
-    hops: int
 
 
 class ShortestPaths:
@@ -60,50 +42,23 @@ class ShortestPaths:
     def route(self, source: int, target: int) -> Route:
         """Return the route between two accelerators."""
         if (source, target) not in self._routes:
-            self._routes[source, target] = (
-                self._along(self._tree_path(source, target))
-                if self._is_tree
-                else self._over_all_paths(source, target)
-            )
+            self._routes[source, target] = self._over_all_paths(source, target)
         return self._routes[source, target]
 
-    # A tree has one path a pair, and finding it by climbing needs no search of the graph.
-    @cached_property
-    def _is_tree(self) -> bool:
-        import networkx as nx
+    def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
+        """Return the routes of messages from each sender to its receiver."""
+        pairs = zip(senders.tolist(), receivers.tolist(), strict=True)
+        return Traffic.of_routes([self.route(*pair) for pair in pairs])
 
-        return nx.is_tree(self._graph)
+    def block(self, bits: Sequence[int]) -> int:
+        """Return all bits: no symmetry of the graph is known."""
+        del bits
+        return -1
 
-    @cached_property
-    def _parents(self) -> dict[Any, tuple[Any, int]]:
-        """The parent and the depth of every node of a tree, with accelerator 0 as its root."""
-        import networkx as nx
-
-        parents: dict[Any, tuple[Any, int]] = {0: (None, 0)}
-        for parent, child in nx.bfs_edges(self._graph, 0):
-            parents[child] = parent, parents[parent][1] + 1
-        return parents
-
-    def _tree_path(self, source: int, target: int) -> list[Any]:
-        """Climb from both ends, the deeper one first, to their lowest common ancestor."""
-        parents = self._parents
-        up: list[Any] = [source]
-        down: list[Any] = [target]
-        while up[-1] != down[-1]:
-            # At equal depth only one end climbs; the other follows in the next iteration.
-            if parents[up[-1]][1] >= parents[down[-1]][1]:
-                up.append(parents[up[-1]][0])
-            else:
-                down.append(parents[down[-1]][0])
-        return [*up, *down[-2::-1]]
-
-    def _along(self, path: Iterable[Any]) -> Route:
-        """Return the route of a single path."""
-        channels = tuple(self._channels[hop] for hop in pairwise(path))
-        # Channels have few distinct latencies, and adding fractions is slow.
-        counts = Counter(self._latencies[channel] for channel in channels)
-        latency = sum((times * latency for latency, times in counts.items()), Fraction())
-        return Route(channels, (Fraction(1),) * len(channels), latency, len(channels))
+    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
+        """Return the loads, which are those of all messages."""
+        del block
+        return loads
 
     def _over_all_paths(self, source: int, target: int) -> Route:
         """Count the shortest paths from the source, and walk back from the target.

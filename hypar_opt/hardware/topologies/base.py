@@ -61,6 +61,14 @@ class Topology(Document, ABC):
     def graph(self) -> nx.Graph[Any]:
         """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""
 
+    def grid(self) -> tuple[int, ...] | None:
+        """Return the shape of a torus or mesh, numbered row by row, None of any other graph.
+
+        Routes on it are found by coordinates, as fast for many accelerators as for few. A graph
+        that is no grid of this shape is searched all the same.
+        """
+        return None
+
     @abstractmethod
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         """Return the bits of an accelerator's number, every bit once, by dimension.

@@ -55,5 +55,8 @@ class GridTopology(Topology):
     def graph(self) -> nx.Graph[Any]:
         return grid(self.shape, self.link, wrapped=self.wrapped)
 
+    def grid(self) -> tuple[int, ...]:
+        return self.shape
+
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         return bits_of(*self.shape)

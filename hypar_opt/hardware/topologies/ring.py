@@ -20,7 +20,10 @@ class Ring(Topology):
     link: LinkSpec
 
     def graph(self) -> nx.Graph[Any]:
-        return grid([self.accelerators], self.link, wrapped=True)
+        return grid(self.grid(), self.link, wrapped=True)
+
+    def grid(self) -> tuple[int, ...]:
+        return (self.accelerators,)
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         return bits_of(self.accelerators)

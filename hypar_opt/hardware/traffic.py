@@ -1,0 +1,149 @@
+"""The routes of messages that are sent together, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import RefusedError, argument
+
+Indices = NDArray[np.integer[Any]]
+
+MAX_CROSSED = 2**27
+"""Channels that the messages of one exchange may cross in all: about 2 GiB of arrays."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """All shortest paths from one accelerator to another, over which a message is spread evenly.
+
+    Parameters
+    ----------
+    channels, shares
+        Channels, and the fraction of a byte that crosses each; these add up to ``hops``.
+    latency
+        Seconds of the slowest of the paths, the sum of its links'.
+    hops
+        Links of any of the paths, which are equally long.
+    """
+
+    channels: tuple[int, ...]
+    shares: tuple[Fraction, ...]
+    latency: Fraction
+    hops: int
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """The routes of messages: an entry for every message and channel that it crosses.
+
+    Parameters
+    ----------
+    message, channel : (entries,) integers
+    weight : (entries,) int64, or object where that is too small
+        The share of the message that crosses the channel, times ``unit``.
+    hops : (messages,) integers
+        Links that a message crosses.
+    latency : (messages,) integers
+        The position of its latency among ``latencies``, in seconds, which are distinct.
+    """
+
+    message: Indices
+    channel: Indices
+    weight: NDArray[Any]
+    unit: int
+    hops: Indices
+    latency: Indices
+    latencies: tuple[Fraction, ...]
+
+    @classmethod
+    def of_routes(cls, routes: Sequence[Route]) -> Traffic:
+        """Return the traffic of a message a route."""
+        unit = lcm(*(share.denominator for route in routes for share in route.shares))
+        weights = [int(share * unit) for route in routes for share in route.shares]
+        latencies = {route.latency: None for route in routes}
+        position = {latency: number for number, latency in enumerate(latencies)}
+        hops = np.array([route.hops for route in routes], np.intp)
+        lengths = [len(route.channels) for route in routes]
+        return cls(
+            message=np.repeat(np.arange(len(routes)), lengths),
+            channel=np.array([c for route in routes for c in route.channels], np.intp),
+            weight=np.array(weights, weight_type(unit, sum(weights))),
+            unit=unit,
+            hops=hops,
+            latency=np.array([position[route.latency] for route in routes], np.intp),
+            latencies=tuple(latencies),
+        )
+
+    def loads(self, channels: int) -> NDArray[Any]:
+        """Return the load of every channel in units, ``(channels,)``: exact integers."""
+        total = np.zeros(channels, self.weight.dtype)
+        if self.weight.dtype == object or self.unit > 1:
+            np.add.at(total, self.channel, self.weight)
+            return total
+        return np.bincount(self.channel, minlength=channels)
+
+    def routes(self) -> list[Route]:
+        """Return the route of every message."""
+        order = np.argsort(self.message, kind="stable")
+        ends = np.cumsum(np.bincount(self.message, minlength=len(self.hops)))
+        channels = np.split(self.channel[order], ends[:-1])
+        weights = np.split(self.weight[order], ends[:-1])
+        return [
+            Route(
+                tuple(own.tolist()),
+                tuple(Fraction(weight, self.unit) for weight in shares.tolist()),
+                self.latencies[latency],
+                hops,
+            )
+            for own, shares, latency, hops in zip(
+                channels, weights, self.latency.tolist(), self.hops.tolist(), strict=True
+            )
+        ]
+
+
+def weight_type(unit: int, total: int) -> type[Any]:
+    """Return the type in which weights of a unit, and sums of them, are exact."""
+    return np.int64 if max(unit, total) < 2**62 else object
+
+
+def check_crossed(entries: int) -> None:
+    """Refuse traffic that crosses too many channels to list.
+
+    Raises
+    ------
+    RefusedError
+        If they are more than `MAX_CROSSED`.
+    """
+    if entries > MAX_CROSSED:
+        raise RefusedError(
+            f"the messages of one exchange cross {entries:,} links, and at most {MAX_CROSSED:,}"
+            f" are computed; take {argument('collective', 'pairwise')}, or a topology whose"
+            " accelerators are nearer one another"
+        )
+
+
+class Paths(Protocol):
+    """The routes over an array's links."""
+
+    def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
+        """Return the routes of messages from each sender to its receiver, which differ."""
+        ...
+
+    def block(self, bits: Sequence[int]) -> int:
+        """Return a mask of bits of accelerators' numbers that stand for all.
+
+        The messages of an exchange over ``bits`` whose senders have no other bits than these
+        load their channels as the messages of all others load theirs, and share none with them.
+        """
+        ...
+
+    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
+        """Return the load of every channel, given that of the block's messages alone."""
+        ...
