@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.hardware.traffic import Indices, Traffic, check_crossed, weight_type
+from hypar_opt.hardware.traffic import Indices, Traffic, check_crossed, directions, weight_type
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Link
@@ -85,13 +85,12 @@ class GridPaths:
         per_line = [size if wrapped and size > 2 else size - 1 for size in shape]
         if len(links) != sum(count // size * n for size, n in zip(shape, per_line, strict=True)):
             return None
-        forth = np.cumsum([0, *(1 + link.full_duplex for link in links[:-1])])
-        back = forth + [int(link.full_duplex) for link in links]
+        forth, back = directions(links)
         channels = np.full((count, 2 * len(shape)), -1, np.int32)
         dimension, along = steps.T.nonzero()[1], steps.sum(axis=0)
         forward = (along == 1) | (along < -1)
         # Of two accelerators each is the next one in both directions, over one link.
-        pair = (sizes[dimension, 0] == 2)
+        pair = sizes[dimension, 0] == 2
         for way, runs in ((FORWARD, forward | pair), (BACKWARD, ~forward | pair)):
             channels[source[runs], 2 * dimension[runs] + way] = forth[runs]
             channels[target[runs], 2 * dimension[runs] + 1 - way] = back[runs]
@@ -170,7 +169,8 @@ class GridPaths:
             for step, length, size in zip(displacement, lengths, self.shape, strict=True)
         ]
         boxes = prod(map(len, directions))
-        check_crossed(boxes * len(lengths) * prod(n + 1 for n in lengths) * messages)
+        corners = prod(length + 1 for length in lengths)
+        check_crossed(sum(corners * n // (n + 1) for n in lengths) * boxes * messages)
         shares: dict[tuple[tuple[int, ...], int], Fraction] = defaultdict(Fraction)
         for signs in product(*directions):
             for position, dimension, share in _box(lengths):

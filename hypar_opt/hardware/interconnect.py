@@ -17,7 +17,6 @@ from hypar_opt.hardware.tree_paths import TreePaths
 
 if TYPE_CHECKING:
     import networkx as nx
-
     from numpy.typing import NDArray
 
     from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic
@@ -111,6 +110,14 @@ class Interconnect:
         """For every channel, bytes a second."""
         return tuple(self.links[link].bytes_per_second for link in self.channel_link)
 
+    @cached_property
+    def float_capacities(self) -> NDArray[np.float64]:
+        """The same, to the nearest float64."""
+        rounded = np.empty(len(self.channel_link))
+        for capacity, channels in self._by_capacity.items():
+            rounded[channels] = float(capacity)
+        return rounded
+
     @property
     def hops_upper_bound(self) -> int:
         """An upper bound on a shortest path's links: it visits a node at most once."""
@@ -127,22 +134,9 @@ class Interconnect:
     @cached_property
     def paths(self) -> Paths:
         """The routes, each computed when it is first used."""
-        import networkx as nx
-
+        # A mesh of one dimension is a tree as well, but has longer paths than it has depth.
         grid = GridPaths.of(self._shape, self.links) if self._shape else None
-        if grid is not None:
-            return grid
-        channels: dict[tuple[Any, Any], int] = {}
-        number = 0
-        for link in self.links:  # in the order of `channel_link`
-            channels[link.source, link.target] = number
-            # A half-duplex link has one channel, which both directions share.
-            number += link.full_duplex
-            channels[link.target, link.source] = number
-            number += 1
-        latencies = [self.links[link].latency for link in self.channel_link]
-        kind = TreePaths if nx.is_tree(self.graph) else ShortestPaths
-        return kind(self.graph, channels, latencies)
+        return grid or TreePaths.of(self.graph, self.links) or ShortestPaths(self.graph, self.links)
 
     def route(self, source: int, target: int) -> Route:
         """Return the route between two accelerators."""

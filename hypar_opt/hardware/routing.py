@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from hypar_opt.hardware.traffic import Indices, Route, Traffic
+from hypar_opt.hardware.traffic import Indices, Route, Traffic, directions
 
 if TYPE_CHECKING:
     import networkx as nx
 
+    from hypar_opt.hardware.interconnect import Link
+
 
 class ShortestPaths:
-    """The shortest paths of a graph, by one breadth-first search per source.
+    """The shortest paths of a graph, by one breadth-first search per source."""
 
-    Parameters
-    ----------
-    channels
-        The channel from a node to a neighbour.
-    latencies
-        For every channel, in seconds.
-    """
-
-    def __init__(
-        self,
-        graph: nx.Graph[Any],
-        channels: Mapping[tuple[Any, Any], int],
-        latencies: Sequence[Fraction],
-    ) -> None:
+    def __init__(self, graph: nx.Graph[Any], links: Sequence[Link]) -> None:
         self._graph = graph
-        self._channels = channels
-        self._latencies = latencies
+        # The channel from a node to a neighbour, and its latency in seconds.
+        self._channels: dict[tuple[Any, Any], tuple[int, Fraction]] = {}
+        both = (channels.tolist() for channels in directions(links))
+        for link, forth, back in zip(links, *both, strict=True):
+            self._channels[link.source, link.target] = forth, link.latency
+            self._channels[link.target, link.source] = back, link.latency
         self._routes: dict[tuple[int, int], Route] = {}
         self._searches: dict[int, _Search] = {}
 
@@ -76,12 +69,12 @@ class ShortestPaths:
             next_slowest: dict[Any, Fraction] = {}
             for node, share_of_node in traffic.items():
                 for previous in predecessors[node]:
-                    channel = self._channels[previous, node]
+                    channel, latency = self._channels[previous, node]
                     share = share_of_node * Fraction(paths[previous], paths[node])
                     shares[channel] = share
                     next_traffic[previous] = next_traffic.get(previous, 0) + share
                     # The last byte has arrived when the slowest path has delivered its share.
-                    seconds = slowest[node] + self._latencies[channel]
+                    seconds = slowest[node] + latency
                     next_slowest[previous] = max(next_slowest.get(previous, seconds), seconds)
             traffic, slowest = next_traffic, next_slowest
         return Route(tuple(shares), tuple(shares.values()), slowest[source], hops)

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError, argument
 
+if TYPE_CHECKING:
+    from hypar_opt.hardware.interconnect import Link
+
 Indices = NDArray[np.integer[Any]]
 
-MAX_CROSSED = 2**27
-"""Channels that the messages of one exchange may cross in all: about 2 GiB of arrays."""
+MAX_CROSSED = 2**25
+"""Channels that the messages of one exchange may cross in all: about 1 GiB of arrays."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,16 @@ class Traffic:
         ]
 
 
+def directions(links: Sequence[Link]) -> tuple[Indices, Indices]:
+    """Return every link's channels from source to target, and back.
+
+    Channels are in the order of their links. A half-duplex link has one, for both directions.
+    """
+    full_duplex = np.array([link.full_duplex for link in links], np.int32)
+    back = np.cumsum(full_duplex + 1, dtype=np.int32) - 1
+    return back - full_duplex, back
+
+
 def weight_type(unit: int, total: int) -> type[Any]:
     """Return the type in which weights of a unit, and sums of them, are exact."""
     return np.int64 if max(unit, total) < 2**62 else object
@@ -123,9 +136,9 @@ def check_crossed(entries: int) -> None:
     """
     if entries > MAX_CROSSED:
         raise RefusedError(
-            f"the messages of one exchange cross {entries:,} links, and at most {MAX_CROSSED:,}"
-            f" are computed; take {argument('collective', 'pairwise')}, or a topology whose"
-            " accelerators are nearer one another"
+            f"the messages of one exchange cross {entries:,} links or more, and at most"
+            f" {MAX_CROSSED:,} are listed; take {argument('collective', 'pairwise')}, or a topology"
+            " whose accelerators are nearer one another"
         )
 
 

@@ -2,54 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.hardware.traffic import Indices, Traffic, check_crossed, weight_type
+from hypar_opt.hardware.traffic import (
+    Indices,
+    Traffic,
+    check_crossed,
+    directions,
+    weight_type,
+)
 
 if TYPE_CHECKING:
-    import networkx as nx
+    from hypar_opt.hardware.interconnect import Link
 
 
+@dataclass(frozen=True, eq=False)
 class TreePaths:
     """The paths of a tree, found by climbing from both ends, without a search.
 
     Parameters
     ----------
-    channels
-        The channel from a node to a neighbour.
-    latencies
-        For every channel, in seconds.
+    parent, depth : (nodes,)
+        Of every node, with accelerator 0 as the root; switches follow the accelerators.
+    up, down : (nodes,)
+        The channels from a node to its parent, and back.
+    latency : (channels,) integers
+        In a unit of which a second has ``per_second``.
     """
 
-    def __init__(
-        self,
-        graph: nx.Graph[Any],
-        channels: Mapping[tuple[Any, Any], int],
-        latencies: Sequence[Fraction],
-    ) -> None:
-        import networkx as nx
+    parent: NDArray[np.int32]
+    depth: NDArray[np.int32]
+    up: NDArray[np.int32]
+    down: NDArray[np.int32]
+    latency: NDArray[Any]
+    per_second: int
 
-        switches = (node for node in graph if not isinstance(node, int))
-        accelerators = len(graph) - sum(not isinstance(node, int) for node in graph)
-        number = {node: node for node in range(accelerators)}
-        number |= {switch: place for place, switch in enumerate(switches, accelerators)}
-        self._parent, self._depth, self._up, self._down = np.zeros((4, len(graph)), np.int32)
+    @classmethod
+    def of(cls, nodes: Iterable[Hashable], links: Sequence[Link]) -> Self | None:
+        """Return the paths over a tree's links; None if these join the nodes to no tree."""
+        number: dict[Hashable, int] = {node: node for node in nodes if isinstance(node, int)}
+        switches = (node for node in nodes if not isinstance(node, int))
+        number |= {switch: place for place, switch in enumerate(switches, len(number))}
+        if len(links) != len(number) - 1:
+            return None
+        source, target = (
+            np.array([number[end] for end in ends], np.int32)
+            for ends in ([link.source for link in links], [link.target for link in links])
+        )
+        forth, back = directions(links)
+        ends, others = np.concatenate([source, target]), np.concatenate([target, source])
+        away, home = np.concatenate([forth, back]), np.concatenate([back, forth])
+        parent, depth, up, down = np.full((4, len(number)), -1, np.int32)
+        depth[0] = farthest = 0
         # Accelerator 0 is the root: which node is makes no difference to the paths.
-        for above, below in nx.bfs_edges(graph, 0):
-            node, parent = number[below], number[above]
-            self._parent[node], self._depth[node] = parent, self._depth[parent] + 1
-            self._up[node], self._down[node] = channels[below, above], channels[above, below]
+        while (found := (depth[ends] == farthest) & (depth[others] < 0)).any():
+            farthest += 1
+            node = others[found]
+            parent[node], depth[node] = ends[found], farthest
+            up[node], down[node] = home[found], away[found]
+        if (depth < 0).any():
+            return None
         # Integers in a common unit: adding fractions is slow.
-        self._unit = lcm(*(latency.denominator for latency in latencies))
-        in_units = [int(latency * self._unit) for latency in latencies]
-        highest = max(in_units, default=0) * len(graph)
-        self._latency = np.array(in_units, weight_type(self._unit, highest))
+        per_second = lcm(*{link.latency.denominator for link in links})
+        units = {latency: int(latency * per_second) for latency in {link.latency for link in links}}
+        by_link = [units[link.latency] for link in links]
+        latency = np.zeros(2 * len(links), weight_type(per_second, sum(by_link)))
+        latency[forth] = latency[back] = by_link
+        return cls(parent, depth, up, down, latency, per_second)
 
     def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
         """Climb from both ends, the deeper one first, to their lowest common ancestors."""
@@ -58,18 +84,19 @@ class TreePaths:
         messages, channels, crossed = [message[:0]], [message[:0]], 0
         while len(message):
             # At equal depth both ends climb: they differ, so neither is the common ancestor.
-            deeper = self._depth[up] - self._depth[down]
-            for ends, climbs, channel in ((up, deeper >= 0, self._up), (down, deeper <= 0, self._down)):
+            deeper = self.depth[up] - self.depth[down]
+            climbing = (up, deeper >= 0, self.up), (down, deeper <= 0, self.down)
+            for ends, climbs, channel in climbing:
                 messages.append(message[climbs])
                 channels.append(channel[ends[climbs]])
-                ends[climbs] = self._parent[ends[climbs]]
+                ends[climbs] = self.parent[ends[climbs]]
                 crossed += len(messages[-1])
             check_crossed(crossed)
             apart = up != down
             message, up, down = message[apart], up[apart], down[apart]
         message, channel = np.concatenate(messages), np.concatenate(channels)
-        seconds = np.zeros(len(senders), self._latency.dtype)
-        np.add.at(seconds, message, self._latency[channel])
+        seconds = np.zeros(len(senders), self.latency.dtype)
+        np.add.at(seconds, message, self.latency[channel])
         latencies, latency = np.unique(seconds, return_inverse=True)
         return Traffic(
             message,
@@ -79,7 +106,7 @@ class TreePaths:
             unit=1,
             hops=np.bincount(message, minlength=len(senders)),
             latency=latency,
-            latencies=tuple(Fraction(units, self._unit) for units in latencies.tolist()),
+            latencies=tuple(Fraction(units, self.per_second) for units in latencies.tolist()),
         )
 
     def block(self, bits: Sequence[int]) -> int:

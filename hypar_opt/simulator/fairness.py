@@ -83,4 +83,4 @@ def _used(
     first[1:] = (channel[1:] != channel[:-1]) | (rate[1:] != rate[:-1])
     group = np.flatnonzero(first)
     taken = np.add.reduceat(share, group) * rate[group]
-    return np.bincount(channel[group], taken, channels)
+    return np.bincount(channel[group], taken, channels).astype(np.float64)

@@ -16,6 +16,7 @@ from hypar_opt.simulator.routes import NO_FLOWS, RouteTable
 AFTER_OTHER_EVENTS = EventPriority(2)
 """After all other events of the same instant: SimPy's NORMAL is 1."""
 
+
 class Segment(NamedTuple):
     """An interval, in seconds, in which bytes of the same labels crossed a link."""
 

@@ -110,9 +110,7 @@ class PatternRoutes(RouteTable):
             crossed[self.group_of_link[links]] = True
         return np.flatnonzero(crossed)
 
-    def _alike_rates(
-        self, numbers: Sequence[int], flows: NDArray[np.intp]
-    ) -> NDArray[np.float64]:
+    def _alike_rates(self, numbers: Sequence[int], flows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the max-min fair rate of each pattern's messages, bytes a second.
 
         `max_min_rates`, in which a pattern's messages are taken together. In every round they
@@ -138,9 +136,9 @@ class PatternRoutes(RouteTable):
                 is_saturated &= ~(patterns[own].crossed & waits)
             settled = [own for own in sorted(rising) if is_saturated[patterns[own].crossed].any()]
             for own, rate in bottleneck.items():
-                alike = self._all_cross(own, numbers, fair == rate)
-                if not alike or (own in settled and not self._all_cross(own, numbers, is_saturated)):
-                    raise NotInLockstepError
+                self._check_alike(own, numbers, fair == rate)
+            for own in settled:
+                self._check_alike(own, numbers, is_saturated)
             rising -= set(settled)
             taken = np.zeros(len(capacity_left))
             for rate in sorted({bottleneck[own] for own in settled}):
@@ -150,13 +148,18 @@ class PatternRoutes(RouteTable):
             capacity_left -= taken
         return rates
 
-    def _all_cross(self, own: int, numbers: Sequence[int], channels: NDArray[np.bool_]) -> bool:
-        """Return whether all messages of a pattern cross any of some channels.
+    def _check_alike(self, own: int, numbers: Sequence[int], channels: NDArray[np.bool_]) -> None:
+        """Refuse a pattern of which not all messages cross any of some channels.
 
         Parameters
         ----------
         own
             The pattern's position among ``numbers``, all in flight.
+
+        Raises
+        ------
+        NotInLockstepError
+            If some message crosses none of them.
         """
         pattern = self._patterns[numbers[own]]
         others = (self._patterns[number] for number in numbers)
@@ -171,4 +174,5 @@ class PatternRoutes(RouteTable):
         traffic = self._traffic[key]
         crosses = np.zeros(len(traffic.hops), bool)
         crosses[traffic.message[channels[traffic.channel]]] = True
-        return bool(crosses.all())
+        if not crosses.all():
+            raise NotInLockstepError

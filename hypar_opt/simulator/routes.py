@@ -54,7 +54,7 @@ class RouteTable(ABC):
     def __init__(self, interconnect: Interconnect, accelerators: int) -> None:
         self.interconnect = interconnect
         self.accelerators = accelerators
-        self.capacities = np.array([float(capacity) for capacity in interconnect.capacities])
+        self.capacities = interconnect.float_capacities
         self.channel_link = np.array(interconnect.channel_link, np.intp)
         self.rates = lru_cache(CACHED_PATTERNS)(self._solve)
         self.links_crossed = lru_cache(CACHED_PATTERNS)(self._links_crossed)
@@ -113,10 +113,12 @@ class PairRoutes(RouteTable):
     def __init__(self, interconnect: Interconnect) -> None:
         super().__init__(interconnect, interconnect.accelerators)
         self._numbers: dict[tuple[int, int], int] = {}
-        # The routes' channels one after the other, and where each route's begin and end.
+        # The routes' channels one after the other, and of each route where they begin and how
+        # many they are.
         self._channel = np.empty(0, np.intp)
         self._share = np.empty(0)
-        self._ends = np.zeros(1, np.intp)
+        self._first = np.empty(0, np.intp)
+        self._lengths = np.empty(0, np.intp)
         self._latency = np.empty(0)
         self._group_of_link = np.arange(len(interconnect.links))
 
@@ -137,7 +139,7 @@ class PairRoutes(RouteTable):
         added = list(dict.fromkeys(pair for pair in pairs if pair not in self._numbers))
         if added:
             self._add(self.interconnect.paths.traffic(*np.array(added).T))
-            self._numbers |= zip(added, range(len(self._numbers), len(self._ends)), strict=False)
+            self._numbers |= zip(added, range(len(self._numbers), len(self._first)), strict=True)
         return [self._numbers[pair] for pair in pairs]
 
     def _add(self, traffic: Traffic) -> None:
@@ -146,15 +148,18 @@ class PairRoutes(RouteTable):
         latencies = np.array([float(latency) for latency in traffic.latencies])
         # As fractions they would be rounded once, and so they are here.
         share = (traffic.weight[order] / traffic.unit).astype(np.float64)
+        first = len(self._channel) + np.cumsum(lengths) - lengths
         self._channel = np.concatenate([self._channel, traffic.channel[order]])
         self._share = np.concatenate([self._share, share])
-        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
+        self._first = np.concatenate([self._first, first])
+        self._lengths = np.concatenate([self._lengths, lengths])
         self._latency = np.concatenate([self._latency, latencies[traffic.latency]])
 
     def bytes_by_channel(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
         by_route = np.array([sent.get(route, 0.0) for route in range(len(self._latency))])
-        sent_by_entry = np.repeat(by_route, np.diff(self._ends))
-        return np.bincount(self._channel, sent_by_entry * self._share, len(self.channel_link))
+        sent_by_entry = np.repeat(by_route, self._lengths)
+        moved = sent_by_entry * self._share
+        return np.bincount(self._channel, moved, len(self.channel_link)).astype(np.float64)
 
     def _solve(self, flow_routes: bytes) -> FlowRates:
         routes = np.frombuffer(flow_routes, np.intp)
@@ -165,7 +170,7 @@ class PairRoutes(RouteTable):
 
     def _entries(self, routes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return where some routes' channels are, and how many each route has."""
-        first, lengths = self._ends[routes], np.diff(self._ends)[routes]
+        first, lengths = self._first[routes], self._lengths[routes]
         before = np.cumsum(lengths) - lengths
         return np.repeat(first - before, lengths) + np.arange(lengths.sum()), lengths
 

@@ -109,10 +109,10 @@ def run_by_events(
     if events * accelerators > MAX_WORK:
         minutes = events * accelerators * _SECONDS_OF_WORK / 60
         raise RefusedError(
-            f"accelerators do not run in lockstep here, so that {events:,} computations and"
-            f" messages have to be simulated, about {minutes:,.0f} minutes, and at most"
-            f" {MAX_WORK // accelerators:,} of {accelerators:,} accelerators are; take"
-            f" {argument('collective', 'pairwise')}, or fewer accelerators"
+            f"the step is {events:,} computations and messages, about {minutes:,.0f} minutes, and"
+            f" at most {MAX_WORK // accelerators:,} of {accelerators:,} accelerators are simulated"
+            f" that do not run in lockstep; take {argument('collective', 'pairwise')} and"
+            f" {argument('overlap', 'none')}, or fewer accelerators"
         )
     return _run(tasks, PairRoutes(interconnect), record=record)
 

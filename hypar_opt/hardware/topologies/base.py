@@ -15,8 +15,8 @@ from hypar_opt.hardware.quantities import Bandwidth, Time
 if TYPE_CHECKING:
     import networkx as nx
 
-MAX_ACCELERATORS = 1024
-"""The routes between four times as many need minutes and gigabytes."""
+MAX_ACCELERATORS = 2**16
+"""Sixteen levels. A graph of four times as many needs a gigabyte."""
 
 
 class LinkSpec(Document):
@@ -92,7 +92,7 @@ PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
 def check_size(accelerators: int) -> int:
     """Return the number of accelerators, or refuse one that is too large."""
     if accelerators > MAX_ACCELERATORS:
-        raise rule(f"should have at most {MAX_ACCELERATORS} accelerators, got {accelerators}")
+        raise rule(f"should have at most {MAX_ACCELERATORS:,} accelerators, got {accelerators:,}")
     return accelerators
 
 

@@ -32,6 +32,7 @@ def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any
     graph: nx.Graph[Any] = nx.Graph()
     numbers = {position: number for number, position in enumerate(product(*map(range, shape)))}
     graph.add_nodes_from(numbers.values())
+    edge = link.edge()
     for position, number in numbers.items():
         for dimension, size in enumerate(shape):
             next_position = list(position)
@@ -39,7 +40,7 @@ def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any
             neighbour = numbers[tuple(next_position)]
             # In a dimension of two, the wrap-around link would be the same link again.
             if neighbour > number or (wrapped and size > 2):
-                graph.add_edge(number, neighbour, **link.edge())
+                graph.add_edge(number, neighbour, **edge)
     return graph
 
 
