@@ -83,6 +83,10 @@ REFUSED: list[tuple[Change, str]] = [
         "topology, shape: should have at most 65,536 accelerators, got 131,072",
     ),
     (
+        part("topology", "shape", [2, 8192]),
+        "topology, shape[1]: should have at most 4,096 accelerators along a dimension, got 8,192",
+    ),
+    (
         wired(kind="htree", accelerators=12, link=LINK),
         "topology, accelerators: should be a power of two, got 12",
     ),
@@ -97,6 +101,10 @@ REFUSED: list[tuple[Change, str]] = [
     (
         wired(kind="ring", accelerators=0, link=LINK),
         "topology, accelerators: should be greater than or equal to 1, got 0",
+    ),
+    (
+        wired(kind="ring", accelerators=8192, link=LINK),
+        "topology, accelerators: should have at most 4,096 accelerators along a dimension",
     ),
     (
         wired(kind="nodes", nodes=3, per_node=8, link=LINK, fabric=LINK),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_ACCELERATORS = 2**16
 """Sixteen levels. A graph of four times as many needs a gigabyte."""
 
+MAX_LENGTH = 4096
+"""Accelerators along a dimension: routes are as long, and listed link by link."""
+
 
 class LinkSpec(Document):
     """A link as a file describes it."""
@@ -96,8 +99,21 @@ def check_size(accelerators: int) -> int:
     return accelerators
 
 
+def check_length(accelerators: int) -> int:
+    """Return the number of accelerators along a dimension, or refuse one that is too large."""
+    if accelerators > MAX_LENGTH:
+        raise rule(
+            f"should have at most {MAX_LENGTH:,} accelerators along a dimension, got"
+            f" {accelerators:,}"
+        )
+    return accelerators
+
+
 Accelerators = Annotated[PowerOfTwo, AfterValidator(check_size)]
 """A number of accelerators."""
+
+Length = Annotated[PowerOfTwo, AfterValidator(check_length)]
+"""A number of accelerators along a dimension."""
 
 
 def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,7 @@ import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents import rule
-from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, check_size
+from hypar_opt.hardware.topologies.base import Length, LinkSpec, Topology, bits_of, check_size
 
 MAX_DIMENSIONS = 10
 
@@ -23,7 +23,7 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-Shape = Annotated[tuple[PowerOfTwo, ...], AfterValidator(_shape)]
+Shape = Annotated[tuple[Length, ...], AfterValidator(_shape)]
 """The number of accelerators along every dimension."""
 
 
