@@ -136,9 +136,11 @@ class PatternRoutes(RouteTable):
                 is_saturated &= ~(patterns[own].crossed & waits)
             settled = [own for own in sorted(rising) if is_saturated[patterns[own].crossed].any()]
             for own, rate in bottleneck.items():
-                self._check_alike(own, numbers, fair == rate)
-            for own in settled:
-                self._check_alike(own, numbers, is_saturated)
+                at_rate = fair == rate
+                self._check_alike(own, numbers, at_rate)
+                # If these are all saturated, it has been checked already.
+                if own in settled and not is_saturated[at_rate].all():
+                    self._check_alike(own, numbers, is_saturated)
             rising -= set(settled)
             taken = np.zeros(len(capacity_left))
             for rate in sorted({bottleneck[own] for own in settled}):
