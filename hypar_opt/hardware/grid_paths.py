@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.hardware.traffic import Indices, Traffic, check_crossed, directions, weight_type
+from hypar_opt.hardware.traffic import (
+    Indices,
+    Paths,
+    Traffic,
+    check_crossed,
+    directions,
+    weight_type,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Link
@@ -41,7 +48,7 @@ class _Crossed(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GridPaths:
+class GridPaths(Paths):
     """All shortest paths of a torus or a mesh, of any number of dimensions.
 
     Parameters

@@ -140,7 +140,7 @@ class Interconnect:
 
     def route(self, source: int, target: int) -> Route:
         """Return the route between two accelerators."""
-        return self.paths.traffic(np.array([source]), np.array([target])).routes()[0]
+        return self.paths.traffic(np.array([source]), np.array([target])).route(0)
 
     def traffic(self, bits: Iterable[int], *, ring: bool, block: int = -1) -> Traffic:
         """Return the routes of a pattern in which every accelerator sends to one other.

@@ -8,9 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numpy.typing import NDArray
-
-from hypar_opt.hardware.traffic import Indices, Route, Traffic, directions
+from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic, directions
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Link
 
 
-class ShortestPaths:
+class ShortestPaths(Paths):
     """The shortest paths of a graph, by one breadth-first search per source."""
 
     def __init__(self, graph: nx.Graph[Any], links: Sequence[Link]) -> None:
@@ -42,16 +40,6 @@ class ShortestPaths:
         """Return the routes of messages from each sender to its receiver."""
         pairs = zip(senders.tolist(), receivers.tolist(), strict=True)
         return Traffic.of_routes([self.route(*pair) for pair in pairs])
-
-    def block(self, bits: Sequence[int]) -> int:
-        """Return all bits: no symmetry of the graph is known."""
-        del bits
-        return -1
-
-    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
-        """Return the loads, which are those of all messages."""
-        del block
-        return loads
 
     def _over_all_paths(self, source: int, target: int) -> Route:
         """Count the shortest paths from the source, and walk back from the target.

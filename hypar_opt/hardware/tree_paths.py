@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.hardware.traffic import (
     Indices,
+    Paths,
     Traffic,
     check_crossed,
     directions,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class TreePaths:
+class TreePaths(Paths):
     """The paths of a tree, found by climbing from both ends, without a search.
 
     Parameters
@@ -108,13 +109,3 @@ class TreePaths:
             latency=latency,
             latencies=tuple(Fraction(units, self.per_second) for units in latencies.tolist()),
         )
-
-    def block(self, bits: Sequence[int]) -> int:
-        """Return all bits: no symmetry of a tree is known."""
-        del bits
-        return -1
-
-    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
-        """Return the loads, which are those of all messages."""
-        del block
-        return loads
