@@ -134,7 +134,7 @@ class Interconnect:
     @cached_property
     def paths(self) -> Paths:
         """The routes, each computed when it is first used."""
-        # A mesh of one dimension is a tree as well, but has longer paths than it has depth.
+        # First: a mesh of one dimension is a tree as well, and a grid's blocks repeat.
         grid = GridPaths.of(self._shape, self.links) if self._shape else None
         return grid or TreePaths.of(self.graph, self.links) or ShortestPaths(self.graph, self.links)
 
