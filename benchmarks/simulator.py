@@ -1,18 +1,20 @@
-"""The simulator's engine: a step of VGG-E against a bare SimPy loop of as many timeouts.
+"""The simulator: a step of VGG-E in lockstep on 1,024 and 4,096 accelerators, and its engine.
 
-Ratios of one run, on the paper's H tree with 16 and with 1,024 accelerators:
+Ratios of one run, on the paper's H tree and on a torus of the paper's links, each on new wires,
+so that every route is computed:
 
-* a run on new wires, so with every route found, once, against the loop (at most 10);
-* seconds an event at 1,024 against those at 16 (at most 1), of a second run on the same wires,
-  which finds no route: routes belong to the wires, and there are more of them an event at
-  1,024. The same with routes stands beside it.
+* a step on 4,096 accelerators against one on 1,024 (at most 5);
+* a step on 1,024 in lockstep against the same step event by event (no target);
+* on 16, event by event, against a bare SimPy loop of as many timeouts (at most 10). The loop has
+  a process an accelerator, and together they wait for ``Run.events`` timeouts: as many as the
+  step has computations and messages.
 
-The loop has a process an accelerator, and together they wait for ``Run.events`` timeouts: as
-many as the step has computations and messages. Making the wires themselves is not counted.
+Making the wires themselves is not counted. Exits with 1 if a target is missed.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -24,19 +26,33 @@ import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.run import Run, run
+from hypar_opt.simulator.run import run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Task
+from hypar_opt.workload.tensors import workload_of
+
+GROWTH, AGAINST_BARE = 5, 10
+"""The targets."""
+
+Step = tuple[tuple[Task, ...], Callable[[], Interconnect]]
 
 
-def workload(accelerators: int) -> tuple[tuple[Task, ...], Interconnect]:
-    """Return the step of HyPar's plan for VGG-E on a fat tree like the paper's, on new wires."""
-    tree = load("hmc-htree-16").description()
-    tree["topology"]["accelerators"] = accelerators
-    array = Array.model_validate(tree)
+def step_on(kind: str, accelerators: int) -> Step:
+    """Return the step of HyPar's plan for VGG-E on an H tree or torus, and its wires anew."""
+    table = load(f"hmc-{kind}-16").description()
+    if kind == "torus":
+        side = 2 ** ((accelerators.bit_length() - 1) // 2)
+        table["topology"]["shape"] = [side, accelerators // side]
+    else:
+        table["topology"]["accelerators"] = accelerators
+    array = Array.model_validate(table)
     plan = ho.solve("vgg-e", array=array, batch=16 * accelerators)
-    workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), plan.batch)
-    return program(plan, workload, array), Interconnect(array.topology.graph())
+    workload = workload_of(ho.load("vgg-e"), plan.batch)
+    topology = array.topology
+    return (
+        program(plan, workload, array),
+        lambda: Interconnect(topology.graph(), topology.grid()),
+    )
 
 
 def bare(accelerators: int, events: int) -> None:
@@ -52,39 +68,43 @@ def bare(accelerators: int, events: int) -> None:
     env.run()
 
 
-def timed(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def seconds(work: Callable[..., Any], step: Step, times: int) -> float:
+    """Return the median seconds of a run of a step, on new wires each time."""
+    tasks, wires = step
+    taken = []
+    for _ in range(times):
+        interconnect = wires()
+        started = time.perf_counter()
+        work(tasks, interconnect)
+        taken.append(time.perf_counter() - started)
+    return median(taken)
 
 
-def rounds(accelerators: int) -> tuple[float, float, float, int]:
-    """Return the seconds of a first run, of a second one, and of the loop; and the events."""
-    tasks, interconnect = workload(accelerators)
-    runs: list[Run] = []
-    first = timed(lambda: runs.append(run(tasks, interconnect)))
-    again = timed(lambda: run(tasks, interconnect))
-    events = runs[0].events
-    return first, again, timed(lambda: bare(accelerators, events)), events
+def growth(kind: str) -> bool:
+    """Print the ratios of a topology; return whether its target is met."""
+    few, many = step_on(kind, 1024), step_on(kind, 4096)
+    in_lockstep = seconds(run, few, 5)
+    ratio = seconds(run, many, 5) / in_lockstep
+    by_events = seconds(run_by_events, few, 1) / in_lockstep
+    print(f"{kind}: 1,024 accelerators {in_lockstep * 1e3:.0f} ms, by events {by_events:.0f} times")
+    print(f"{kind}: 4,096 against 1,024 {ratio:.1f} (at most {GROWTH})")
+    return ratio <= GROWTH
 
 
-def against_bare(accelerators: int, repeats: int) -> tuple[float, float]:
-    """Print the ratios; return the first and the second run's seconds an event."""
-    times = [rounds(accelerators) for _ in range(repeats)]
-    first, again, loop = (median(each[place] for each in times) for place in range(3))
-    events = times[0][3]
-    print(
-        f"{accelerators} accelerators, {events} events: {first * 1e3:.1f} ms, again "
-        f"{again * 1e3:.1f} ms, bare loop {loop * 1e3:.1f} ms"
-    )
-    print(f"ratio {first / loop:.1f} (at most 10), again {again / loop:.1f}")
-    return first / events, again / events
+def against_bare() -> bool:
+    """Print the ratio of the event engine to a bare loop; return whether its target is met."""
+    step = step_on("htree", 16)
+    tasks, wires = step
+    events = run(tasks, wires()).events
+    loop = seconds(lambda *_: bare(16, events), step, 51)
+    ratio = seconds(run_by_events, step, 51) / loop
+    print(f"16 accelerators by events: {ratio:.1f} bare loops (at most {AGAINST_BARE})")
+    return ratio <= AGAINST_BARE
 
 
 def main() -> None:
-    few, many = against_bare(16, 101), against_bare(1024, 5)
-    print(f"an event: {few[1] * 1e6:.2f} us at 16, {many[1] * 1e6:.2f} us at 1,024")
-    print(f"ratio {many[1] / few[1]:.2f} (at most 1), with routes {many[0] / few[0]:.2f}")
+    met = [growth("htree"), growth("torus"), against_bare()]
+    sys.exit(not all(met))
 
 
 if __name__ == "__main__":

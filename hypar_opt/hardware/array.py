@@ -91,7 +91,7 @@ class Array(Displayed, Document):
     @cached_property
     def interconnect(self) -> Interconnect:
         """The links, and the routes over them."""
-        return Interconnect(self.topology.graph())
+        return Interconnect(self.topology.graph(), self.topology.grid())
 
     @property
     def energies(self) -> EnergyConstants:

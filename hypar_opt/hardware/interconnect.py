@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.routing import Route, ShortestPaths
+from hypar_opt.hardware.grid_paths import GridPaths
+from hypar_opt.hardware.routing import ShortestPaths
+from hypar_opt.hardware.tree_paths import TreePaths
 
 if TYPE_CHECKING:
     import networkx as nx
+    from numpy.typing import NDArray
+
+    from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,9 @@ class Interconnect:
     graph
         Accelerators are the nodes 0 .. N - 1, all other nodes are switches. Edges carry
         ``bytes_per_second``, ``latency`` (Fractions) and ``full_duplex``.
+    shape
+        Of a torus or a mesh, its accelerators along every dimension: the routes then follow
+        from coordinates, without a search.
 
     Raises
     ------
@@ -75,8 +85,9 @@ class Interconnect:
         If accelerators are no power of two, not numbered from 0, or not all connected.
     """
 
-    def __init__(self, graph: nx.Graph[Any]) -> None:
+    def __init__(self, graph: nx.Graph[Any], shape: Sequence[int] | None = None) -> None:
         self.graph = graph
+        self._shape = shape
         self.accelerators = _count_accelerators(graph)
         self.links = tuple(
             Link(source, target, data["bytes_per_second"], data["latency"], data["full_duplex"])
@@ -99,6 +110,14 @@ class Interconnect:
         """For every channel, bytes a second."""
         return tuple(self.links[link].bytes_per_second for link in self.channel_link)
 
+    @cached_property
+    def float_capacities(self) -> NDArray[np.float64]:
+        """The same, to the nearest float64."""
+        rounded = np.empty(len(self.channel_link))
+        for capacity, channels in self._by_capacity.items():
+            rounded[channels] = float(capacity)
+        return rounded
+
     @property
     def hops_upper_bound(self) -> int:
         """An upper bound on a shortest path's links: it visits a node at most once."""
@@ -113,22 +132,29 @@ class Interconnect:
         )
 
     @cached_property
-    def paths(self) -> ShortestPaths:
+    def paths(self) -> Paths:
         """The routes, each computed when it is first used."""
-        channels: dict[tuple[Any, Any], int] = {}
-        number = 0
-        for link in self.links:  # in the order of `channel_link`
-            channels[link.source, link.target] = number
-            # A half-duplex link has one channel, which both directions share.
-            number += link.full_duplex
-            channels[link.target, link.source] = number
-            number += 1
-        latencies = [self.links[link].latency for link in self.channel_link]
-        return ShortestPaths(self.graph, channels, latencies)
+        # First: a mesh of one dimension is a tree as well, and a grid's blocks repeat.
+        grid = GridPaths.of(self._shape, self.links) if self._shape else None
+        return grid or TreePaths.of(self.graph, self.links) or ShortestPaths(self.graph, self.links)
 
     def route(self, source: int, target: int) -> Route:
         """Return the route between two accelerators."""
-        return self.paths.route(source, target)
+        return self.paths.traffic(np.array([source]), np.array([target])).route(0)
+
+    def traffic(self, bits: Iterable[int], *, ring: bool, block: int = -1) -> Traffic:
+        """Return the routes of a pattern in which every accelerator sends to one other.
+
+        Parameters
+        ----------
+        bits, ring
+            As of `receivers`.
+        block
+            A mask: of accelerators with other bits than these, the messages are left out.
+        """
+        numbers = np.arange(self.accelerators)
+        senders = numbers[numbers & ~block == 0]
+        return self.paths.traffic(senders, self.receivers(bits, ring=ring)[senders])
 
     def bisection(self, bit: int) -> BisectionLink:
         """Return the bisection link of an exchange between halves, split by one bit.
@@ -145,7 +171,7 @@ class Interconnect:
         # A ring is in the order of the accelerators' numbers, whatever the order of its levels.
         return self._bisection(tuple(sorted(bits)), ring=True)
 
-    def receivers(self, bits: Iterable[int], *, ring: bool) -> list[int]:
+    def receivers(self, bits: Iterable[int], *, ring: bool) -> Indices:
         """Return, for every accelerator, the one that it sends to.
 
         Parameters
@@ -157,11 +183,9 @@ class Interconnect:
             else to the one that differs in all these bits.
         """
         mask = sum(1 << bit for bit in bits)
+        number = np.arange(self.accelerators)
         # With all other bits set, adding one carries through them to the next bit of the mask.
-        return [
-            number & ~mask | ((number | ~mask) + 1) & mask if ring else number ^ mask
-            for number in range(self.accelerators)
-        ]
+        return number & ~mask | ((number | ~mask) + 1) & mask if ring else number ^ mask
 
     def _bisection(self, bits: tuple[int, ...], *, ring: bool) -> BisectionLink:
         """Return the link of a pattern in which every accelerator sends to one other.
@@ -170,23 +194,34 @@ class Interconnect:
         all are done, and every other flow is at least as fast.
         """
         if (bits, ring) not in self._bisections:
-            receivers = self.receivers(bits, ring=ring)
-            routes = [self.route(sender, receiver) for sender, receiver in enumerate(receivers)]
+            block = self.paths.block(bits)
+            traffic = self.traffic(bits, ring=ring, block=block)
+            messages = len(traffic.hops)
             # Fractions: ties between levels and between plans have to be exact.
-            loads = [Fraction()] * len(self.channel_link)
-            for route in routes:
-                for channel, share in zip(route.channels, route.shares, strict=True):
-                    loads[channel] += share
-            slowest = max(
-                load / capacity for load, capacity in zip(loads, self.capacities, strict=True)
-            )
+            slowest = self._longest(traffic.loads(len(self.channel_link))) / traffic.unit
             self._bisections[bits, ring] = BisectionLink(
                 # `slowest` is the time of one byte from every accelerator at once.
                 seconds_per_byte=slowest / self.accelerators,
-                latency=max(route.latency for route in routes),
-                hops=Fraction(sum(route.hops for route in routes), self.accelerators),
+                latency=max(traffic.latencies),
+                hops=Fraction(int(traffic.hops.sum()), messages),
             )
         return self._bisections[bits, ring]
+
+    def _longest(self, loads: NDArray[Any]) -> Fraction:
+        """Return the longest time of any channel, in seconds, given every channel's bytes."""
+        # Dividing fractions is slow, and channels have few capacities.
+        return max(
+            Fraction(int(loads[channels].max())) / capacity
+            for capacity, channels in self._by_capacity.items()
+        )
+
+    @cached_property
+    def _by_capacity(self) -> dict[Fraction, Indices]:
+        """The channels of every capacity."""
+        channels: dict[Fraction, list[int]] = {}
+        for channel, capacity in enumerate(self.capacities):
+            channels.setdefault(capacity, []).append(channel)
+        return {capacity: np.array(own) for capacity, own in channels.items()}
 
 
 def _count_accelerators(graph: nx.Graph[Any]) -> int:

@@ -1,109 +1,45 @@
-"""The routes between accelerators: all shortest paths, counted in links."""
+"""The routes of any graph: all shortest paths, counted in links, by search."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic, directions
 
 if TYPE_CHECKING:
     import networkx as nx
 
-
-@dataclass(frozen=True)
-class Route:
-    """All shortest paths from one accelerator to another, over which a message is spread evenly.
-
-    Parameters
-    ----------
-    channels, shares
-        Channels, and the fraction of a byte that crosses each; these add up to ``hops``.
-    latency
-        Seconds of the slowest of the paths, the sum of its links'.
-    hops
-        Links of any of the paths, which are equally long.
-    """
-
-    channels: tuple[int, ...]
-    shares: tuple[Fraction, ...]
-    latency: Fraction
-    hops: int
+    from hypar_opt.hardware.interconnect import Link
 
 
-class ShortestPaths:
-    """The shortest paths of a graph, by one breadth-first search per source.
+class ShortestPaths(Paths):
+    """The shortest paths of a graph, by one breadth-first search per source."""
 
-    Parameters
-    ----------
-    channels
-        The channel from a node to a neighbour.
-    latencies
-        For every channel, in seconds.
-    """
-
-    def __init__(
-        self,
-        graph: nx.Graph[Any],
-        channels: Mapping[tuple[Any, Any], int],
-        latencies: Sequence[Fraction],
-    ) -> None:
+    def __init__(self, graph: nx.Graph[Any], links: Sequence[Link]) -> None:
         self._graph = graph
-        self._channels = channels
-        self._latencies = latencies
+        # The channel from a node to a neighbour, and its latency in seconds.
+        self._channels: dict[tuple[Any, Any], tuple[int, Fraction]] = {}
+        both = (channels.tolist() for channels in directions(links))
+        for link, forth, back in zip(links, *both, strict=True):
+            self._channels[link.source, link.target] = forth, link.latency
+            self._channels[link.target, link.source] = back, link.latency
         self._routes: dict[tuple[int, int], Route] = {}
         self._searches: dict[int, _Search] = {}
 
     def route(self, source: int, target: int) -> Route:
         """Return the route between two accelerators."""
         if (source, target) not in self._routes:
-            self._routes[source, target] = (
-                self._along(self._tree_path(source, target))
-                if self._is_tree
-                else self._over_all_paths(source, target)
-            )
+            self._routes[source, target] = self._over_all_paths(source, target)
         return self._routes[source, target]
 
-    # A tree has one path a pair, and finding it by climbing needs no search of the graph.
-    @cached_property
-    def _is_tree(self) -> bool:
-        import networkx as nx
-
-        return nx.is_tree(self._graph)
-
-    @cached_property
-    def _parents(self) -> dict[Any, tuple[Any, int]]:
-        """The parent and the depth of every node of a tree, with accelerator 0 as its root."""
-        import networkx as nx
-
-        parents: dict[Any, tuple[Any, int]] = {0: (None, 0)}
-        for parent, child in nx.bfs_edges(self._graph, 0):
-            parents[child] = parent, parents[parent][1] + 1
-        return parents
-
-    def _tree_path(self, source: int, target: int) -> list[Any]:
-        """Climb from both ends, the deeper one first, to their lowest common ancestor."""
-        parents = self._parents
-        up: list[Any] = [source]
-        down: list[Any] = [target]
-        while up[-1] != down[-1]:
-            # At equal depth only one end climbs; the other follows in the next iteration.
-            if parents[up[-1]][1] >= parents[down[-1]][1]:
-                up.append(parents[up[-1]][0])
-            else:
-                down.append(parents[down[-1]][0])
-        return [*up, *down[-2::-1]]
-
-    def _along(self, path: Iterable[Any]) -> Route:
-        """Return the route of a single path."""
-        channels = tuple(self._channels[hop] for hop in pairwise(path))
-        # Channels have few distinct latencies, and adding fractions is slow.
-        counts = Counter(self._latencies[channel] for channel in channels)
-        latency = sum((times * latency for latency, times in counts.items()), Fraction())
-        return Route(channels, (Fraction(1),) * len(channels), latency, len(channels))
+    def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
+        """Return the routes of messages from each sender to its receiver."""
+        pairs = zip(senders.tolist(), receivers.tolist(), strict=True)
+        return Traffic.of_routes([self.route(*pair) for pair in pairs])
 
     def _over_all_paths(self, source: int, target: int) -> Route:
         """Count the shortest paths from the source, and walk back from the target.
@@ -121,12 +57,12 @@ class ShortestPaths:
             next_slowest: dict[Any, Fraction] = {}
             for node, share_of_node in traffic.items():
                 for previous in predecessors[node]:
-                    channel = self._channels[previous, node]
+                    channel, latency = self._channels[previous, node]
                     share = share_of_node * Fraction(paths[previous], paths[node])
                     shares[channel] = share
                     next_traffic[previous] = next_traffic.get(previous, 0) + share
                     # The last byte has arrived when the slowest path has delivered its share.
-                    seconds = slowest[node] + self._latencies[channel]
+                    seconds = slowest[node] + latency
                     next_slowest[previous] = max(next_slowest.get(previous, seconds), seconds)
             traffic, slowest = next_traffic, next_slowest
         return Route(tuple(shares), tuple(shares.values()), slowest[source], hops)

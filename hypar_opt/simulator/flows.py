@@ -10,17 +10,11 @@ import numpy as np
 from simpy import Environment, Event
 from simpy.events import EventPriority
 
-from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.routes import NO_FLOWS, RouteTable
 
 AFTER_OTHER_EVENTS = EventPriority(2)
 """After all other events of the same instant: SimPy's NORMAL is 1."""
-
-FLOW = np.dtype(
-    [("route", np.intp), ("left", np.float64), ("message", np.intp), ("label", np.intp)]
-)
-"""A flow: its route's number, its bytes left to send, its message and its label."""
 
 
 class Segment(NamedTuple):
@@ -52,7 +46,7 @@ class FlowNetwork:
     def __init__(
         self,
         env: Environment,
-        interconnect: Interconnect,
+        routes: RouteTable,
         delivered: Callable[[list[int]], None],
         *,
         record: bool = False,
@@ -60,21 +54,22 @@ class FlowNetwork:
         self._env = env
         self._delivered = delivered
         self._record = record
-        self._routes = RouteTable(interconnect)
+        self._routes = routes
         self._sent: defaultdict[int, float] = defaultdict(float)
-        self._busy = np.zeros(len(interconnect.links))
-        self._segments: list[list[Segment]] = [[] for _ in interconnect.links]
+        # Links that the same routes cross are busy together: one entry stands for a group.
+        groups = int(routes.group_of_link.max(initial=-1)) + 1
+        self._busy = np.zeros(groups)
+        self._segments: list[list[Segment]] = [[] for _ in range(groups)]
         self._starting: list[tuple[int, float, int, int]] = []
-        self._flows = np.empty(0, FLOW)
+        # Of every flow in flight, in the order of routes: its route, message and label by
+        # number, and its bytes left to send.
+        self._flow_routes, self._messages, self._labels = np.empty((3, 0), np.intp)
+        self._left = np.empty(0)
         self._rates = NO_FLOWS
         self._ending = np.empty(0, bool)
         self._since = 0.0
         self._change_due = False
         self._next_end: Event | None = None
-
-    def route(self, source: int, target: int) -> int:
-        """Return the number by which `send` knows the route between two accelerators."""
-        return self._routes.number(source, target)
 
     def send(self, route: int, bytes: float, message: int, label: int) -> None:  # noqa: A002
         """Start a message at this instant.
@@ -104,12 +99,13 @@ class FlowNetwork:
     @property
     def link_busy(self) -> tuple[float, ...]:
         """Seconds in which any byte crossed a link, for every link."""
-        return tuple(self._busy.tolist())
+        return tuple(self._busy[self._routes.group_of_link].tolist())
 
     @property
     def segments(self) -> tuple[tuple[Segment, ...], ...]:
         """For every link, its segments in order; adjacent ones differ in their labels."""
-        return tuple(tuple(segments) for segments in self._segments)
+        by_group = [tuple(segments) for segments in self._segments]
+        return tuple(by_group[group] for group in self._routes.group_of_link.tolist())
 
     def _schedule_change(self) -> None:
         """Solve the rates once, after all messages of this instant have started or ended."""
@@ -124,21 +120,16 @@ class FlowNetwork:
         """Add the messages that start now, solve the rates, and wait for the next end."""
         self._change_due = False
         now = self._env.now
-        if len(self._flows) and now > self._since:
+        if len(self._left) and now > self._since:
             # Until now the flows went at the rates of the last change.
             self._advance(now - self._since)
         self._since = now
         if self._starting:
-            flows = np.array(self._starting, FLOW)
-            if len(self._flows):
-                flows = np.concatenate([self._flows, flows])
-            # In the order of routes, so that the same routes give the same key of the cache.
-            self._flows = flows[flows["route"].argsort(kind="stable")]
-            self._starting = []
-        if not len(self._flows):
+            self._start()
+        if not len(self._left):
             return
-        self._rates = self._routes.rates(self._flows["route"].tobytes())
-        ends = self._flows["left"] / self._rates.rates
+        self._rates = self._routes.rates(self._flow_routes.tobytes())
+        ends = self._left / self._rates.rates
         seconds = float(ends.min())
         # Relative to the clock, not to the wait: rounding errors are of the clock's magnitude.
         # Decided here, since rounding could leave a flow some bytes when its time has come.
@@ -147,6 +138,18 @@ class FlowNetwork:
         self._next_end = self._env.timeout(seconds, seconds)
         self._next_end.callbacks.append(self._end)
 
+    def _start(self) -> None:
+        """Add the messages that start at this instant to those in flight."""
+        routes, left, messages, labels = zip(*self._starting, strict=True)
+        flow_routes = np.concatenate([self._flow_routes, routes])
+        # In the order of routes, so that the same routes give the same key of the cache.
+        order = flow_routes.argsort(kind="stable")
+        self._flow_routes = flow_routes[order]
+        self._left = np.concatenate([self._left, left])[order]
+        self._messages = np.concatenate([self._messages, messages])[order]
+        self._labels = np.concatenate([self._labels, labels])[order]
+        self._starting = []
+
     def _end(self, timer: Event) -> None:
         """Remove the flows whose last byte was sent, unless starts have changed the rates."""
         if timer is not self._next_end:
@@ -154,15 +157,23 @@ class FlowNetwork:
         wait: Any = timer.value
         self._advance(wait)
         self._since = self._env.now
-        ended = self._flows[self._ending]
-        self._flows = self._flows[~self._ending]
         self._next_end = None
-        if len(self._flows) and not self._change_due:
-            self._schedule_change()
-        latencies = self._rates.latencies[self._ending]
+        ending = self._ending
+        ended = self._messages[ending].tolist()
+        latencies = self._rates.latencies[ending].tolist()
+        if len(ended) == len(ending):
+            self._flow_routes, self._messages, self._labels = np.empty((3, 0), np.intp)
+            self._left = np.empty(0)
+        else:
+            self._flow_routes, self._left = self._flow_routes[~ending], self._left[~ending]
+            self._messages, self._labels = self._messages[~ending], self._labels[~ending]
+            if not self._change_due:
+                self._schedule_change()
+        arriving: dict[float, list[int]] = {}
+        for message, latency in zip(ended, latencies, strict=True):
+            arriving.setdefault(latency, []).append(message)
         # Messages of equal latency arrive together, in one event.
-        for latency in np.unique(latencies).tolist():
-            messages: list[int] = ended["message"][latencies == latency].tolist()
+        for latency, messages in sorted(arriving.items()):
             if latency:
                 self._env.timeout(latency, messages).callbacks.append(self._arrive)
             else:
@@ -177,16 +188,15 @@ class FlowNetwork:
         self._busy[self._rates.links] += seconds
         if self._record:
             self._record_segments(self._since, self._env.now)
-        left = self._flows["left"]
         # Rounding must not leave a flow a negative number of bytes.
-        np.maximum(left - self._rates.rates * seconds, 0.0, out=left)
+        self._left = np.maximum(self._left - self._rates.rates * seconds, 0.0)
 
     def _record_segments(self, start: float, end: float) -> None:
         """Add an interval of constant rates, in seconds, to the segments of the links in use."""
         # Labels in ascending order, so that the same exchanges make the same segment.
         crossing: dict[int, tuple[int, ...]] = {}
-        for label in np.unique(self._flows["label"]).tolist():
-            routes = self._flows["route"][self._flows["label"] == label]
+        for label in np.unique(self._labels).tolist():
+            routes = self._flow_routes[self._labels == label]
             for link in self._routes.links_crossed(routes.tobytes()).tolist():
                 crossing[link] = (*crossing.get(link, ()), label)
         for link, labels in crossing.items():

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
-from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.flows import FlowNetwork
 from hypar_opt.simulator.rounds import MessageRounds, Patterns
+from hypar_opt.simulator.routes import RouteTable
 from hypar_opt.simulator.tasks import Compute, Task, predecessors, stream_count
 
 
@@ -51,21 +51,23 @@ class Machine:
     ----------
     tasks
         Of every accelerator, each after those that it waits for.
+    routes
+        Of the messages; of all accelerators, or of one that stands for them and sends to itself.
     record
         Whether the network keeps its segments.
     """
 
-    def __init__(self, tasks: Sequence[Task], interconnect: Interconnect, *, record: bool) -> None:
-        self.accelerators = interconnect.accelerators
+    def __init__(self, tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> None:
+        self.accelerators = routes.accelerators
         self.env = Environment()
-        self.network = FlowNetwork(self.env, interconnect, self._deliver, record=record)
-        self.level_bytes = [0.0] * interconnect.levels
         streams = stream_count(tasks)
-        patterns = Patterns(interconnect, self.network.route, streams)
+        patterns = Patterns(routes, streams)
         self._steps: list[Compute | MessageRounds] = [
             task if isinstance(task, Compute) else patterns.rounds(number, task)
             for number, task in enumerate(tasks)
         ]
+        # After the patterns, whose routes decide which links are alike.
+        self.network = FlowNetwork(self.env, routes, self._deliver, record=record)
         # The number of accelerator 0's stream: those of the others follow it.
         self._first_stream = [task.stream * self.accelerators for task in tasks]
         before = predecessors(tasks)
@@ -102,10 +104,6 @@ class Machine:
         self.env.run()
         # A stream that waits for a message nobody sends never ends.
         assert all(None not in spans for spans in self._spans), "deadlock"
-
-    def end(self, accelerator: int) -> float:
-        """Return when an accelerator has finished all its streams, in seconds."""
-        return max((span.end for span in self.spans(accelerator)), default=0.0)
 
     def spans(self, accelerator: int) -> list[TaskSpan]:
         """Return when an accelerator ran its tasks, in the order of the program."""
@@ -162,7 +160,6 @@ class Machine:
         for sender in senders:
             step, now = self._sending[sender], rounds[sender]
             receiver = step.pattern.receivers[sender]
-            self.level_bytes[step.pattern.levels[sender]] += step.bytes
             # The sender goes on once its message is delivered and it has received one.
             awaited[sender] -= 1
             if not awaited[sender]:

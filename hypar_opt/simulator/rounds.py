@@ -1,12 +1,16 @@
-"""Exchanges as rounds of messages: receiver, route and hierarchy level of every message."""
+"""Exchanges as rounds of messages: receiver and route of every message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.simulator.tasks import Exchange
+from hypar_opt.simulator.tasks import Exchange, Task
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.simulator.routes import RouteTable
 
 
 @dataclass(frozen=True)
@@ -19,13 +23,10 @@ class TrafficPattern:
         The stream that receives the message.
     routes
         The number of its route.
-    levels
-        The hierarchy level that it crosses; of several the topmost.
     """
 
     receivers: list[int]
     routes: list[int]
-    levels: list[int]
 
 
 @dataclass(frozen=True)
@@ -53,45 +54,60 @@ class Patterns:
 
     Parameters
     ----------
-    route
-        Returns the number of the route between two accelerators.
     streams
         Of every accelerator.
     """
 
-    def __init__(
-        self, interconnect: Interconnect, route: Callable[[int, int], int], streams: int
-    ) -> None:
-        self._interconnect = interconnect
-        self._route = route
+    def __init__(self, routes: RouteTable, streams: int) -> None:
+        self._routes = routes
         self._streams = streams
-        self._patterns: dict[tuple[bool, tuple[int, ...], tuple[int, ...]], TrafficPattern] = {}
+        self._patterns: dict[tuple[bool, tuple[int, ...]], TrafficPattern] = {}
 
     def rounds(self, number: int, exchange: Exchange) -> MessageRounds:
         """Return an exchange, task ``number`` of the step, as rounds."""
-        key = exchange.ring, exchange.levels, exchange.bits
+        key = exchange.ring, exchange.bits
         if key not in self._patterns:
             self._patterns[key] = self._pattern(exchange)
-        # `exchange.bytes` are those of all accelerators and rounds.
-        message = exchange.bytes / (self._interconnect.accelerators * exchange.messages)
+        message = _message_bytes(exchange, self._routes.interconnect)
         return MessageRounds(number, exchange.messages, message, self._patterns[key])
 
     def _pattern(self, exchange: Exchange) -> TrafficPattern:
-        """Return who sends to whom in a round of an exchange, over which route and level."""
-        receivers = self._interconnect.receivers(exchange.bits, ring=exchange.ring)
-        # A ring's neighbours are separated at the topmost level whose bit differs, and an
-        # exchange has its topmost level first.
-        levels = [
-            next(
-                level
-                for level, bit in zip(exchange.levels, exchange.bits, strict=True)
-                if (sender ^ receiver) >> bit & 1
-            )
-            for sender, receiver in enumerate(receivers)
-        ]
-        routes = [self._route(sender, receiver) for sender, receiver in enumerate(receivers)]
+        """Return who sends to whom in a round of an exchange, and over which route."""
+        receivers, routes = self._routes.pattern(exchange.bits, ring=exchange.ring)
         # A stream sends to the same stream of another accelerator.
-        streams = range(self._streams)
-        count = self._interconnect.accelerators
+        streams, count = range(self._streams), self._routes.accelerators
         to = [stream * count + receiver for stream in streams for receiver in receivers]
-        return TrafficPattern(to, routes * self._streams, levels * self._streams)
+        return TrafficPattern(to, routes * self._streams)
+
+
+def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float]:
+    """Return the bytes that a step's messages move across each hierarchy level."""
+    total = [0.0] * interconnect.levels
+    messages: dict[tuple[tuple[int, ...], tuple[int, ...], bool], dict[int, int]] = {}
+    for task in tasks:
+        if isinstance(task, Exchange):
+            key = task.levels, task.bits, task.ring
+            if key not in messages:
+                messages[key] = _messages_by_level(task, interconnect)
+            moved = task.messages * _message_bytes(task, interconnect)
+            for level, count in messages[key].items():
+                total[level] += count * moved
+    return total
+
+
+def _messages_by_level(exchange: Exchange, interconnect: Interconnect) -> dict[int, int]:
+    """Return how many messages of a round cross each level; of several, the topmost counts."""
+    receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
+    changed = receivers ^ range(interconnect.accelerators)
+    counts = {}
+    # An exchange has its topmost level first.
+    for level, bit in zip(exchange.levels, exchange.bits, strict=True):
+        crosses = changed >> bit & 1 == 1
+        counts[level] = int(crosses.sum())
+        changed = changed[~crosses]
+    return counts
+
+
+def _message_bytes(exchange: Exchange, interconnect: Interconnect) -> float:
+    """Return the bytes of one message: an exchange's are those of all accelerators and rounds."""
+    return exchange.bytes / (interconnect.accelerators * exchange.messages)

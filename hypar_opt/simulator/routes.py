@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +14,22 @@ from numpy.typing import NDArray
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.fairness import max_min_rates
 
+if TYPE_CHECKING:
+    from hypar_opt.hardware.traffic import Indices, Traffic
+
 CACHED_PATTERNS = 512
 """Combinations of routes whose rates are cached; at 1,024 accelerators, about 20 MB."""
 
 
 @dataclass(frozen=True)
-class FlowRoute:
-    """A route as arrays: its channels with their shares, its links, its latency in seconds."""
-
-    channels: NDArray[np.intp]
-    shares: NDArray[np.float64]
-    links: NDArray[np.intp]
-    latency: float
-
-
-@dataclass(frozen=True)
 class FlowRates:
-    """Flows' rates in bytes a second, their latencies in seconds, and the links they cross."""
+    """Flows' rates in bytes a second, their latencies in seconds, and the links they cross.
+
+    Parameters
+    ----------
+    links
+        By the number of their group, as in `RouteTable.group_of_link`.
+    """
 
     rates: NDArray[np.float64]
     latencies: NDArray[np.float64]
@@ -37,50 +39,61 @@ class FlowRates:
 NO_FLOWS = FlowRates(np.empty(0), np.empty(0), np.empty(0, np.intp))
 
 
-class RouteTable:
+class RouteTable(ABC):
     """The routes in use, numbered, and the rates of flows on any of them at once.
 
     Rates and links are cached by the flows' routes, the bytes of the array of their numbers: a
     step repeats a few patterns of traffic.
+
+    Parameters
+    ----------
+    accelerators
+        Whose messages are simulated: all of the array's, or one that stands for them.
     """
 
-    def __init__(self, interconnect: Interconnect) -> None:
-        self._interconnect = interconnect
-        self._capacities = np.array([float(capacity) for capacity in interconnect.capacities])
-        self._channel_link = np.array(interconnect.channel_link, np.intp)
-        self._routes: list[FlowRoute] = []
-        self._numbers: dict[tuple[int, int], int] = {}
+    def __init__(self, interconnect: Interconnect, accelerators: int) -> None:
+        self.interconnect = interconnect
+        self.accelerators = accelerators
+        self.capacities = interconnect.float_capacities
+        self.channel_link = np.array(interconnect.channel_link, np.intp)
         self.rates = lru_cache(CACHED_PATTERNS)(self._solve)
         self.links_crossed = lru_cache(CACHED_PATTERNS)(self._links_crossed)
 
-    def number(self, source: int, target: int) -> int:
-        """Return the number of the route between two accelerators."""
-        pair = source, target
-        if pair not in self._numbers:
-            route = self._interconnect.route(source, target)
-            channels = np.array(route.channels, np.intp)
-            # On a single path, as in a tree, all shares are 1: converting fractions is slow.
-            one_path = len(channels) == route.hops
-            shares = np.ones(route.hops) if one_path else np.array(route.shares, np.float64)
-            links = self._channel_link[channels]
-            self._numbers[pair] = len(self._routes)
-            self._routes.append(FlowRoute(channels, shares, links, float(route.latency)))
-        return self._numbers[pair]
-
-    def bytes_by_link(self, sent: dict[int, float]) -> NDArray[np.float64]:
-        """Return the bytes that crossed every link, both directions added.
+    @abstractmethod
+    def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
+        """Return, for every accelerator, the one that it sends to and the route's number.
 
         Parameters
         ----------
-        sent
-            Bytes by the route's number.
+        bits, ring
+            As of `hypar_opt.hardware.interconnect.Interconnect.receivers`.
         """
-        total = np.zeros(len(self._interconnect.links))
+
+    @property
+    @abstractmethod
+    def group_of_link(self) -> Indices:
+        """For every link, the number of its group: links that the same routes cross."""
+
+    @abstractmethod
+    def bytes_by_channel(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
+        """Return the bytes that crossed every channel, of bytes by the route's number."""
+
+    @abstractmethod
+    def _solve(self, flow_routes: bytes) -> FlowRates:
+        """Return the max-min fair rates of flows, in the order of their routes in the key."""
+
+    @abstractmethod
+    def _links_crossed(self, flow_routes: bytes) -> NDArray[np.intp]:
+        """Return the groups of links that any of the flows crosses."""
+
+    def bytes_by_link(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
+        """Return the bytes that crossed every link, both directions added."""
+        total = np.zeros(len(self.interconnect.links))
         # Both directions of a link add to one entry; `+=` by index would add one of them only.
-        np.add.at(total, self._channel_link, self._bytes_by_channel(sent))
+        np.add.at(total, self.channel_link, self.bytes_by_channel(sent))
         return total
 
-    def seconds_at_capacity(self, sent: dict[int, float]) -> NDArray[np.float64]:
+    def seconds_at_capacity(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
         """Return the seconds of every link's bytes at its full bandwidth, in its busier direction.
 
         Parameters
@@ -88,37 +101,84 @@ class RouteTable:
         sent
             Bytes by the route's number.
         """
-        longest = np.zeros(len(self._interconnect.links))
-        seconds = self._bytes_by_channel(sent) / self._capacities
-        np.maximum.at(longest, self._channel_link, seconds)
+        longest = np.zeros(len(self.interconnect.links))
+        seconds = self.bytes_by_channel(sent) / self.capacities
+        np.maximum.at(longest, self.channel_link, seconds)
         return longest
 
-    def _bytes_by_channel(self, sent: dict[int, float]) -> NDArray[np.float64]:
-        """Return the bytes that crossed every channel, of bytes by the route's number."""
-        total = np.zeros(len(self._channel_link))
-        for number, route in enumerate(self._routes):
-            total[route.channels] += sent.get(number, 0.0) * route.shares
-        return total
+
+class PairRoutes(RouteTable):
+    """A route for every two accelerators that exchange messages."""
+
+    def __init__(self, interconnect: Interconnect) -> None:
+        super().__init__(interconnect, interconnect.accelerators)
+        self._numbers: dict[tuple[int, int], int] = {}
+        # The routes' channels one after the other, and of each route where they begin and how
+        # many they are.
+        self._channel = np.empty(0, np.intp)
+        self._share = np.empty(0)
+        self._first = np.empty(0, np.intp)
+        self._lengths = np.empty(0, np.intp)
+        self._latency = np.empty(0)
+        self._group_of_link = np.arange(len(interconnect.links))
+
+    @property
+    def group_of_link(self) -> Indices:
+        return self._group_of_link
+
+    def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
+        receivers = self.interconnect.receivers(bits, ring=ring).tolist()
+        return receivers, self.numbers(list(enumerate(receivers)))
+
+    def number(self, source: int, target: int) -> int:
+        """Return the number of the route between two accelerators."""
+        return self.numbers([(source, target)])[0]
+
+    def numbers(self, pairs: list[tuple[int, int]]) -> list[int]:
+        """Return the numbers of the routes between pairs of accelerators."""
+        added = list(dict.fromkeys(pair for pair in pairs if pair not in self._numbers))
+        if added:
+            self._add(self.interconnect.paths.traffic(*np.array(added).T))
+            self._numbers |= zip(added, range(len(self._numbers), len(self._first)), strict=True)
+        return [self._numbers[pair] for pair in pairs]
+
+    def _add(self, traffic: Traffic) -> None:
+        order = np.argsort(traffic.message, kind="stable")
+        lengths = np.bincount(traffic.message, minlength=len(traffic.hops))
+        latencies = np.array([float(latency) for latency in traffic.latencies])
+        # As fractions they would be rounded once, and so they are here.
+        share = (traffic.weight[order] / traffic.unit).astype(np.float64)
+        first = len(self._channel) + np.cumsum(lengths) - lengths
+        self._channel = np.concatenate([self._channel, traffic.channel[order]])
+        self._share = np.concatenate([self._share, share])
+        self._first = np.concatenate([self._first, first])
+        self._lengths = np.concatenate([self._lengths, lengths])
+        self._latency = np.concatenate([self._latency, latencies[traffic.latency]])
+
+    def bytes_by_channel(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
+        by_route = np.array([sent.get(route, 0.0) for route in range(len(self._latency))])
+        sent_by_entry = np.repeat(by_route, self._lengths)
+        moved = sent_by_entry * self._share
+        return np.bincount(self._channel, moved, len(self.channel_link)).astype(np.float64)
 
     def _solve(self, flow_routes: bytes) -> FlowRates:
-        """Return the max-min fair rates of flows, in the order of their routes in the key."""
-        # Flows of one route have one rate: the rates are solved by route, not by flow.
-        numbers, route_of, flows = np.unique(
-            np.frombuffer(flow_routes, np.intp), return_inverse=True, return_counts=True
-        )
-        routes = [self._routes[number] for number in numbers.tolist()]
-        rates = max_min_rates(
-            self._capacities,
-            [route.channels for route in routes],
-            [route.shares for route in routes],
-            flows,
-        )
-        latencies = np.array([route.latency for route in routes])
-        return FlowRates(rates[route_of], latencies[route_of], self._links_crossed(flow_routes))
+        routes = np.frombuffer(flow_routes, np.intp)
+        entries, lengths = self._entries(routes)
+        channel = self._channel[entries]
+        rates = max_min_rates(self.capacities, channel, self._share[entries], lengths)
+        return FlowRates(rates, self._latency[routes], self._crossed(channel))
+
+    def _entries(self, routes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return where some routes' channels are, and how many each route has."""
+        first, lengths = self._first[routes], self._lengths[routes]
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(first - before, lengths) + np.arange(lengths.sum()), lengths
 
     def _links_crossed(self, flow_routes: bytes) -> NDArray[np.intp]:
-        """Return the numbers of the links that any of the flows crosses."""
-        routes = dict.fromkeys(np.frombuffer(flow_routes, np.intp).tolist())
-        crossed = np.zeros(len(self._interconnect.links), bool)
-        crossed[np.concatenate([self._routes[route].links for route in routes])] = True
+        entries, _ = self._entries(np.frombuffer(flow_routes, np.intp))
+        return self._crossed(self._channel[entries])
+
+    def _crossed(self, channel: NDArray[Any]) -> NDArray[np.intp]:
+        crossed = np.zeros(len(self._group_of_link), bool)
+        crossed[self.channel_link[channel]] = True
         return np.flatnonzero(crossed)

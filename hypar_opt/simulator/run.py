@@ -8,12 +8,21 @@ from dataclasses import dataclass
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.flows import Segment
+from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
+from hypar_opt.simulator.rounds import level_bytes
+from hypar_opt.simulator.routes import PairRoutes, RouteTable
 from hypar_opt.simulator.tasks import GRADIENT_STREAM, Exchange, Task
 
 MAX_WORK = 10**9
 """Upper bound on a step's computations and messages, times accelerators: minutes of simulation.
 An event may change the rates of all messages in flight, which are as many as the accelerators."""
+
+_SECONDS_OF_WORK = 3e-8
+"""What one of these takes, to say how long a step that is refused would take."""
+
+MAX_ROUNDS = 10**6
+"""Upper bound on the computations and messages of one accelerator: minutes of simulation."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,9 @@ class Run:
 def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Run:
     """Simulate every accelerator running the tasks in order, with messages over the links.
 
+    As long as all accelerators do the same at the same instants, one is simulated and stands for
+    them; otherwise all are, event by event.
+
     Parameters
     ----------
     tasks
@@ -67,33 +79,65 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     Raises
     ------
     RefusedError
+        If the step is more work than `MAX_ROUNDS` or, not in lockstep, `MAX_WORK`.
+    """
+    rounds = sum(map(_rounds, tasks))
+    if rounds > MAX_ROUNDS:
+        raise RefusedError(
+            f"the step is {rounds:,} computations and messages of every accelerator, and at most"
+            f" {MAX_ROUNDS:,} are simulated; take {argument('collective', 'pairwise')}"
+        )
+    try:
+        return _run(tasks, PatternRoutes(interconnect), record=record)
+    except NotInLockstepError:
+        return run_by_events(tasks, interconnect, record=record)
+
+
+def run_by_events(
+    tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False
+) -> Run:
+    """Simulate all accelerators, each message an event, as `run` where they differ.
+
+    Raises
+    ------
+    RefusedError
         If the step is more work than `MAX_WORK`.
     """
-    accelerators = range(interconnect.accelerators)
-    events = len(accelerators) * sum(map(_rounds, tasks))
+    accelerators = interconnect.accelerators
+    events = accelerators * sum(map(_rounds, tasks))
     # The number of events follows from the tasks, so the step is refused before it is run.
-    if events * len(accelerators) > MAX_WORK:
+    if events * accelerators > MAX_WORK:
+        minutes = events * accelerators * _SECONDS_OF_WORK / 60
         raise RefusedError(
-            f"the step is {events:,} computations and messages, and at most"
-            f" {MAX_WORK // len(accelerators):,} of {len(accelerators):,} accelerators are"
-            f" simulated; take {argument('collective', 'pairwise')}, or fewer accelerators"
+            f"the step is {events:,} computations and messages, about {minutes:,.0f} minutes, and"
+            f" at most {MAX_WORK // accelerators:,} of {accelerators:,} accelerators are simulated"
+            f" that do not run in lockstep; take {argument('collective', 'pairwise')} and"
+            f" {argument('overlap', 'none')}, or fewer accelerators"
         )
-    machine = Machine(tasks, interconnect, record=record)
+    return _run(tasks, PairRoutes(interconnect), record=record)
+
+
+def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Run:
+    """Run the tasks on the table's accelerators, and measure all of the array's."""
+    machine = Machine(tasks, routes, record=record)
     machine.run()
+    interconnect, network = routes.interconnect, machine.network
+    # How many accelerators each of the simulated ones stands for.
+    alike = interconnect.accelerators // routes.accelerators
     # The step's time is attributed to tasks on one accelerator, one that ends last: on another,
     # which waits for less or longer, they do not add up to the step.
-    ends = [machine.end(accelerator) for accelerator in accelerators]
+    spans = [tuple(machine.spans(number)) for number in range(routes.accelerators)]
+    ends = [max((span.end for span in own), default=0.0) for own in spans]
     seconds = max(ends)
-    network = machine.network
     return Run(
         seconds=seconds,
-        task_seconds=_task_seconds(tasks, machine.spans(ends.index(seconds))),
-        level_bytes=tuple(machine.level_bytes),
+        task_seconds=_task_seconds(tasks, spans[ends.index(seconds)]),
+        level_bytes=tuple(level_bytes(tasks, interconnect)),
         link_bytes=network.link_bytes,
         link_busy=network.link_busy,
         link_seconds_at_capacity=network.link_seconds_at_capacity,
-        events=events,
-        spans=tuple(tuple(machine.spans(number)) for number in accelerators) if record else (),
+        events=interconnect.accelerators * sum(map(_rounds, tasks)),
+        spans=tuple(spans) * alike if record else (),
         segments=network.segments if record else (),
     )
 

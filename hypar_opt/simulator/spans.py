@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.simulator.flows import Segment
+from hypar_opt.simulator.machine import TaskSpan
 from hypar_opt.simulator.run import Run
 from hypar_opt.simulator.tasks import (
     FIRST_BRANCH,
@@ -126,6 +128,12 @@ def _name_of(accelerator: str, stream: int) -> str:
     return f"{accelerator} exchanges {number}" if number > 1 else f"{accelerator} exchanges"
 
 
+def _labelled(interval: TaskSpan | Segment) -> tuple[float, float, tuple[int, ...]]:
+    """Return when an interval starts and ends, and the tasks that it is of."""
+    tasks = (interval.task,) if isinstance(interval, TaskSpan) else interval.labels
+    return interval.start, interval.end, tasks
+
+
 def trace_of(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> Trace:
     """Return the trace of a run of the tasks.
 
@@ -136,23 +144,22 @@ def trace_of(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> Tra
     """
     if len(run.spans) != interconnect.accelerators:
         raise HyparError("a trace is of a recorded run: run(..., record=True)")
+    # Accelerators in lockstep share one tuple, and so do their links: it is converted once.
+    converted: dict[int, tuple[Span, ...]] = {}
+
+    def spans_of(intervals: Sequence[TaskSpan] | Sequence[Segment]) -> tuple[Span, ...]:
+        if id(intervals) not in converted:
+            converted[id(intervals)] = tuple(
+                Span.between(start, end, tuple(tasks[task] for task in labels))
+                for start, end, labels in map(_labelled, intervals)
+            )
+        return converted[id(intervals)]
+
     accelerators = [
-        Track(
-            f"accelerator {number}",
-            tuple(Span.between(span.start, span.end, (tasks[span.task],)) for span in spans),
-        )
-        for number, spans in enumerate(run.spans)
+        Track(f"accelerator {number}", spans_of(spans)) for number, spans in enumerate(run.spans)
     ]
     links = [
-        Track(
-            link.name,
-            tuple(
-                Span.between(
-                    segment.start, segment.end, tuple(tasks[task] for task in segment.labels)
-                )
-                for segment in segments
-            ),
-        )
+        Track(link.name, spans_of(segments))
         for link, segments in zip(interconnect.links, run.segments, strict=True)
     ]
     return Trace(tuple(accelerators), tuple(links))

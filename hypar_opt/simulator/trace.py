@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from hypar_opt.errors import RefusedError
 from hypar_opt.simulator.spans import Span, Trace
 from hypar_opt.simulator.tasks import FOREGROUND
 
 ACCELERATORS, LINKS = 1, 2
 """Process numbers of the format; accelerators and links are their threads."""
+
+MAX_EVENTS = 5 * 10**6
+"""Of a file: about 1 GB of JSON."""
 
 
 def chrome_trace(trace: Trace) -> dict[str, Any]:
@@ -20,8 +24,19 @@ def chrome_trace(trace: Trace) -> dict[str, Any]:
     microseconds, as the format has them. ``bytes`` are those that an exchange sends from all
     accelerators together; ``exchange`` is what it does, where the reading says that.
 
+    Raises
+    ------
+    RefusedError
+        If it would have more than `MAX_EVENTS`.
+
     Source: Trace Event Format, Google, 2016: complete events and metadata events.
     """
+    events = sum(len(track.spans) for track in (*trace.accelerators, *trace.links))
+    if events > MAX_EVENTS:
+        raise RefusedError(
+            f"a trace of this step has {events:,} events, and at most {MAX_EVENTS:,} are written;"
+            f" take an array of fewer than {len(trace.accelerators):,} accelerators"
+        )
     return {"traceEvents": list(_events(trace)), "displayTimeUnit": "ms"}
 
 

@@ -82,8 +82,12 @@ REFUSED: list[tuple[Change, str]] = [
     (part("topology", "shape", []), "topology, shape: should have 1 to 10 dimensions, got 0"),
     (part("topology", "shape", 16), "topology, shape: should be an array, got 16"),
     (
-        part("topology", "shape", [64, 64]),
-        "topology, shape: should have at most 1024 accelerators, got 4096",
+        part("topology", "shape", [512, 256]),
+        "topology, shape: should have at most 65,536 accelerators, got 131,072",
+    ),
+    (
+        part("topology", "shape", [2, 8192]),
+        "topology, shape[1]: should have at most 4,096 accelerators along a dimension, got 8,192",
     ),
     (
         wired(kind="htree", accelerators=12, link=LINK),
@@ -91,7 +95,7 @@ REFUSED: list[tuple[Change, str]] = [
     ),
     (
         wired(kind="htree", accelerators=2**30, link=LINK),
-        "topology, accelerators: should have at most 1024 accelerators, got 1073741824",
+        "topology, accelerators: should have at most 65,536 accelerators, got 1,073,741,824",
     ),
     (
         wired(kind="htree", accelerators=8, link=LINK, growth=0),
@@ -102,12 +106,16 @@ REFUSED: list[tuple[Change, str]] = [
         "topology, accelerators: should be greater than or equal to 1, got 0",
     ),
     (
+        wired(kind="ring", accelerators=8192, link=LINK),
+        "topology, accelerators: should have at most 4,096 accelerators along a dimension",
+    ),
+    (
         wired(kind="nodes", nodes=3, per_node=8, link=LINK, fabric=LINK),
         "topology, nodes: should be a power of two, got 3",
     ),
     (
-        wired(kind="nodes", nodes=1024, per_node=8, link=LINK, fabric=LINK),
-        "topology: should have at most 1024 accelerators, got 8192",
+        wired(kind="nodes", nodes=2**14, per_node=8, link=LINK, fabric=LINK),
+        "topology: should have at most 65,536 accelerators, got 131,072",
     ),
     # graphs
     (wired(kind="graph"), "topology: missing key 'graph'"),

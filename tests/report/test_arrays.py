@@ -10,6 +10,7 @@ import networkx as nx
 import pytest
 
 from hypar_opt.cli.app import run
+from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
 from hypar_opt.report.array import described
@@ -127,3 +128,10 @@ def test_what_can_be_named_is_listed(
     assert all(a.keys() == b.keys() for a, b in itertools.pairwise(rows))
     assert run(["list", what]) == 0
     assert names <= set(capsys.readouterr().out.split())
+
+
+def test_an_array_that_no_picture_can_show_is_not_drawn() -> None:
+    many = arrays.load("hmc-torus-16").description()
+    many["topology"]["shape"] = [2, 4096]
+    with pytest.raises(RefusedError, match="at most 4,096 accelerators are drawn, got 8,192"):
+        topology(Array.model_validate(many))

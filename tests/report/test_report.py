@@ -16,7 +16,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.pipeline import repriced
 from hypar_opt.plan.plan import Plan, write_plan
-from hypar_opt.report.page import page
+from hypar_opt.report.page import page, views
 from hypar_opt.report.page.contents import Contents, gather
 from hypar_opt.report.page.topology import draw
 from hypar_opt.search.certificate import certify, write_certificate
@@ -288,6 +288,13 @@ def test_a_single_accelerator_has_a_page_too(tmp_path: Path) -> None:
     assert [each and each.removeprefix("figure-") for each in ids] == [
         *("by-phase", "by-layer", "by-energy", "timeline")
     ]
+
+
+def test_links_that_cannot_be_told_apart_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ho.solve("sfc", array="hmc-htree-4")
+    for most, drawn in ((6, True), (5, False)):
+        monkeypatch.setattr(views, "MAX_LINKS", most)
+        assert ("What the links carry" in Page(page(contents(plan))).text) == drawn
 
 
 def test_without_plotly_the_command_says_what_to_install(

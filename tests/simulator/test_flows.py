@@ -15,6 +15,7 @@ from simpy import Environment
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.fairness import max_min_rates
 from hypar_opt.simulator.flows import FlowNetwork, Segment
+from hypar_opt.simulator.routes import PairRoutes
 from tests.simulator import random_interconnects, wired
 
 Message = tuple[float, int, int, float]
@@ -38,12 +39,13 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
         for message in those:
             arrivals[message] = env.now
 
-    network = FlowNetwork(env, interconnect, delivered, record=True)
+    routes = PairRoutes(interconnect)
+    network = FlowNetwork(env, routes, delivered, record=True)
 
     def send(message: int) -> Any:
         start, source, target, size = messages[message]
         yield env.timeout(start)
-        network.send(network.route(source, target), size, message, message)
+        network.send(routes.number(source, target), size, message, message)
 
     for message in range(len(messages)):
         env.process(send(message))
@@ -164,7 +166,8 @@ def test_rates_are_max_min_fair(crowd: tuple[Interconnect, list[Message]]) -> No
     capacities = np.array([float(capacity) for capacity in interconnect.capacities])
     channels = [np.array(route.channels, np.intp) for route in routes]
     shares = [np.array(route.shares, float) for route in routes]
-    rates = max_min_rates(capacities, channels, shares, np.ones(len(routes), int))
+    lengths = np.array([len(through) for through in channels])
+    rates = max_min_rates(capacities, np.concatenate(channels), np.concatenate(shares), lengths)
     load, fastest = np.zeros(len(capacities)), np.zeros(len(capacities))
     for rate, through, share in zip(rates, channels, shares, strict=True):
         load[through] += rate * share

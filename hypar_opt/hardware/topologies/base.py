@@ -15,8 +15,11 @@ from hypar_opt.hardware.quantities import Bandwidth, Time
 if TYPE_CHECKING:
     import networkx as nx
 
-MAX_ACCELERATORS = 1024
-"""The routes between four times as many need minutes and gigabytes."""
+MAX_ACCELERATORS = 2**16
+"""Sixteen levels. A graph of four times as many needs a gigabyte."""
+
+MAX_LENGTH = 4096
+"""Accelerators along a dimension: routes are as long, and listed link by link."""
 
 
 class LinkSpec(Document):
@@ -61,6 +64,14 @@ class Topology(Document, ABC):
     def graph(self) -> nx.Graph[Any]:
         """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""
 
+    def grid(self) -> tuple[int, ...] | None:
+        """Return the shape of a torus or mesh, numbered row by row, None of any other graph.
+
+        Routes on it are found by coordinates, as fast for many accelerators as for few. A graph
+        that is no grid of this shape is searched all the same.
+        """
+        return None
+
     @abstractmethod
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         """Return the bits of an accelerator's number, every bit once, by dimension.
@@ -84,12 +95,25 @@ PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
 def check_size(accelerators: int) -> int:
     """Return the number of accelerators, or refuse one that is too large."""
     if accelerators > MAX_ACCELERATORS:
-        raise rule(f"should have at most {MAX_ACCELERATORS} accelerators, got {accelerators}")
+        raise rule(f"should have at most {MAX_ACCELERATORS:,} accelerators, got {accelerators:,}")
+    return accelerators
+
+
+def check_length(accelerators: int) -> int:
+    """Return the number of accelerators along a dimension, or refuse one that is too large."""
+    if accelerators > MAX_LENGTH:
+        raise rule(
+            f"should have at most {MAX_LENGTH:,} accelerators along a dimension, got"
+            f" {accelerators:,}"
+        )
     return accelerators
 
 
 Accelerators = Annotated[PowerOfTwo, AfterValidator(check_size)]
 """A number of accelerators."""
+
+Length = Annotated[PowerOfTwo, AfterValidator(check_length)]
+"""A number of accelerators along a dimension."""
 
 
 def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:

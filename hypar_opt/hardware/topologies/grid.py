@@ -11,7 +11,7 @@ import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents import rule
-from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, check_size
+from hypar_opt.hardware.topologies.base import Length, LinkSpec, Topology, bits_of, check_size
 
 MAX_DIMENSIONS = 10
 
@@ -23,7 +23,7 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-Shape = Annotated[tuple[PowerOfTwo, ...], AfterValidator(_shape)]
+Shape = Annotated[tuple[Length, ...], AfterValidator(_shape)]
 """The number of accelerators along every dimension."""
 
 
@@ -32,6 +32,7 @@ def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any
     graph: nx.Graph[Any] = nx.Graph()
     numbers = {position: number for number, position in enumerate(product(*map(range, shape)))}
     graph.add_nodes_from(numbers.values())
+    edge = link.edge()
     for position, number in numbers.items():
         for dimension, size in enumerate(shape):
             next_position = list(position)
@@ -39,7 +40,7 @@ def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any
             neighbour = numbers[tuple(next_position)]
             # In a dimension of two, the wrap-around link would be the same link again.
             if neighbour > number or (wrapped and size > 2):
-                graph.add_edge(number, neighbour, **link.edge())
+                graph.add_edge(number, neighbour, **edge)
     return graph
 
 
@@ -54,6 +55,9 @@ class GridTopology(Topology):
 
     def graph(self) -> nx.Graph[Any]:
         return grid(self.shape, self.link, wrapped=self.wrapped)
+
+    def grid(self) -> tuple[int, ...]:
+        return self.shape
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         return bits_of(*self.shape)

@@ -34,8 +34,9 @@ class HTree(Topology):
         while len(lower_nodes) > 1:
             size = 2 * self.accelerators // len(lower_nodes)
             switches = [f"switch{size}.{index}" for index in range(len(lower_nodes) // 2)]
+            link = self.link.edge(relative_bandwidth)
             for index, node in enumerate(lower_nodes):
-                graph.add_edge(node, switches[index // 2], **self.link.edge(relative_bandwidth))
+                graph.add_edge(node, switches[index // 2], **link)
             lower_nodes = [*switches]
             # By way of text, so that 0.1 in the file is 1/10 and not the nearest double.
             relative_bandwidth *= Fraction(str(self.growth))

@@ -33,11 +33,12 @@ class Nodes(Topology):
 
     def graph(self) -> nx.Graph[Any]:
         graph: nx.Graph[Any] = nx.Graph()
+        link, fabric = self.link.edge(), self.fabric.edge()
         for node in range(self.nodes):
             for number in range(node * self.per_node, (node + 1) * self.per_node):
-                graph.add_edge(number, f"node{node}", **self.link.edge())
+                graph.add_edge(number, f"node{node}", **link)
             if self.nodes > 1:  # one node needs no fabric
-                graph.add_edge(f"node{node}", "fabric", **self.fabric.edge())
+                graph.add_edge(f"node{node}", "fabric", **fabric)
         return graph
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import networkx as nx
 
-from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology, bits_of
+from hypar_opt.hardware.topologies.base import Length, LinkSpec, Topology, bits_of
 from hypar_opt.hardware.topologies.grid import grid
 
 
@@ -16,11 +16,14 @@ class Ring(Topology):
     summary: ClassVar[str] = "a ring"
 
     kind: Literal["ring"]
-    accelerators: Accelerators
+    accelerators: Length
     link: LinkSpec
 
     def graph(self) -> nx.Graph[Any]:
-        return grid([self.accelerators], self.link, wrapped=True)
+        return grid(self.grid(), self.link, wrapped=True)
+
+    def grid(self) -> tuple[int, ...]:
+        return (self.accelerators,)
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         return bits_of(self.accelerators)

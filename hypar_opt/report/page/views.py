@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.report.page.figure import Chart
 
+MAX_LINKS = 2**13
+"""Of an array that is drawn: of more, no link can be told from the next."""
 _TRAINING_TENSORS = "weights, gradients, the optimizer's state, feature maps and errors"
 
 
@@ -56,7 +58,7 @@ def _charts(contents: Contents) -> list[Chart]:
         *([charts.by_energy(contents.steps)] if step.known_energy is not None else []),
         *([by_memory(contents.trade_offs)] if contents.trade_offs.fronts else []),
         *([timeline(step)] if step.trace is not None else []),
-        *([links(contents.array, step)] if step.links else []),
+        *([links(contents.array, step)] if 0 < len(step.links) <= MAX_LINKS else []),
     ]
 
 

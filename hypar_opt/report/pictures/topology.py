@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
+from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.topologies.grid import GridTopology
 from hypar_opt.report.pictures.canvas import (
     CYCLE,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 Point = tuple[float, float]
 Points = Mapping[Hashable, Point]
 
+MAX_DRAWN = 4096
+"""Accelerators of an array that a picture shows: of more, none can be told from the next."""
+
 _MAX_NUMBERED = 256
 """Accelerators up to which each is drawn with its number."""
 
@@ -52,7 +56,12 @@ def topology(array: Array) -> Figure:
     ------
     HyparError
         If matplotlib is not installed.
+    RefusedError
+        If the array has more than `MAX_DRAWN` accelerators.
     """
+    count = array.interconnect.accelerators
+    if count > MAX_DRAWN:
+        raise RefusedError(f"at most {MAX_DRAWN:,} accelerators are drawn, got {count:,}")
     points = _points(array)
     columns, rows = (max(own) - min(own) or 1.0 for own in zip(*points.values(), strict=True))
     width = min(max(_STEP * columns, _MIN_WIDTH), _MAX_WIDTH)

@@ -1,0 +1,229 @@
+"""The routes of a grid, by coordinates: equal displacements have equal routes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import factorial, lcm, prod
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.hardware.traffic import (
+    Indices,
+    Paths,
+    Traffic,
+    check_crossed,
+    directions,
+    weight_type,
+)
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.interconnect import Link
+
+FORWARD, BACKWARD = 0, 1
+"""Directions along a dimension: to the neighbour of the next higher coordinate, or lower."""
+
+
+class _Crossed(NamedTuple):
+    """Channels that a message crosses, relative to its sender.
+
+    Parameters
+    ----------
+    offsets : (channels, dimensions)
+        From the sender to where the channel begins.
+    ways : (channels,)
+        The channel's dimension and direction, as one number.
+    shares
+        The fraction of a byte that crosses each.
+    """
+
+    offsets: NDArray[np.int32]
+    ways: NDArray[np.int32]
+    shares: list[Fraction]
+
+
+@dataclass(frozen=True, eq=False)
+class GridPaths(Paths):
+    """All shortest paths of a torus or a mesh, of any number of dimensions.
+
+    Parameters
+    ----------
+    shape
+        Accelerators along every dimension, powers of two; their numbers are row-major.
+    wrapped
+        Whether the ends of the dimensions are linked.
+    channels : (accelerators, 2 * dimensions)
+        The channels from an accelerator to its neighbours, forward and backward along every
+        dimension; -1 where there is none.
+    latency
+        Seconds of any link.
+    """
+
+    shape: tuple[int, ...]
+    wrapped: bool
+    channels: NDArray[np.int32]
+    latency: Fraction
+
+    @classmethod
+    def of(cls, shape: Sequence[int], links: Sequence[Link]) -> Self | None:
+        """Return the paths over a grid's links; None if these are no grid, or are not alike.
+
+        A topology may have inherited its shape, and have changed its graph.
+        """
+        latencies = {link.latency for link in links}
+        ends = [(link.source, link.target) for link in links]
+        if len(latencies) != 1 or not all(isinstance(end, int) for pair in ends for end in pair):
+            return None
+        source, target = np.array(ends, np.int32).T
+        sizes = np.array(shape, np.int32)[:, None]
+        steps = _coordinates(target, shape) - _coordinates(source, shape)
+        lengths = np.abs(steps)
+        wrapped = bool((lengths > 1).any())
+        neighbours = (lengths == 1) | (lengths == sizes - 1) & (sizes > 1)
+        if ((steps != 0).sum(axis=0) != 1).any() or (neighbours != (steps != 0)).any():
+            return None
+        # All are links of the grid, and no two the same, so it is whole if there are as many.
+        count = prod(shape)
+        per_line = [size if wrapped and size > 2 else size - 1 for size in shape]
+        if len(links) != sum(count // size * n for size, n in zip(shape, per_line, strict=True)):
+            return None
+        forth, back = directions(links)
+        channels = np.full((count, 2 * len(shape)), -1, np.int32)
+        dimension, along = steps.T.nonzero()[1], steps.sum(axis=0)
+        forward = (along == 1) | (along < -1)
+        # Of two accelerators each is the next one in both directions, over one link.
+        pair = sizes[dimension, 0] == 2
+        for way, runs in ((FORWARD, forward | pair), (BACKWARD, ~forward | pair)):
+            channels[source[runs], 2 * dimension[runs] + way] = forth[runs]
+            channels[target[runs], 2 * dimension[runs] + 1 - way] = back[runs]
+        return cls(tuple(shape), wrapped, channels, latencies.pop())
+
+    def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
+        """Return the routes of messages: those of a displacement, from every sender."""
+        start = _coordinates(senders, self.shape)
+        moves = self._displacements(_coordinates(receivers, self.shape) - start)
+        displacements, of_message = np.unique(moves, axis=1, return_inverse=True)
+        routes = [
+            self._crossed(tuple(displacement), int(messages))
+            for displacement, messages in zip(
+                displacements.T.tolist(), np.bincount(of_message), strict=True
+            )
+        ]
+        unit = lcm(*(share.denominator for route in routes for share in route.shares))
+        messages, channels, weights = [], [], []
+        for number, route in enumerate(routes):
+            own = np.flatnonzero(of_message == number).astype(np.int32)
+            messages.append(np.repeat(own, len(route.ways)))
+            channels.append(self._from(senders[own], start[:, own], route))
+            units = [int(share * unit) for share in route.shares]
+            weight = np.array(units, weight_type(unit, sum(units) * len(senders)))
+            weights.append(np.broadcast_to(weight, (len(own), len(weight))).reshape(-1))
+        # Of alike latencies, as many as hops.
+        counts, latency = np.unique(np.abs(moves).sum(axis=0), return_inverse=True)
+        return Traffic(
+            np.concatenate(messages),
+            np.concatenate(channels),
+            np.concatenate(weights),
+            unit,
+            hops=counts[latency],
+            latency=latency,
+            latencies=tuple(hops * self.latency for hops in counts.tolist()),
+        )
+
+    def block(self, bits: Sequence[int]) -> int:
+        """Return, of the dimensions that ``bits`` are in, all bits up to the highest of these.
+
+        An aligned block of these numbers is a grid of its own, which the exchange does not leave
+        but for a whole dimension's wrap-around link.
+        """
+        mask, lowest = 0, 0
+        for size in reversed(self.shape):
+            above = lowest + size.bit_length() - 1
+            own = [bit for bit in bits if lowest <= bit < above]
+            if own:
+                mask |= (2 << max(own)) - (1 << lowest)
+            lowest = above
+        return mask
+
+    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
+        """Return the load of every channel: that of the same channel of the block."""
+        # The last entry stands for the channel -1, which carries nothing.
+        with_none = np.append(loads, 0)
+        everywhere = np.zeros_like(with_none)
+        alike = np.arange(len(self.channels)) & block
+        everywhere[self.channels] = with_none[self.channels[alike]]
+        return everywhere[:-1]
+
+    def _displacements(self, steps: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the shortest displacements, of two that are opposite the positive one."""
+        if not self.wrapped:
+            return steps
+        sizes = np.array(self.shape, np.int32)[:, None]
+        below_half = (sizes - 1) // 2
+        return (steps + below_half) % sizes - below_half
+
+    def _crossed(self, displacement: tuple[int, ...], messages: int) -> _Crossed:
+        """Return the channels of a displacement's shortest paths."""
+        lengths = [abs(step) for step in displacement]
+        directions = [
+            # Half of a ring is as far in either direction.
+            (1, -1) if self.wrapped and size == 2 * length > 2 else (1 if step > 0 else -1,)
+            for step, length, size in zip(displacement, lengths, self.shape, strict=True)
+        ]
+        boxes = prod(map(len, directions))
+        corners = prod(length + 1 for length in lengths)
+        check_crossed(sum(corners * n // (n + 1) for n in lengths) * boxes * messages)
+        shares: dict[tuple[tuple[int, ...], int], Fraction] = defaultdict(Fraction)
+        for signs in product(*directions):
+            for position, dimension, share in _box(lengths):
+                offset = tuple(
+                    sign * along % size
+                    for sign, along, size in zip(signs, position, self.shape, strict=True)
+                )
+                way = 2 * dimension + (FORWARD if signs[dimension] > 0 else BACKWARD)
+                # Paths that turn at different corners share what they cross before.
+                shares[offset, way] += share / boxes
+        return _Crossed(
+            np.array([offset for offset, _ in shares], np.int32),
+            np.array([way for _, way in shares], np.int32),
+            list(shares.values()),
+        )
+
+    def _from(self, senders: Indices, start: NDArray[np.int32], route: _Crossed) -> Indices:
+        """Return the channels of messages of one displacement, a message after the other."""
+        node = np.repeat(senders.astype(np.int32)[:, None], len(route.ways), axis=1)
+        stride = 1
+        for dimension in reversed(range(len(self.shape))):
+            size, offsets = self.shape[dimension], route.offsets[:, dimension]
+            if offsets.any():
+                own = start[dimension][:, None]
+                node += ((own + offsets) % size - own) * np.int32(stride)
+            stride *= size
+        return self.channels[node, route.ways].reshape(-1)
+
+
+def _coordinates(numbers: Indices, shape: Sequence[int]) -> NDArray[np.int32]:
+    """Return accelerators' coordinates, ``(dimensions, accelerators)``."""
+    return np.array(np.unravel_index(numbers, shape), np.int32)
+
+
+def _box(lengths: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Fraction]]:
+    """Yield the steps of all monotone paths through a box: where, along what, and their share."""
+    total = _orders(lengths)
+    for position in product(*(range(length + 1) for length in lengths)):
+        before = _orders(position)
+        for dimension, length in enumerate(lengths):
+            if position[dimension] < length:
+                left = [n - at for n, at in zip(lengths, position, strict=True)]
+                left[dimension] -= 1
+                yield position, dimension, Fraction(before * _orders(left), total)
+
+
+def _orders(steps: Sequence[int]) -> int:
+    """Return in how many orders steps along the dimensions can be taken."""
+    return factorial(sum(steps)) // prod(map(factorial, steps))

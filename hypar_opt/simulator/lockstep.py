@@ -1,0 +1,180 @@
+"""Accelerators in lockstep: one stands for all, and one flow for all messages of a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
+from hypar_opt.simulator.routes import FlowRates, RouteTable
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.traffic import Indices, Traffic
+
+_MOST_BITS = 52
+"""Of a load in units: a float64 holds it exactly, and its products with few flows."""
+
+
+class NotInLockstepError(Exception):
+    """Messages of a pattern have different latencies or rates, so all have to be simulated."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
+    """The messages that all accelerators send at once.
+
+    Parameters
+    ----------
+    loads : (channels,) float64
+        Bytes that cross every channel, of one byte from every accelerator: exact.
+    crossed : (channels,) bool
+        Whether any does.
+    latency
+        Seconds of every message.
+    """
+
+    bits: tuple[int, ...]
+    ring: bool
+    loads: NDArray[np.float64]
+    crossed: NDArray[np.bool_]
+    latency: float
+
+
+class PatternRoutes(RouteTable):
+    """A route for every pattern of messages, as long as its messages are alike.
+
+    They are alike if they have one latency, and whenever rates are solved one rate. All
+    accelerators then do the same at the same instants, so that the run of one of them is the run
+    of all, to the last bit: no sum that `max_min_rates` makes of alike flows is rounded.
+
+    Raises
+    ------
+    NotInLockstepError
+        Also when rates are solved.
+    """
+
+    def __init__(self, interconnect: Interconnect) -> None:
+        super().__init__(interconnect, 1)
+        self._paths = interconnect.paths
+        self._patterns: list[_Pattern] = []
+        self._traffic: dict[tuple[int, int], Traffic] = {}
+
+    def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
+        bits = tuple(bits)
+        block = self._paths.block(bits)
+        traffic = self.interconnect.traffic(bits, ring=ring, block=block)
+        latencies = {traffic.latencies[number] for number in np.unique(traffic.latency)}
+        if len(latencies) > 1:
+            raise NotInLockstepError
+        # Loads in halves, quarters and so on, whose sums are exact.
+        in_units = self._paths.repeated(traffic.loads(len(self.capacities)), block)
+        if traffic.unit & (traffic.unit - 1) or int(in_units.max()) >> _MOST_BITS:
+            raise NotInLockstepError
+        loads = in_units.astype(np.float64) / traffic.unit
+        number = len(self._patterns)
+        self._traffic[number, block] = traffic
+        self._patterns.append(_Pattern(bits, ring, loads, loads > 0, float(latencies.pop())))
+        return [0], [number]
+
+    @cached_property
+    def group_of_link(self) -> Indices:
+        crossed = np.zeros((len(self._patterns), len(self.interconnect.links)), bool)
+        for number, pattern in enumerate(self._patterns):
+            crossed[number, self.channel_link[pattern.crossed]] = True
+        return np.unique(np.packbits(crossed, axis=0), axis=1, return_inverse=True)[1].reshape(-1)
+
+    def bytes_by_channel(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
+        total = np.zeros(len(self.capacities))
+        for number, moved in sent.items():
+            total += moved * self._patterns[number].loads
+        return total
+
+    def _solve(self, flow_routes: bytes) -> FlowRates:
+        numbers, route_of, flows = np.unique(
+            np.frombuffer(flow_routes, np.intp), return_inverse=True, return_counts=True
+        )
+        rates = self._alike_rates(numbers.tolist(), flows)
+        latencies = np.array([self._patterns[number].latency for number in numbers])
+        return FlowRates(rates[route_of], latencies[route_of], self._links_crossed(flow_routes))
+
+    def _links_crossed(self, flow_routes: bytes) -> NDArray[np.intp]:
+        crossed = np.zeros(self.group_of_link.max() + 1, bool)
+        for number in set(np.frombuffer(flow_routes, np.intp).tolist()):
+            links = self.channel_link[self._patterns[number].crossed]
+            crossed[self.group_of_link[links]] = True
+        return np.flatnonzero(crossed)
+
+    def _alike_rates(self, numbers: Sequence[int], flows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the max-min fair rate of each pattern's messages, bytes a second.
+
+        `max_min_rates`, in which a pattern's messages are taken together. In every round they
+        have to have one bottleneck rate, and all or none of them settle.
+
+        Parameters
+        ----------
+        flows : (patterns,) integers
+            How many messages of the pattern an accelerator sends at once.
+        """
+        patterns = [self._patterns[number] for number in numbers]
+        capacity_left = self.capacities.copy()
+        rates = np.zeros(len(patterns))
+        rising = set(range(len(patterns)))
+        while rising:
+            demand = sum(flows[own] * patterns[own].loads for own in rising)
+            fair = np.full(len(capacity_left), np.inf)
+            np.divide(capacity_left, demand, out=fair, where=demand > 0)
+            bottleneck = {own: fair[patterns[own].crossed].min() for own in rising}
+            is_saturated = np.ones(len(capacity_left), bool)
+            for own, rate in bottleneck.items():
+                waits = rate < fair * (1 - RELATIVE_TOLERANCE)
+                is_saturated &= ~(patterns[own].crossed & waits)
+            settled = [own for own in sorted(rising) if is_saturated[patterns[own].crossed].any()]
+            for own, rate in bottleneck.items():
+                at_rate = fair == rate
+                self._check_alike(own, numbers, at_rate)
+                # If these are all saturated, it has been checked already.
+                if own in settled and not is_saturated[at_rate].all():
+                    self._check_alike(own, numbers, is_saturated)
+            rising -= set(settled)
+            taken = np.zeros(len(capacity_left))
+            for rate in sorted({bottleneck[own] for own in settled}):
+                equal = [own for own in settled if bottleneck[own] == rate]
+                rates[equal] = rate
+                taken += sum(flows[own] * patterns[own].loads for own in equal) * rate
+            capacity_left -= taken
+        return rates
+
+    def _check_alike(self, own: int, numbers: Sequence[int], channels: NDArray[np.bool_]) -> None:
+        """Refuse a pattern of which not all messages cross any of some channels.
+
+        Parameters
+        ----------
+        own
+            The pattern's position among ``numbers``, all in flight.
+
+        Raises
+        ------
+        NotInLockstepError
+            If some message crosses none of them.
+        """
+        pattern = self._patterns[numbers[own]]
+        others = (self._patterns[number] for number in numbers)
+        sharing = [other for other in others if (other.crossed & pattern.crossed).any()]
+        # Beyond the block of all that it shares channels with, everything is repeated.
+        block = self._paths.block(sorted({bit for other in sharing for bit in other.bits}))
+        key = numbers[own], block
+        if key not in self._traffic:
+            self._traffic[key] = self.interconnect.traffic(
+                pattern.bits, ring=pattern.ring, block=block
+            )
+        traffic = self._traffic[key]
+        crosses = np.zeros(len(traffic.hops), bool)
+        crosses[traffic.message[channels[traffic.channel]]] = True
+        if not crosses.all():
+            raise NotInLockstepError

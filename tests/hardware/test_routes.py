@@ -1,0 +1,171 @@
+"""Routes by coordinates and by climbing a tree, against a search of the graph."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hypar_opt.errors import RefusedError
+from hypar_opt.hardware import traffic
+from hypar_opt.hardware.grid_paths import GridPaths
+from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.routing import ShortestPaths
+from hypar_opt.hardware.topologies import TOPOLOGIES
+from hypar_opt.hardware.topologies.torus import Torus
+from hypar_opt.hardware.traffic import Route
+from hypar_opt.hardware.tree_paths import TreePaths
+
+LINK = {"bandwidth": "1 GB/s", "latency": "1 us"}
+
+
+def searched(graph: nx.Graph[Any]) -> Interconnect:
+    """Return the interconnect of a graph whose routes are searched, whatever it is."""
+    interconnect = Interconnect(graph)
+    interconnect.__dict__["paths"] = ShortestPaths(graph, interconnect.links)
+    return interconnect
+
+
+def as_set(route: Route) -> tuple[set[tuple[int, Fraction]], int, Fraction, int]:
+    shares = set(zip(route.channels, route.shares, strict=True))
+    return shares, len(route.channels), route.latency, route.hops
+
+
+def assert_equal_routes(found: Interconnect) -> None:
+    """Check the routes of all pairs, and what each level's exchange and each ring gets."""
+    expected = searched(found.graph)
+    for pair in itertools.permutations(range(found.accelerators), 2):
+        assert as_set(found.route(*pair)) == as_set(expected.route(*pair))
+    for bit in range(found.levels):
+        assert found.bisection(bit) == expected.bisection(bit)
+    for bits in [range(found.levels), range(0, found.levels, 2), range(found.levels - 1)]:
+        if bits:
+            assert found.ring(bits) == expected.ring(bits)
+
+
+@st.composite
+def grids(draw: st.DrawFn, *, accelerators: int = 64) -> dict[str, Any]:
+    """Draw a torus, a mesh or a ring."""
+    shape: list[int] = []
+    for _ in range(draw(st.integers(1, 3))):
+        left = accelerators // max(1, *itertools.accumulate([1, *shape], int.__mul__))
+        shape.append(draw(st.sampled_from([n for n in (1, 2, 4, 8, 16) if n <= left])))
+    link = LINK | {"duplex": draw(st.sampled_from(["half", "full"]))}
+    return {"kind": draw(st.sampled_from(["torus", "mesh"])), "shape": shape, "link": link}
+
+
+@given(grids(accelerators=16))
+@settings(max_examples=20)
+def test_routes_by_coordinates_are_those_of_a_search(table: dict[str, Any]) -> None:
+    topology = TOPOLOGIES[table["kind"]].model_validate(table)
+    found = Interconnect(topology.graph(), topology.grid())
+    assert isinstance(found.paths, GridPaths) or found.accelerators == 1
+    assert_equal_routes(found)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> nx.Graph[Any]:
+    """Draw a tree of 2 to 8 accelerators and up to 4 switches, no two links alike."""
+    nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
+    nodes = draw(st.permutations([*nodes, *(f"s{n}" for n in range(draw(st.integers(0, 4))))]))
+    graph: nx.Graph[Any] = nx.Graph()
+    for number, node in enumerate(nodes[1:]):
+        graph.add_edge(
+            nodes[draw(st.integers(0, number))],
+            node,
+            bytes_per_second=Fraction(draw(st.integers(1, 9))),
+            latency=Fraction(draw(st.integers(0, 9)), draw(st.integers(1, 9))),
+            full_duplex=draw(st.booleans()),
+        )
+    return graph
+
+
+@given(trees())
+@settings(max_examples=20)
+def test_routes_of_a_tree_are_those_of_a_search(tree: nx.Graph[Any]) -> None:
+    found = Interconnect(tree)
+    assert isinstance(found.paths, TreePaths)
+    assert_equal_routes(found)
+
+
+@given(grids(), st.data())
+def test_a_block_of_a_grid_stands_for_all_of_it(table: dict[str, Any], data: st.DataObject) -> None:
+    """The load of all messages is that of a block's, repeated."""
+    topology = TOPOLOGIES[table["kind"]].model_validate(table)
+    interconnect = Interconnect(topology.graph(), topology.grid())
+    if not interconnect.levels:
+        return
+    bits = sorted(data.draw(st.sets(st.integers(0, interconnect.levels - 1), min_size=1)))
+    block, channels = interconnect.paths.block(bits), len(interconnect.channel_link)
+    ring = data.draw(st.booleans())
+    all_messages = interconnect.traffic(bits, ring=ring)
+    part = interconnect.traffic(bits, ring=ring, block=block)
+    assert len(part.hops) == 2 ** block.bit_count()
+    repeated = interconnect.paths.repeated(part.loads(channels), block)
+    loads = all_messages.loads(channels)
+    assert [Fraction(int(load), part.unit) for load in repeated] == [
+        Fraction(int(load), all_messages.unit) for load in loads
+    ]
+
+
+class Shortcut(Torus):
+    """A torus with a link more, whose author did not think of its shape."""
+
+    def graph(self) -> nx.Graph[Any]:
+        graph = super().graph()
+        graph.add_edge(0, 5, **self.link.edge())
+        return graph
+
+
+class Slow(Torus):
+    """A torus with one link of a longer latency."""
+
+    def graph(self) -> nx.Graph[Any]:
+        graph = super().graph()
+        graph.edges[0, 1]["latency"] = Fraction(1)
+        return graph
+
+
+class Open(Torus):
+    """A torus without one of its links."""
+
+    def graph(self) -> nx.Graph[Any]:
+        graph = super().graph()
+        graph.remove_edge(0, 1)
+        return graph
+
+
+@pytest.mark.parametrize("kind", [Shortcut, Slow, Open])
+def test_a_graph_that_is_no_grid_of_its_shape_is_searched(kind: type[Torus]) -> None:
+    topology = kind.model_validate({"kind": "torus", "shape": [4, 4], "link": LINK})
+    interconnect = Interconnect(topology.graph(), topology.grid())
+    assert isinstance(interconnect.paths, ShortestPaths)
+    assert_equal_routes(interconnect)
+
+
+def test_an_array_has_sixteen_levels() -> None:
+    table = {"kind": "torus", "shape": [256, 256], "link": LINK}
+    topology = TOPOLOGIES["torus"].model_validate(table)
+    interconnect = Interconnect(topology.graph(), topology.grid())
+    # Half of a ring of 256 is as far either way; a quarter is loaded on one side alone.
+    assert [interconnect.bisection(bit).hops for bit in (15, 14, 8, 0)] == [128, 64, 1, 1]
+    bytes_per_second = [
+        1 / (interconnect.bisection(bit).seconds_per_byte * 2**16) for bit in (15, 14, 8)
+    ]
+    assert bytes_per_second == [Fraction(10**9, 64), Fraction(10**9, 64), 10**9]
+
+
+def test_messages_that_cross_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "MAX_CROSSED", 100)
+    for kind in ("ring", "htree"):
+        table = {"kind": kind, "accelerators": 16, "link": LINK}
+        topology = TOPOLOGIES[kind].model_validate(table)
+        interconnect = Interconnect(topology.graph(), topology.grid())
+        assert interconnect.bisection(1).hops
+        with pytest.raises(RefusedError, match="links or more, and at most 100 are listed; take"):
+            interconnect.bisection(3)
