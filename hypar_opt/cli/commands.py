@@ -54,11 +54,9 @@ def _made(name: str) -> dict[str, Any]:
 class _Late:
     """A command with its name and its summary; the rest is there when it is first needed."""
 
-    name: str
-    short_help: str
-
     def __init__(self, name: str, summary: str) -> None:
-        super().__init__(name=name, short_help=summary)  # type: ignore[call-arg]
+        self._known = {"name": name, "short_help": summary}
+        super().__init__(**self._known)
         for later in ("callback", "epilog", "help", "no_args_is_help", "params"):
             del vars(self)[later]
 
@@ -66,7 +64,7 @@ class _Late:
         # Python asks here for what is not there yet; `copy` asks for methods that no command has.
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        vars(self).update(_made(self.name) | {"name": self.name, "short_help": self.short_help})
+        vars(self).update(_made(self._known["name"]) | self._known)
         return vars(self)[attribute]
 
 
