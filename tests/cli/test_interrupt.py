@@ -88,7 +88,7 @@ def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path)
     directory = tmp_path / "directory"
     directory.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", supervisor.__file__, str(directory)],
+        [sys.executable, "-I", "-S", supervisor.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -96,6 +96,7 @@ def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path)
     assert process.stdin
     assert process.stdout
     assert process.stderr
+    process.stdin.write(json.dumps(str(directory)).encode() + b"\n")
     for job in ([["true"], str(directory / "log"), None], [SLEEP, str(directory / "log"), None]):
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
