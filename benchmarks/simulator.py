@@ -4,8 +4,7 @@ Ratios of one run, on the paper's H tree with 16 and with 1,024 accelerators:
 
 * a run on new wires, so with every route found, once, against the loop (at most 10);
 * seconds an event at 1,024 against those at 16 (at most 1), of a second run on the same wires,
-  which finds no route: routes belong to the wires, and there are more of them an event at
-  1,024. The same with routes stands beside it.
+  which finds no route: routes belong to the wires, and there are more of them an event at 1,024.
 
 The loop has a process an accelerator, and together they wait for ``Run.events`` timeouts: as
 many as the step has computations and messages. Making the wires themselves is not counted.
@@ -13,6 +12,7 @@ many as the step has computations and messages. Making the wires themselves is n
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -21,6 +21,7 @@ from typing import Any
 import simpy
 
 import hypar_opt as ho
+from benchmarks.measure import judged
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.interconnect import Interconnect
@@ -68,23 +69,18 @@ def rounds(accelerators: int) -> tuple[float, float, float, int]:
     return first, again, timed(lambda: bare(accelerators, events)), events
 
 
-def against_bare(accelerators: int, repeats: int) -> tuple[float, float]:
-    """Print the ratios; return the first and the second run's seconds an event."""
+def against_bare(accelerators: int, repeats: int) -> tuple[bool, float]:
+    """Return whether a first run misses its goal, and the second run's seconds an event."""
     times = [rounds(accelerators) for _ in range(repeats)]
-    first, again, loop = (median(each[place] for each in times) for place in range(3))
-    events = times[0][3]
-    print(
-        f"{accelerators} accelerators, {events} events: {first * 1e3:.1f} ms, again "
-        f"{again * 1e3:.1f} ms, bare loop {loop * 1e3:.1f} ms"
-    )
-    print(f"ratio {first / loop:.1f} (at most 10), again {again / loop:.1f}")
-    return first / events, again / events
+    value = median(first / loop for first, _, loop, _ in times)
+    missed = judged(f"{accelerators:,} accelerators against a bare loop", value, 10)
+    return missed, median(again / events for _, again, _, events in times)
 
 
 def main() -> None:
-    few, many = against_bare(16, 101), against_bare(1024, 5)
-    print(f"an event: {few[1] * 1e6:.2f} us at 16, {many[1] * 1e6:.2f} us at 1,024")
-    print(f"ratio {many[1] / few[1]:.2f} (at most 1), with routes {many[0] / few[0]:.2f}")
+    (missed, few), (missed_too, many) = against_bare(16, 101), against_bare(1024, 5)
+    grows = judged("an event at 1,024 against one at 16", many / few, 1)
+    sys.exit(missed or missed_too or grows)
 
 
 if __name__ == "__main__":
