@@ -119,6 +119,18 @@ def test_a_supervisor_that_is_killed_is_told_in_a_line() -> None:
     process.directory.rmdir()  # which it can no longer do
 
 
+def test_a_supervisor_serves_one_process_after_another_and_removes_what_they_leave() -> None:
+    with SolverProcess() as first:
+        assert first.run(["true"]) == 0
+    assert not first.directory.exists()
+    with SolverProcess() as second, SolverProcess() as third:
+        assert second._supervisor is first._supervisor
+        assert third._supervisor is not second._supervisor
+        assert (second.run(["false"]), third.run(["true"])) == (1, 0)
+        second.directory.joinpath("model").touch()
+    assert not second.directory.exists()
+
+
 def no_room(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
