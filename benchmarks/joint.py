@@ -1,12 +1,11 @@
-"""The joint optimum: its kernel's growth, product states, and even splits.
+"""The joint optimum: its kernel's growth, and product states.
 
 Ratios of one run; `benchmarks.peers` has the kernel beside others:
 
 * seconds a layer at 10^6 layers against those at 10^3 (at most 1.6);
 * VGG-E, 64 levels against four (at most 20);
 * unequal levels, 2^10 states: one boundary's step level by level against the table of all
-  pairs of states (at least 100);
-* a chain of 1,000 layers at 12 levels, solved with `--even` against without (at most 2).
+  pairs of states (at least 100).
 """
 
 from __future__ import annotations
@@ -97,31 +96,8 @@ def product_states() -> bool:
     return judged("2^10 states: all pairs against level by level", value, 100, at_least=True)
 
 
-def even() -> bool:
-    """Widths that 2^6 to 2^12 divide, so that a layer allows 6 model levels or more."""
-    dice = np.random.default_rng(0)
-    widths = [int(dice.integers(1, 64)) << int(dice.integers(6, 13)) for _ in range(1000)]
-    network = ho.Network.model_validate(
-        {
-            "name": "deep",
-            "input": {"features": 4096},
-            "layer": [
-                {"name": f"fc{n}", "kind": "fc", "units": width} for n, width in enumerate(widths)
-            ],
-        }
-    )
-
-    def solve(*, evenly: bool) -> ho.Plan:
-        constraints = {"even": evenly}
-        return ho.solve(network, batch=256, levels=12, search="joint", constraints=constraints)
-
-    assert solve(evenly=True).cost.total > solve(evenly=False).cost.total
-    value = ratio(lambda: solve(evenly=True), lambda: solve(evenly=False), 5)
-    return judged("1,000 layers, 12 levels, --even against without", value, 2)
-
-
 def main() -> None:
-    sys.exit(any([linear(), levels(), product_states(), even()]))
+    sys.exit(any([linear(), levels(), product_states()]))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ SUMMARIES = {
     " ranks.",
     "pareto": "Find the fewest bytes, the least time and energy within M bytes of memory, for all"
     " M.",
-    "sweep": "Simulate all combinations that a file asks for; run it again to go on.",
+    "sweep": "Solve and simulate all combinations of a file; run it again to go on.",
     "verify": "Check a plan and its certificate, or that solvers agree; ends with 1 where they do"
     " not.",
     "reproduce": "Show the paper's numbers beside ours; ends with 1 where one is no longer as"
