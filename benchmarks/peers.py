@@ -14,7 +14,7 @@ of questions, or its arrays, and must return how many levels each layer takes mo
 * our own solver `ilp`, which makes the tight ILP, checks CBC's claims and breaks ties: at most 2
   times the same program built and solved with PuLP and CBC alone.
 
-Machines differ, and so does what others do on them: a goal is about half, or twice, of what was measured.
+Machines differ, and what others do on them: goals are about half, or twice, of measurements.
 """
 
 from __future__ import annotations
