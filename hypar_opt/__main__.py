@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+
+_COLLECT_AFTER = 50_000
+"""Objects made until unreachable cycles are looked for: imports make many, all of which stay."""
 
 
 def main() -> None:
@@ -11,12 +16,19 @@ def main() -> None:
     if is_default:  # a handler that is ignored, as under nohup, stays so
         # The system's default ends the process without Python's traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.set_threshold(_COLLECT_AFTER)
+    # None of ours is one of pydantic's plug-ins, for which it searches all that is installed.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Imported late: this is the import that Ctrl-C may interrupt.
     from hypar_opt.cli.app import main
 
     if is_default:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    main()
+    try:
+        main()
+    finally:
+        # Or Python, as it ends, looks for cycles among all objects that the imports made.
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ Size = Annotated[int, Strict(), Field(ge=1, le=LARGEST_SIZE)]
 class Document(BaseModel):
     """A table of a TOML or JSON file: frozen, without unknown keys or infinite numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # A validator is built when a model is first used: a call uses some of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     written_schema: ClassVar[str | None] = None
     """The newest value of a file's ``schema`` key that is read, such as ``hypar-opt/plan/1``."""

@@ -9,33 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import (
-    compare,
-    explore,
-    export,
-    import_,
-    lists,
-    model,
-    output,
-    pareto,
-    report,
-    reproduce,
-    show,
-    simulate,
-    solve,
-    sweep,
-    verify,
-)
-from hypar_opt.cli import run as run_command
+from hypar_opt.cli import output
+from hypar_opt.cli.commands import Commands
 from hypar_opt.errors import HyparError
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from types import FrameType
 
-# Whatever a command needs is imported inside it, so that `--help` answers in a blink.
 app = typer.Typer(
     name="hypar-opt",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -43,21 +27,6 @@ app = typer.Typer(
     " training step on 2^H accelerators moves as few bytes as possible (HyPar, HPCA 2019).",
     epilog="Start with: [bold]hypar-opt solve vgg-a[/bold]",
 )
-app.command(epilog=solve.EPILOG)(solve.solve)
-app.command(epilog=simulate.EPILOG)(simulate.simulate)
-app.command(epilog=run_command.EPILOG)(run_command.run)
-app.command(epilog=compare.EPILOG)(compare.compare)
-app.command(epilog=explore.EPILOG)(explore.explore)
-app.command(epilog=pareto.EPILOG)(pareto.pareto)
-app.command(epilog=sweep.EPILOG)(sweep.sweep)
-app.command(epilog=verify.EPILOG)(verify.verify)
-app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
-app.command(epilog=report.EPILOG)(report.report)
-app.command(epilog=show.EPILOG)(show.show)
-app.command("import", epilog=import_.EPILOG)(import_.import_)
-app.command(epilog=export.EPILOG)(export.export)
-app.command(epilog=model.EPILOG)(model.model)
-app.add_typer(lists.app, name="list")
 
 
 def _show_version(wanted: bool) -> None:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from hypar_opt.registry import Registry
 
 app = typer.Typer(
-    no_args_is_help=True, help="List what can be named: networks, arrays, solvers and more."
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="List what can be named: networks, arrays, solvers and more.",
 )
 
 

@@ -6,12 +6,13 @@ import json
 import re
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PlainValidator,
     Strict,
     field_serializer,
     model_validator,
@@ -26,10 +27,11 @@ from hypar_opt.documents import (
     rule,
     shown,
 )
-from hypar_opt.hardware.accelerator import without_buffer
-from hypar_opt.hardware.array import Array, digest_of
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
 
 MOST_LEVELS = 64
 ELEMENT_BYTES = (1, 2, 4, 8)
@@ -175,6 +177,17 @@ class NetworkRecord(Record):
     description: Network
 
 
+def _array(value: object) -> Array:
+    # Imported late: where only bytes are charged, there is no array.
+    from hypar_opt.hardware.array import Array
+
+    return Array.model_validate(value)
+
+
+if not TYPE_CHECKING:
+    Array = Annotated[Any, PlainValidator(_array)]
+
+
 class ArrayRecord(Record):
     """The accelerator array of a plan."""
 
@@ -184,6 +197,9 @@ class ArrayRecord(Record):
     @classmethod
     def _older_accelerator(cls, data: Any) -> Any:
         """Read a file whose digest includes the accelerator's ``buffer``, which is gone."""
+        from hypar_opt.hardware.accelerator import without_buffer
+        from hypar_opt.hardware.array import digest_of
+
         described: Any = data.get("description") if isinstance(data, dict) else None
         accelerator = described.get("accelerator") if isinstance(described, dict) else None
         kept = without_buffer(accelerator)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.alternatives import best_parts, regret_parts
 from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
 from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
 from hypar_opt.report.structure import Stored, folded, is_short_chain, stored_outputs
@@ -76,8 +75,12 @@ def plan_view(
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     if regrets:
+        from hypar_opt.report.alternatives import regret_parts
+
         parts += [Text(), *regret_parts(plan, regrets)]
     if best:
+        from hypar_opt.report.alternatives import best_parts
+
         parts += [Text(), *best_parts(plan, best)]
     return Group(*parts)
 

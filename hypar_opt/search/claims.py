@@ -25,9 +25,9 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
         raise WrongClaimError(f"assigned {len(assignment)} of {table.layers} layers")
     claims = (*assignment, result.objective or 0, result.bound or 0)
     # numpy's integers wrap around on overflow, and a float rounds: neither compares exactly.
-    if not all(isinstance(claim, int) for claim in claims):
+    if not all(issubclass(kind, int) for kind in set(map(type, claims))):
         raise WrongClaimError("claims should be Python's whole numbers")
-    if not all(0 <= choice < table.choices for choice in assignment):
+    if assignment and not 0 <= min(assignment) <= max(assignment) < table.choices:
         raise WrongClaimError(f"assigned a choice outside the table's {table.choices}")
     layers = range(table.layers)
     if table.allowed is not None and not table.allowed[layers, assignment].all():

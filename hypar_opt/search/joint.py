@@ -16,7 +16,6 @@ from hypar_opt.costs.product import (
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.claims import assigned
-from hypar_opt.search.counts import by_counts, few_levels_alike
 from hypar_opt.search.joint_table import question_table, separable_table, state_table
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.outcome import to_partition
@@ -94,6 +93,9 @@ def _from_states_or_counts(
 
     Where a plan attains the bound of counts it is optimal. Else states decide, if memory allows.
     """
+    # Imported late: most problems are separable.
+    from hypar_opt.search.counts import by_counts, few_levels_alike
+
     instance = search.instance
     choices = instance.cost.choices
     counts = (

@@ -15,7 +15,6 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
 from hypar_opt.solvers.capacity import within_capacity
-from hypar_opt.solvers.elimination import solve as elimination
 from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
@@ -49,17 +48,27 @@ class DynamicProgramming(Solver):
     )
 
     def accepts(self, table: Table) -> str | None:
-        return None if _is_chain(table) else elimination.refusal(table)
+        if _is_chain(table):
+            return None
+        # Imported late, as below: a chain is solved without it.
+        from hypar_opt.solvers.elimination.solve import refusal
+
+        return refusal(table)
 
     def refuses_size(self, sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:
-        chain = np.array_equal(ends, chain_ends(len(sizes)))
-        return None if chain else elimination.refusal_of_size(sizes, ends)
+        if np.array_equal(ends, chain_ends(len(sizes))):
+            return None
+        from hypar_opt.solvers.elimination.solve import refusal_of_size
+
+        return refusal_of_size(sizes, ends)
 
     def solve(self, table: Table, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
         try:
             if not _is_chain(table):
-                return elimination.solve(table, deadline)
+                from hypar_opt.solvers.elimination.solve import solve
+
+                return solve(table, deadline)
             match table:
                 case SeparableTable():
                     return _separable(table, deadline)

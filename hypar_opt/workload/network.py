@@ -17,13 +17,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Union
 from pydantic import (
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     PlainValidator,
     SerializeAsAny,
     Tag,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
-from pydantic_core import InitErrorDetails
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails
 
 from hypar_opt.display import Displayed
 from hypar_opt.documents import (
@@ -105,18 +108,21 @@ def _operator(value: object) -> Operator:
     return OPERATORS[kind].model_validate(value)
 
 
+class _BuiltInKinds:
+    """The JSON Schema of a layer, which lists the built-in kinds; it alone imports all of them."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, _core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        kinds: Any = Union[tuple(OPERATORS.built_in())]  # noqa: UP007
+        union: Any = Annotated[kinds, Field(discriminator="kind")]
+        return handler(TypeAdapter(union).core_schema)
+
+
 # A plain validator, since a discriminated union is fixed at import and could not hold the kinds
-# that plug-ins register. The JSON Schema lists the built-in kinds only.
-Layer = Annotated[
-    SerializeAsAny[Operator],
-    PlainValidator(
-        _operator,
-        json_schema_input_type=Annotated[
-            Union[tuple(OPERATORS.built_in())],  # noqa: UP007
-            Field(discriminator="kind"),
-        ],
-    ),
-]
+# that plug-ins register.
+Layer = Annotated[SerializeAsAny[Operator], PlainValidator(_operator), _BuiltInKinds]
 
 
 # The inputs are told apart by their keys, so that an error is about the one that was meant and

@@ -25,8 +25,8 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.elementwise import Weightless, channel_sizes
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
+from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
 
 if TYPE_CHECKING:
     from hypar_opt.workload.graph import LayerGraph

@@ -12,9 +12,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import hypar_opt as ho
-from hypar_opt.cli.app import run
+from hypar_opt.cli.app import app, run
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -385,6 +387,14 @@ def test_nothing_is_imported_that_a_call_does_not_use() -> None:
     assert imported("--help") == ""
     assert imported("solve", "--help") in {"", "pydantic"}  # Typer's own, to read defaults
     assert imported("solve", "vgg-e") == "numpy pydantic"
+
+
+def test_the_list_of_commands_has_the_start_of_each_ones_help() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, command in group.commands.items():
+        text = (command.help or "").partition("\n\n")[0]
+        assert (name, command.short_help) == (name, " ".join(text.split()))
 
 
 def test_a_third_partys_solver_takes_part_and_is_checked(tmp_path: Path) -> None:

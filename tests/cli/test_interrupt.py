@@ -88,7 +88,7 @@ def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path)
     directory = tmp_path / "directory"
     directory.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", supervisor.__file__, str(directory)],
+        [sys.executable, "-I", "-S", supervisor.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -96,6 +96,7 @@ def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path)
     assert process.stdin
     assert process.stdout
     assert process.stderr
+    process.stdin.write(json.dumps(str(directory)).encode() + b"\n")
     for job in ([["true"], str(directory / "log"), None], [SLEEP, str(directory / "log"), None]):
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
@@ -116,6 +117,18 @@ def test_a_supervisor_that_is_killed_is_told_in_a_line() -> None:
         with pytest.raises(HyparError, match="keeps the solver's program was killed; run it again"):
             process.run(["true"])
     process.directory.rmdir()  # which it can no longer do
+
+
+def test_a_supervisor_serves_one_process_after_another_and_removes_what_they_leave() -> None:
+    with SolverProcess() as first:
+        assert first.run(["true"]) == 0
+    assert not first.directory.exists()
+    with SolverProcess() as second, SolverProcess() as third:
+        assert second._supervisor is first._supervisor
+        assert third._supervisor is not second._supervisor
+        assert (second.run(["false"]), third.run(["true"])) == (1, 0)
+        second.directory.joinpath("model").touch()
+    assert not second.directory.exists()
 
 
 def no_room(*_: object, **__: object) -> NoReturn:

@@ -19,9 +19,10 @@ def run_backend(backend: Backend, call: BackendCall) -> BackendAnswer:
         If it fails, or the disk is full.
     """
     # PuLP writes a warm start from the values that its columns have.
-    for column in call.problem.variables():
-        if column.name in call.start:
-            column.setInitialValue(call.start[column.name], check=False)
+    if call.start:
+        for column in call.problem.variables():
+            if column.name in call.start:
+                column.setInitialValue(call.start[column.name], check=False)
     try:
         return run_cbc(call) if backend.name == "cbc" else run_pulp_solver(backend, call)
     except OSError as error:

@@ -6,8 +6,9 @@ holds the other end of standard input. Whatever ends the parent, be it Ctrl-C, S
 SIGKILL, also closes that pipe; the supervisor then kills the running program and removes the
 parent's directory.
 
-A line of input is a job in JSON, ``[command, log file, seconds or null]``, or ``null`` for no
-more jobs. A line of output is the job's exit status, ``null`` if its program had to be killed.
+A line of input is JSON: the parent's directory; a job, ``[command, log file, seconds or null]``;
+``null`` for no more jobs in that directory, which is then removed; or ``"end"``. A line of output
+is a job's exit status, ``null`` if its program had to be killed, or that of the removal, 0.
 """
 
 from __future__ import annotations
@@ -26,13 +27,22 @@ COMMAND_NOT_FOUND = 127
 """The exit status by which a shell reports a program that it could not start."""
 
 
-def supervise(directory: str) -> None:
-    """Run jobs one by one; at the end of the input, kill the last and remove the directory."""
+def supervise() -> None:
+    """Run jobs one by one; at the end of the input, kill the last and remove its directory."""
     program: subprocess.Popen[bytes] | None = None
+    directory: str | None = None
     for line in sys.stdin:
         job = json.loads(line)
-        if job is None:
+        if job == "end":
             break
+        if isinstance(job, str):
+            directory = job
+            continue
+        if job is None:
+            _clean_up(program, directory)
+            program, directory = None, None
+            _write_status(0)
+            continue
         command, log, seconds = job
         program = _start(command, Path(log))
         if program is None:
@@ -40,10 +50,15 @@ def supervise(directory: str) -> None:
         else:
             # A thread waits for it, so that this one sees the end of the input meanwhile.
             threading.Thread(target=_await, args=(program, seconds), daemon=True).start()
+    _clean_up(program, directory)
+
+
+def _clean_up(program: subprocess.Popen[bytes] | None, directory: str | None) -> None:
     # It may have ended already, but its child processes may not.
     if program is not None:
         _kill(program)
-    shutil.rmtree(directory, ignore_errors=True)
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes] | None:
@@ -90,4 +105,4 @@ def _kill(program: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    supervise(sys.argv[1])
+    supervise()

@@ -17,7 +17,7 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.knapsack import violated_cover
-from hypar_opt.solvers.ilp.pulp_problem import pulp_problem
+from hypar_opt.solvers.ilp.pulp_problem import LARGEST, pulp_problem
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 
 if TYPE_CHECKING:
@@ -88,6 +88,20 @@ def minimise(
         return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
 
 
+def minimise_canonically(session: Session, table: CostTable) -> SolveResult | None:
+    """Return the canonical optimum of a table, by one run; None where that takes more."""
+    # A gap asks for no optimum; loads couple the layers.
+    if session.options.gap or table.capacity is not None or trivially_infeasible(table):
+        return None
+    try:
+        program = formulate(table, session.deadline).with_fewest_ones()
+        if program is None or max(map(abs, program.backend_costs().values())) >= LARGEST:
+            return None
+        return _minimise_with_cuts(session, table, program, has_answer=True)
+    except NoAnswerError:
+        return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
+
+
 def _minimise_with_cuts(
     session: Session, table: CostTable, program: ZeroOneProgram, *, has_answer: bool
 ) -> SolveResult:
@@ -117,7 +131,7 @@ def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
     constant = program.constant // program.factor if session.options.gap else 0
     try:
         started = time.monotonic()
-        problem = pulp_problem(program, program.factor, constant, session.deadline)
+        problem = pulp_problem(program, constant, session.deadline)
         # PuLP cannot be interrupted while it writes: no answer is better than a late one.
         session.deadline.check(_WRITING * (time.monotonic() - started))
         start = _start_values(program, session.options.warm_start or ())
@@ -153,8 +167,7 @@ def _to_result(
 ) -> SolveResult:
     """Return an answer in the table's integers, with the status that its claims prove."""
     objective = table.price(assignment)
-    # In the program's numbers: without the constant, in units of the costs' common factor.
-    relative = (objective - program.constant) // program.factor
+    relative = program.backend_objective(assignment, objective)
     bound = _proven_bound(answer, relative)
     optimal = bound == relative
     stopped_by = answer.stopped_by or ("gap" if session.options.gap else None)
@@ -164,12 +177,15 @@ def _to_result(
         "nonzeros": sum(len(constraint.terms) for constraint in program.constraints),
     }
     if answer.root_bound is not None:
-        statistics["root_bound"] = program.constant + program.factor * answer.root_bound
+        root = answer.root_bound
+        if program.tie_weight > 1:  # less what the ones add
+            root //= program.tie_weight
+        statistics["root_bound"] = program.constant + program.factor * root
     return SolveResult(
         assignment,
         objective,
         Status.OPTIMAL if optimal else Status.FEASIBLE,
-        bound=None if bound is None else program.constant + program.factor * bound,
+        bound=None if bound is None else program.bound(bound),
         stopped_by=None if optimal else stopped_by,
         statistics=statistics,
         versions={"pulp": load_pulp().__version__, session.backend.name: answer.version},

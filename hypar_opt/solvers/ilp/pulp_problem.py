@@ -22,10 +22,8 @@ _CHECK_INTERVAL = 1000
 """Columns or constraints that are built between two checks of the deadline."""
 
 
-def pulp_problem(
-    program: ZeroOneProgram, factor: int, constant: int, deadline: Deadline = NEVER
-) -> Any:
-    """Return PuLP's problem, with its costs divided by a factor and a constant added to them.
+def pulp_problem(program: ZeroOneProgram, constant: int, deadline: Deadline = NEVER) -> Any:
+    """Return PuLP's problem, with the program's `backend_costs` and a constant added to them.
 
     Raises
     ------
@@ -40,7 +38,7 @@ def pulp_problem(
         low, high, is_integer = program.domain(column, binary)
         kind = pulp.LpInteger if is_integer else pulp.LpContinuous
         columns[column] = problem.add_variable(column, low, high, kind)
-    costs = {columns[column]: cost // factor for column, cost in program.costs.items()}
+    costs = {columns[column]: cost for column, cost in program.backend_costs().items()}
     for exponent in range(0, len(str(constant)) if constant else 0, DIGITS):
         # PuLP writes a number's first 12 digits: a column fixed to 1 for every 12 of them.
         digits = constant // 10**exponent % LARGEST

@@ -12,7 +12,7 @@ from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, t
 from hypar_opt.solvers.canonical import Choices, canonical
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
-from hypar_opt.solvers.ilp.minimise import Session, minimise
+from hypar_opt.solvers.ilp.minimise import Session, minimise, minimise_canonically
 from hypar_opt.solvers.ilp.model_file import export_program
 from hypar_opt.solvers.ilp.pulp_problem import DIGITS
 
@@ -63,7 +63,8 @@ class IntegerProgram(Solver):
                 coarse, unit = in_coarse_units(table)
                 if unit > 1:
                     return solve_in_coarse_units(session, table, coarse, unit)
-                return _break_ties(session, table, minimise(session, table))
+                result = minimise_canonically(session, table)
+                return result or _break_ties(session, table, minimise(session, table))
             finally:
                 if options.log is not None:
                     write_whole(options.log, "".join(session.logs))

@@ -37,6 +37,9 @@ class ZeroOneProgram:
         All of them must hold.
     fixed
         Values of columns whose other value is forbidden.
+    tie_weight
+        What a backend's costs are multiplied by, to add 1 to those of the binary columns; 1 to add
+        nothing. See `with_fewest_ones`.
     """
 
     literals: Sequence[Sequence[tuple[str, int]]]
@@ -44,6 +47,7 @@ class ZeroOneProgram:
     constant: int
     constraints: tuple[LinearConstraint, ...]
     fixed: Mapping[str, int] = field(default_factory=dict)
+    tie_weight: int = 1
 
     @property
     def binary(self) -> frozenset[str]:
@@ -57,6 +61,37 @@ class ZeroOneProgram:
     @property
     def largest_cost(self) -> int:
         return max(map(abs, self.costs.values()))
+
+    def with_fewest_ones(self) -> ZeroOneProgram | None:
+        """Return the program whose optimum has, of this one's optima, the fewest ones.
+
+        None where that is not the canonical optimum for certain: where a layer's column is not 1
+        for its second choice, since only then the optima are a lattice in the choices, whose least
+        has the fewest ones and is the canonical one. Constraints beside those of edges break that.
+        """
+        if any(row[1:] != [(row[0][0], 1)] for row in self.literals):
+            return None
+        return replace(self, tie_weight=len(self.literals) + 1)
+
+    def backend_costs(self) -> dict[str, int]:
+        """Return the costs that a backend is given: in units of their common factor."""
+        unit, binary = self.factor, self.binary
+        if self.tie_weight == 1:
+            return {column: cost // unit for column, cost in self.costs.items()}
+        return {
+            column: cost // unit * self.tie_weight + (column in binary)
+            for column, cost in self.costs.items()
+        }
+
+    def backend_objective(self, assignment: Sequence[int], objective: int) -> int:
+        """Return what an assignment costs by `backend_costs`, of what it costs in the table."""
+        relative = (objective - self.constant) // self.factor
+        return relative if self.tie_weight == 1 else relative * self.tie_weight + sum(assignment)
+
+    def bound(self, backend_bound: int) -> int:
+        """Return the bound on the table's objective that follows from one by `backend_costs`."""
+        # Of integers: what the ones add is less than the weight.
+        return self.constant + self.factor * (backend_bound // self.tie_weight)
 
     def domain(self, column: str, binary: frozenset[str]) -> tuple[int, int | None, bool]:
         """Return a column's lower and upper bound, and whether it is an integer.

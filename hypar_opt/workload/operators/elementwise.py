@@ -9,36 +9,12 @@ from hypar_opt.documents import Size
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
-    REPLICAS,
     Choice,
-    Contraction,
 )
-from hypar_opt.workload.operators.base import Activation, Operator, Statistics
+from hypar_opt.workload.operators.base import Activation, Statistics
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.weightless import Weightless
 from hypar_opt.workload.operators.windows import Pool as Windows
-
-
-class Weightless(Operator):
-    """A layer that keeps the layout of what it reads, and has no weights."""
-
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
-    trick: ClassVar[str] = "data"
-
-    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        return channel_sizes(maps)
-
-
-def channel_sizes(maps: LayerMaps) -> dict[str, int]:
-    """Return the axes of a layer whose output's channels are its own axis c."""
-    written = maps.output
-    if isinstance(written, TokenMap):
-        return {"t": written.tokens, "c": written.channels}
-    sizes = {"c": written.channels}
-    read = maps.input
-    if isinstance(read, FeatureMap) and max(read.positions, written.positions) > 1:
-        sizes |= {"h": read.height, "w": read.width, "p": written.height, "q": written.width}
-    return sizes
 
 
 class _Broadcast(Weightless):

@@ -9,8 +9,8 @@ from pydantic import ValidationInfo, field_validator
 
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
-from hypar_opt.workload.operators.elementwise import channel_sizes
 from hypar_opt.workload.operators.maps import LayerMaps, Map
+from hypar_opt.workload.operators.weightless import channel_sizes
 
 
 class Norm(Operator):

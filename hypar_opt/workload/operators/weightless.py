@@ -1,0 +1,39 @@
+"""What layers without weights that treat each channel alike have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from hypar_opt.workload.operators.axes import (
+    CHANNELS,
+    DATA_CHOICE,
+    REPLICAS,
+    Choice,
+    Contraction,
+)
+from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, TokenMap
+
+
+class Weightless(Operator):
+    """A layer that keeps the layout of what it reads, and has no weights."""
+
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
+    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
+    trick: ClassVar[str] = "data"
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        return channel_sizes(maps)
+
+
+def channel_sizes(maps: LayerMaps) -> dict[str, int]:
+    """Return the axes of a layer whose output's channels are its own axis c."""
+    written = maps.output
+    if isinstance(written, TokenMap):
+        return {"t": written.tokens, "c": written.channels}
+    sizes = {"c": written.channels}
+    read = maps.input
+    if isinstance(read, FeatureMap) and max(read.positions, written.positions) > 1:
+        sizes |= {"h": read.height, "w": read.width, "p": written.height, "q": written.width}
+    return sizes
