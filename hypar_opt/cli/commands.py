@@ -62,9 +62,10 @@ class _Late:
 
     def __getattr__(self, attribute: str) -> Any:
         # Python asks here for what is not there yet; `copy` asks for methods that no command has.
-        if attribute.startswith("__"):
+        if not attribute.startswith("__"):
+            vars(self).update(_made(self._known["name"]) | self._known)
+        if attribute not in vars(self):
             raise AttributeError(attribute)
-        vars(self).update(_made(self._known["name"]) | self._known)
         return vars(self)[attribute]
 
 
