@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.commands import SUMMARIES
 from hypar_opt.plan.plan import write_plan
 
 WIDTHS = (60, 80, 200)
@@ -32,6 +33,9 @@ CALLS = [
     "simulate lenet-c --array hmc-htree-4",
     "compare sfc --array hmc-htree-2,hmc-torus-2",
     "explore lenet-c --free H1",
+    "explore sfc --free H1,H2 --array hmc-htree-16",
+    "pareto lenet-c --array hmc-htree-4",
+    "model lenet-c --levels 2 -o model.lp",
     "run lenet-c --levels 2 --batch 16",
     "verify plan.json",
     "verify lenet-c --levels 1",
@@ -39,8 +43,11 @@ CALLS = [
     "export plan.json --to json",
     "report plan.json --output page.html",
     "sweep sweep.toml -o sweep.csv",
-    "reproduce fig5",
+    "reproduce fig5 tables",
+    "reproduce fig9 --rows",
     "solve no-such-network",
+    "solve --help",
+    "--help",
     "solve lenet-c --levels 70",
 ]
 
@@ -57,6 +64,10 @@ for width in json.loads(sys.argv[1]):
 """
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07")
+
+
+def test_every_command_is_among_the_calls() -> None:
+    assert {call.split()[0] for call in CALLS} >= set(SUMMARIES)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pty")
