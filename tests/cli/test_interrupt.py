@@ -172,6 +172,19 @@ def test_without_a_time_limit_none_is_blamed(
     assert plan.solver.found_by is not None
 
 
+def test_a_simplex_that_the_time_limit_ends_is_ended_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CBC then blames iterations."""
+    program = tmp_path / "cbc"
+    said = "Stopped on iterations - objective value 0"
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\nsleep 2\necho "{said}" > "$last"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
+    plan = ho.solve("sfc", solver="ilp", options={"time_limit": 3})
+    assert plan.solver.stopped_by == "time limit"
+
+
 def test_no_temporary_directory_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(**_: Any) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/x']")

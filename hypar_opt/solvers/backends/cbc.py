@@ -190,6 +190,9 @@ def _to_answer(
         if limit is None:
             raise HyparError(f"cbc leaves no answer: {outcome.strip()}")
         stopped = "time"
+    # A simplex that runs out of time calls that a limit of iterations, which we never set.
+    if stopped == "iterations" and limit is not None and not in_time:
+        stopped = "time"
     return BackendAnswer(
         values=solution.values,
         objective=None if solution.values is None else float(outcome.split()[-1]),
