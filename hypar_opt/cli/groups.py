@@ -51,7 +51,7 @@ class CostOptions:
         str,
         problem_option(
             help="The parallelisms that a layer may have: data,model or data,model,output"
-            " (AccPar's Type III; readings text and tables).",
+            " (AccPar's Type III; readings text, tables and executed).",
         ),
     ] = "data,model"
     level_weights: Annotated[
