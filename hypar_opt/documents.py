@@ -1,4 +1,4 @@
-"""TOML and JSON documents: parsed and validated strictly, with one-line errors."""
+"""Documents of TOML and JSON: validated strictly, with one-line errors."""
 
 from __future__ import annotations
 
@@ -38,15 +38,10 @@ from hypar_opt.files import read_text as read_text
 from hypar_opt.files import record_read
 from hypar_opt.files import take_standard_input as take_standard_input
 from hypar_opt.files import write_whole as write_whole
+from hypar_opt.parsing import parse_toml, shown
 
 LARGEST_SIZE = 2**31 - 1
 """The largest size or batch, so that every total still has a finite float."""
-
-MOST_BITS = 3320
-"""The most bits of an integer in a file, 1,000 digits: Python refuses to print very long ones."""
-
-MOST_DEPTH = 64
-"""The deepest nesting of tables and arrays in a file."""
 
 Size = Annotated[int, Strict(), Field(ge=1, le=LARGEST_SIZE)]
 
@@ -199,15 +194,6 @@ def _describe(error: ErrorDetails, data: object, *, in_file: bool) -> tuple[str,
     return ", ".join(where), f"{problem}, got {shown(error['input'])}"
 
 
-def shown(value: object) -> str:
-    """Return a value as a file writes it, for a message; at most 40 characters."""
-    try:
-        text = json.dumps(value, default=str, ensure_ascii=False)
-    except (ValueError, RecursionError):  # more digits, or depth, than Python prints
-        return "what is too large to show"
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
 def rule(problem: str) -> PydanticCustomError:
     """Return the error for a validator to raise; its message is used as it is."""
     # Command-line arguments that are not UTF-8 contain surrogates, which pydantic rejects.
@@ -343,74 +329,3 @@ def preset_text(package: str, name: str) -> str:
     # A package may be in a zip file, where its files have no path of their own.
     with as_file(files(package).joinpath(f"{name}.toml")) as path:
         return read_text(path)
-
-
-def parse_toml(text: str, *, file: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises
-    ------
-    InputError
-        Naming the file, and the line of a syntax error.
-    """
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"should be TOML: {error}", file=file) from None
-    _check_values(data, file)
-    return data
-
-
-def parse_json(text: str, *, file: str) -> Any:
-    """Parse JSON without NaN, infinities or duplicate keys.
-
-    Raises
-    ------
-    InputError
-        Naming the file and what is wrong.
-    """
-
-    # json keeps the last of two equal keys, silently.
-    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in table:
-                raise ValueError(f"key {key!r} is given twice")
-            table[key] = value
-        return table
-
-    def refuse_constant(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON number")
-
-    try:
-        data = json.loads(
-            text, object_pairs_hook=without_duplicates, parse_constant=refuse_constant
-        )
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"should be JSON: {error}", file=file) from None
-    _check_values(data, file)
-    return data
-
-
-def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int = 0) -> None:
-    """Refuse values that can be read but neither printed nor written again."""
-    problem = ""
-    if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            problem = f"should be Unicode text, got half a surrogate pair in {ascii(value)[:40]}"
-    elif isinstance(value, int):
-        if value.bit_length() > MOST_BITS:
-            problem = "should have at most 1,000 digits"
-    elif isinstance(value, dict | list):
-        if depth >= MOST_DEPTH:
-            problem = f"should be at most {MOST_DEPTH} tables or arrays deep"
-        elif isinstance(value, dict):
-            for name, entry in value.items():
-                _check_values(name, file, where, depth)
-                _check_values(entry, file, (*where, name), depth + 1)
-        else:
-            for entry in value:
-                _check_values(entry, file, where, depth + 1)
-    if problem:
-        keys = (shown(key)[1:-1] for key in where)
-        raise InputError(problem, where=", ".join(keys), file=file)

@@ -87,13 +87,13 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     CheckFailedError
         If the plan is invalid or its price is wrong, or the certificate does not prove it.
     """
-    from hypar_opt.documents import file_name, parse_json, read_text
+    from hypar_opt.documents import file_name, read_text
+    from hypar_opt.parsing import parse_json
     from hypar_opt.pipeline import read_plan
     from hypar_opt.search import certificate as proofs
 
-    parse_json(
-        read_text(file), file=file_name(file)
-    )  # what is no JSON is a wrong call, not a wrong plan
+    # What is no JSON is a wrong call, not a wrong plan.
+    parse_json(read_text(file), file=file_name(file))
     try:
         plan = read_plan(file)
     except InputError as error:

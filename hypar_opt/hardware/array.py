@@ -15,22 +15,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 
 from hypar_opt.display import Displayed
-from hypar_opt.documents import (
-    Document,
-    Name,
-    Printable,
-    file_name,
-    parse_toml,
-    read_text,
-    rule,
-    validate,
-)
+from hypar_opt.documents import Document, Name, Printable, file_name, read_text, rule, validate
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
+from hypar_opt.parsing import parse_toml
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 

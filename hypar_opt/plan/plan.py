@@ -17,17 +17,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, Strict, model_validator
 
 from hypar_opt.display import Displayed
-from hypar_opt.documents import (
-    Document,
-    Name,
-    Printable,
-    Size,
-    parse_json,
-    rule,
-    validate,
-    write_whole,
-)
+from hypar_opt.documents import Document, Name, Printable, Size, rule, validate, write_whole
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.parsing import parse_json
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
 from hypar_opt.units import format_cost, format_ratio, format_si

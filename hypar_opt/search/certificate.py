@@ -30,8 +30,9 @@ from pydantic import Discriminator, Field, Strict, Tag
 
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.display import Displayed
-from hypar_opt.documents import Document, parse_json, read_text, validate, write_whole
+from hypar_opt.documents import Document, read_text, validate, write_whole
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
+from hypar_opt.parsing import parse_json
 from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
 from hypar_opt.search.graph_proofs import (
     EliminationProof,

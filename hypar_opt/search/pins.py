@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.parsing import shown
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:

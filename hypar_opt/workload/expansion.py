@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.documents import rule, shown
+from hypar_opt.documents import rule
+from hypar_opt.parsing import shown
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Block

@@ -35,12 +35,11 @@ from hypar_opt.documents import (
     Printable,
     Size,
     file_name,
-    parse_toml,
     read_text,
     rule,
-    shown,
     validate,
 )
+from hypar_opt.parsing import parse_toml, shown
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.layer_tensors import tensors_of

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.display import Results
-from hypar_opt.documents import shown
 from hypar_opt.errors import HyparError, InputError, argument
 from hypar_opt.files import check_outputs, recorded_reads
+from hypar_opt.parsing import shown
 from hypar_opt.studies.sweep.case import SweepRow
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import run_local, run_on_cluster
