@@ -165,7 +165,9 @@ def point_at_each_of_a_few(opened: Chrome, plan: Plan) -> None:
 
     for level, layer in ((1, 1), (plan.levels, len(plan.layers)), (2, len(plan.layers) // 2)):
         cell = opened.find_element("id", f"cell-{level}-{layer}")
-        ActionChains(opened).scroll_to_element(cell).move_to_element(cell).perform()
+        # The panel may lie over a cell that is in the window.
+        opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", cell)
+        ActionChains(opened).move_to_element(cell).perform()
         found = said(opened)
         assert found.startswith(
             f"{plan.layers[layer - 1]} at H{level} choice in the layer between layers regret"
