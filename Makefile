@@ -27,7 +27,7 @@ test-browser: $(VENV)/.installed-dev
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
-	$(BIN)/python -m pytest -m browser --quiet -rs tests/browser
+	$(BIN)/python -m pytest -m browser --numprocesses=auto --dist=worksteal --quiet -rs tests/browser
 
 N ?= 10000
 SEED ?= 0
