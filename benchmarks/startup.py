@@ -26,6 +26,9 @@ NEEDED = {"annotated_doc", "annotated_types", "attr", "markdown_it", "mdurl", "n
 NEEDED |= {"pydantic_core", "pygments", "rich", "shellingham", "typer", "typing_extensions"}
 NEEDED |= {"typing_inspection"}
 
+BY_PYTHON = ("sitecustomize", "_sysconfigdata", "_distutils_hack")
+"""What Python imports as it starts, of an environment that has it."""
+
 CALLS = (["--help"], ["solve", "vgg-e"])
 
 
@@ -44,7 +47,7 @@ def imports(arguments: list[str]) -> list[str]:
     others = [
         name
         for name in listed
-        if not name.startswith(("hypar_opt", "__main__", "sitecustomize", "_sysconfigdata"))
+        if not name.startswith(("hypar_opt", "__main__", *BY_PYTHON))
     ]
     packages = {name.partition(".")[0] for name in others} - sys.stdlib_module_names
     if packages - NEEDED:
