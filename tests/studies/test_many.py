@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.studies.many import ManyPlans, solve_many
+from tests.problems import random_network
 from tests.strategies import networks
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])
@@ -59,6 +62,26 @@ def test_a_plan_of_many_is_the_plan_of_one(
     for _ in range(4):
         place = tuple(data.draw(st.integers(0, size - 1)) for size in many.totals.shape)
         assert_is_solved(many, place)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_all_of_ten_thousand_points_have_the_plan_of_one(seed: int) -> None:
+    """1,000 of them a seed: of ten networks every combination of what is drawn."""
+    rng, points = Random(seed), 0
+    for _ in range(10):
+        network = random_network(rng, 4)
+        many = solve_many(
+            network,
+            search=rng.choice(["levelwise", "joint"]),
+            batch=rng.sample(range(1, 5000), 5),
+            element_bytes=rng.sample([1, 2, 4, 8], 2),
+            reading=rng.sample(list(READINGS), 2),
+            levels=rng.sample(range(7), 5),
+        )
+        for place in np.ndindex(many.totals.shape):
+            assert_is_solved(many, place)
+            points += 1
+    assert points == 1000
 
 
 @settings(max_examples=20)
