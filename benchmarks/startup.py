@@ -44,11 +44,7 @@ def imports(arguments: list[str]) -> list[str]:
     )
     call = [sys.executable, "-c", program, *arguments]
     listed = subprocess.run(call, check=True, capture_output=True, text=True).stderr.split()
-    others = [
-        name
-        for name in listed
-        if not name.startswith(("hypar_opt", "__main__", *BY_PYTHON))
-    ]
+    others = [name for name in listed if not name.startswith(("hypar_opt", "__main__", *BY_PYTHON))]
     packages = {name.partition(".")[0] for name in others} - sys.stdlib_module_names
     if packages - NEEDED:
         sys.exit(f"{arguments} imports {', '.join(sorted(packages - NEEDED))}")
