@@ -465,7 +465,7 @@ def test_ctrl_c_ends_with_130_and_leaves_neither_a_traceback_nor_a_file_nor_a_pr
         program.write_text("#!/bin/sh\nwhile :; do sleep 1; done\n")
         program.chmod(0o700)
     code = TELLING.format(module=module, function=function, program=str(program or ""))
-    args = ["solve", file, "--solver", solver, "--output", output, *options]
+    args: list[str | Path] = ["solve", file, "--solver", solver, "--output", output, *options]
     key, _, value = mark.partition("=")
     running = subprocess.Popen(
         [sys.executable, "-c", code, *args],
