@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
@@ -278,6 +280,73 @@ def test_the_command_ends_with_0_and_says_whose_plan_it_is(
     solver = json.loads(out)["solver"]
     assert (solver["status"], solver["stopped_by"]) == ("feasible", "time limit")
     assert f"stopped by its time limit; the plan is {solver['found_by']}" in err
+
+
+def test_all_other_choices_together_keep_to_one_limit() -> None:
+    plan = ho.solve("lenet-c", options={"time_limit": 60.0})
+    assert plan.solver.scope == "level"  # so that each other choice takes a search of its own
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        ho.solve("lenet-c", options={"time_limit": 60.0})  # one search takes less
+        with pytest.raises(NoAnswerError, match=r"the time limit came before what .* costs"):
+            ho.regrets(plan)
+
+
+@pytest.mark.parametrize("network", ["lenet-c", "resnet-18"])
+def test_the_best_plans_keep_to_the_limit(network: str) -> None:
+    plan = ho.solve(network, levels=2, search="joint", options={"time_limit": 20.0})
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        with pytest.raises(NoAnswerError, match="time limit"):
+            ho.best_plans(plan, 50)
+
+
+@pytest.mark.parametrize("question", ["--regret", "--best=50"])
+def test_a_plan_is_printed_though_no_time_is_left_for_the_question_about_it(
+    question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        assert run(["solve", "lenet-c", "--time-limit", "60", question]) == 3
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith("As executed: ")
+    assert "time limit" in err.splitlines()[-1]
+
+
+def test_a_limit_leaves_the_plans_simulated_so_far(capsys: pytest.CaptureFixture[str]) -> None:
+    question = ["solve", "lenet-c", "--array", "hmc-htree-16", "--simulate", "40"]
+    with pytest.MonkeyPatch.context() as patch:
+        tick_when_read(patch)
+        assert run([*question, "--time-limit", "150"]) == 0
+        simulated = capsys.readouterr().err
+        assert run([*question, "--time-limit", "20"]) == 0
+    assert 1 < int(re.search(r"of (\d+) plans", simulated)[1]) < 40  # type: ignore[index]
+    assert "--simulate: no answer within the time limit; the plan is" in capsys.readouterr().err
+
+
+def test_charging_what_layers_share_takes_as_many_steps_in_a_dense_graph() -> None:
+    """Not a step a boundary, of which there are as many as pairs of layers."""
+
+    def steps(layers: int) -> int:
+        rows: list[dict[str, Any]] = []
+        for n in range(layers):
+            before = [f"f{m}" for m in range(n)]
+            rows.append({"name": f"a{n}", "kind": "add", "inputs": ["input", *before]})
+            rows.append({"name": f"f{n}", "kind": "fc", "units": 8})
+        described = {"schema": "hypar-opt/network/2", "name": "dense", "input": {"features": 8}}
+        network = ho.Network.model_validate(described | {"layer": rows[1:]})
+        with pytest.MonkeyPatch.context() as patch:
+            counted, charge = [0], CommunicationCost.pairs
+
+            def pairs(*args: Any) -> Any:
+                counted[0] += 1
+                return charge(*args)
+
+            patch.setattr(CommunicationCost, "pairs", pairs)
+            ho.solve(network, levels=1, choices=("data", "model", "output"), solver="data")
+        return counted[0]
+
+    assert steps(24) == steps(6) > 0
 
 
 def test_what_another_choice_costs_is_not_told_from_a_search_that_was_stopped() -> None:
