@@ -34,6 +34,16 @@ def read_model(
     InputError
         Naming the file, the node and the operator, and what would be right.
     """
+    content, _, notes = _read(path, dims or {})
+    return content, notes
+
+
+def _read(
+    path: str | Path, dims: Mapping[str, int]
+) -> tuple[dict[str, Any], Network, list[str]]:
+    from hypar_opt.documents import validate
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.onnx.account import check, remarks
     from hypar_opt.workload.onnx.document import document
     from hypar_opt.workload.onnx.layers import layers_of
     from hypar_opt.workload.onnx.model import graph_of, load
@@ -42,16 +52,19 @@ def read_model(
     file = str(path)
     model = load(path)
     try:
-        graph = graph_of(model, dims or {})
+        graph = graph_of(model, dims)
         state = trace(graph)
         layers = layers_of(state)
+        source = f"ONNX model {_printable(Path(file).name)}"
+        if graph.producer:
+            source += f", written by {_printable(graph.producer)}"
+        name = _printable(Path(file).stem) or "model"
+        content = document(name, source, state.input.layer.sizes, layers)
+        network = validate(Network, content, file=file)
+        check(network, layers)
+        return content, network, state.notes + remarks(state, layers)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
-    source = f"ONNX model {_printable(Path(file).name)}"
-    if graph.producer:
-        source += f", written by {_printable(graph.producer)}"
-    name = _printable(Path(file).stem) or "model"
-    return document(name, source, state.input.layer.sizes, layers), state.notes
 
 
 def _printable(text: str) -> str:
@@ -66,8 +79,4 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Networ
     InputError
         Naming the file and what is wrong with it.
     """
-    from hypar_opt.documents import validate
-    from hypar_opt.workload.network import Network
-
-    content, _ = read_model(path, dims)
-    return validate(Network, content, file=str(path))
+    return _read(path, dims or {})[1]

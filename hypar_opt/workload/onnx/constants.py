@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx.model import Graph, Node, type_sizes
+from hypar_opt.workload.onnx.regions import Regions, regions_of, whole
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -47,8 +48,8 @@ class Constant:
         Returns its value, hollow where it is not known.
     known
         Whether the value is the real one.
-    weights
-        The weights of the file that it is made of, by name: one, but for sums.
+    regions
+        The elements of the file's initializers that it is made of: one region, but for sums.
     is_input
         Whether it stands for a further input of the model, such as a mask of padding.
     """
@@ -56,7 +57,7 @@ class Constant:
     shape: tuple[int, ...]
     load: Callable[[], Array]
     known: bool = True
-    weights: tuple[str, ...] = ()
+    regions: Regions = ()
     is_input: bool = False
 
     @cached_property
@@ -66,6 +67,11 @@ class Constant:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The initializers that it is made of, by name."""
+        return tuple(dict.fromkeys(region.name for region in self.regions))
 
     def integers(self) -> list[int] | None:
         """Return the values of a list of integers; None where they are not known, or too many."""
@@ -127,10 +133,6 @@ class Constants:
                     self._compute(node)
         return self._made[name]
 
-    def weight_of(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an initialiser."""
-        return tuple(self._graph.initialisers[name].dims)
-
     def _fill(self, node: Node) -> bool:
         """Make the weights of a model without weights, whose shape is all that is read."""
         tensor = self._graph.initialisers.get(node.inputs[0])
@@ -141,7 +143,9 @@ class Constants:
         if not 0 < len(shape) == math.prod(tensor.dims) <= MOST_RANK or min(shape) < 0:
             return False
         name = node.outputs[0]
-        self._made[name] = Constant(shape, lambda: self._filled(node, shape), weights=(name,))
+        self._made[name] = Constant(
+            shape, lambda: self._filled(node, shape), regions=(whole(name, shape),)
+        )
         return True
 
     def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
@@ -156,9 +160,9 @@ class Constants:
         inputs = [self._made[name] if name else None for name in node.inputs]
         outputs = fold(node, inputs)
         given = [constant for constant in inputs if constant is not None]
-        weights = _weights(node, given)
         known = all(constant.known for constant in given)
         is_input = any(constant.is_input for constant in given)
+        names, arrays = [], []
         for index, name in enumerate(node.outputs):
             if not name:
                 continue
@@ -166,8 +170,11 @@ class Constants:
             if array is None:
                 array = hollow(self._shape(node, name))
                 known = False
-            load = _returns(array)
-            self._made[name] = Constant(array.shape, load, known, weights, is_input)
+            names.append(name)
+            arrays.append(array)
+        regions = regions_of(node, inputs, [array.shape for array in arrays])
+        for name, array, held in zip(names, arrays, regions, strict=False):
+            self._made[name] = Constant(array.shape, _returns(array), known, held, is_input)
 
     def _shape(self, node: Node, name: str) -> tuple[int, ...]:
         """Return a shape by ONNX's own inference, which runs only where ours does not get there."""
@@ -183,16 +190,6 @@ def _returns(array: Array) -> Callable[[], Array]:
     return lambda: array
 
 
-def _weights(node: Node, inputs: Iterable[Constant]) -> tuple[str, ...]:
-    if node.op in ("Shape", "Size", "Constant", "ConstantOfShape"):
-        # A tensor that is made here is a weight by its own name.
-        return node.outputs[:1]
-    tensors = [constant for constant in inputs if constant.weights and constant.elements > 1]
-    if node.op in ("Gather", "Slice", "Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze"):
-        tensors = tensors[:1]  # the others are indices and shapes
-    return tuple(dict.fromkeys(name for constant in tensors for name in constant.weights))
-
-
 def of_tensor(tensor: TensorProto) -> Constant:
     """Return the constant of an initialiser; its value is read when it is needed, if ever.
 
@@ -206,9 +203,9 @@ def of_tensor(tensor: TensorProto) -> Constant:
         raise InputError(
             f"should have a shape, got {list(shape)}", where=f"initializer {tensor.name!r}"
         )
-    weights = (tensor.name,)
+    regions = (whole(tensor.name, shape),)
     if tensor.external_data or tensor.data_location == 1 or math.prod(shape) > MOST_ELEMENTS:
-        return Constant(shape, lambda: hollow(shape), known=False, weights=weights)
+        return Constant(shape, lambda: hollow(shape), known=False, regions=regions)
 
     def load() -> Array:
         if tensor.data_type == _INT64:
@@ -227,7 +224,7 @@ def of_tensor(tensor: TensorProto) -> Constant:
                 f"cannot be read: {problem}", where=f"initializer {tensor.name!r}"
             ) from None
 
-    return Constant(shape, load, weights=weights)
+    return Constant(shape, load, regions=regions)
 
 
 def _infer(graph: Graph) -> dict[str, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from hypar_opt.workload.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.workload.onnx.joins import fit, join
 from hypar_opt.workload.onnx.masks import masks_the_future
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Weights, stored
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.views import broadcast
 
@@ -164,7 +165,7 @@ def _shifted(state: Trace, node: Node, features: Features, name: str) -> Feature
     norm = features.norm
     takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
     if norm is None and takes_bias and activation(features.operators) is None:
-        layer.keys["bias"] = True
+        layer.add_bias(stored(state.constant(name)))
         return features
     if norm is None or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
@@ -193,23 +194,25 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
     features = state.as_tokens(state.settle(features, node), node)
     layer = state.layer(features.source)
     if not layer.is_tokens:
-        state.note(node, "a learned map added to an image is taken as elementwise")
+        return features
+    if not constant.regions:
+        state.note(node, "adds positions that are computed, which a network leaves out")
         return features
     tokens, channels = layer.sizes["t"], layer.channels
-    tables = []
-    for weight in constant.weights or (node.label,):
-        rows = tokens
-        if weight in state.constants:
-            rows = max(1, state.constant(weight).elements // channels)
+    tables: dict[int, Features] = {}
+    for region in constant.regions:
+        table = state.constant(region.name)
+        rows = max(1, table.elements // channels)
         # A table that is longer than the sequence, or shorter (two types of tokens), is read by
-        # index; one that fits is read whole.
+        # index, so that all its rows are learned; one that fits is read whole.
         by_index = rows != tokens and state.input.is_tokens
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
-        source = state.emit(node, "embedding", keys, inputs, sizes, weight)
-        tables.append(state.made(source, _without_batch(features.dims)))
-    return join(state, node, "add", [features, *tables])
+        weights = Weights(region.name, stored(table) if by_index else (region,))
+        source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
+        tables[source] = state.made(source, _without_batch(features.dims))
+    return join(state, node, "add", [features, *tables.values()])
 
 
 def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:

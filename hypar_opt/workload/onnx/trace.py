@@ -24,7 +24,10 @@ from hypar_opt.workload.onnx.constants import Constant, Constants
 from hypar_opt.workload.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.workload.onnx.inputs import InputAxes
 from hypar_opt.workload.onnx.model import Graph, Node
+from hypar_opt.workload.onnx.regions import Weights, stored
 from hypar_opt.workload.onnx.table import activation
+
+_NONE = Weights()
 
 
 class Trace:
@@ -40,6 +43,8 @@ class Trace:
         # How often each tensor is read, the graph's outputs included.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
         self.uses.update(graph.outputs)
+        self.fixed: set[str] = set()
+        """Constants that are numbers of an operator's formula, and not learned."""
         self._emitted: dict[Hashable, int] = {}
         for name, shape in self.input.others.items():
             self.constants.add(name, _stand_in(shape))
@@ -96,10 +101,10 @@ class Trace:
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weight: str = "",
+        weights: Weights = _NONE,
     ) -> int:
         """Add a layer and return its position."""
-        self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weight))
+        self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weights))
         return len(self.layers) - 1
 
     def emit_once(
@@ -109,12 +114,21 @@ class Trace:
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weight: str = "",
+        weights: Weights = _NONE,
     ) -> int:
-        """Add a layer without weights of its own, or return the one that is there already."""
-        key = (kind, tuple(sorted(keys.items())), tuple(inputs), weight)
+        """Add a layer, or return the one that does the same already."""
+        key = (kind, tuple(sorted(keys.items())), tuple(inputs), weights)
         if key not in self._emitted:
-            self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weight)
+            self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weights)
+        return self._emitted[key]
+
+    def look_up(
+        self, node: Node, keys: dict[str, Any], sizes: Mapping[str, int], weights: Weights
+    ) -> int:
+        """Return the embedding of a node's ids; looked up twice, ids are one layer."""
+        key = ("ids", node.inputs[1], weights)
+        if key not in self._emitted:
+            self._emitted[key] = self.emit(node, "embedding", keys, [INPUT], sizes, weights)
         return self._emitted[key]
 
     def note(self, node: Node, sentence: str) -> None:
@@ -148,7 +162,7 @@ class Trace:
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
             if norm.scale:
-                self.note(node, "a norm of each head is taken as elementwise, without weights")
+                self.note(node, "a norm of each head is taken as elementwise")
             return bare
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
@@ -159,10 +173,15 @@ class Trace:
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
         source = self.read(ordered, node)
-        constant = self.constant(norm.scale or norm.shift)
-        weight = (constant.weights or (norm.scale or norm.shift,))[0]
+        learned = [self.constant(name) for name in (norm.scale, norm.shift) if name]
+        vectors = tuple(region for constant in learned for region in stored(constant))
+        name = vectors[0].name if vectors else norm.scale or norm.shift
+        # Its kind has a scale, also where the file does not.
+        weights = Weights(
+            name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
+        )
         sizes = self.layer(source).sizes
-        layer = self.emit_once(node, "norm", keys, [source], sizes, weight)
+        layer = self.emit_once(node, "norm", keys, [source], sizes, weights)
         return Features(layer, ordered.dims, only=features.only)
 
     def _settle_pool(self, features: Features, node: Node) -> Features:

@@ -25,6 +25,7 @@ from hypar_opt.workload.onnx.features import INPUT, Features
 from hypar_opt.workload.onnx.folding import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.workload.onnx.joins import fit, positions_of
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Weights, arranged, stored
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -235,8 +236,9 @@ def _embedding(state: Trace, node: Node, axis: int) -> None:
     vocabulary, features = table.shape
     keys = {"features": features, "vocabulary": vocabulary}
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
-    weight = (table.weights or node.inputs)[0]
-    source = state.emit(node, "embedding", keys, [INPUT], sizes, weight)
+    name = (table.weights or node.inputs)[0]
+    weights = Weights(name, arranged(table, (0,), (1,)))
+    source = state.look_up(node, keys, sizes, weights)
     state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
 
 
@@ -317,8 +319,8 @@ def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over:
         raise node.refuse(f"joins the constant {name!r} to a feature map")
     tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
     keys = {"features": channels, "vocabulary": tokens}
-    weight = (constant.weights or (name,))[0]
-    source = state.emit(node, "embedding", keys, [], {"t": tokens, "c": channels}, weight)
+    weights = Weights((constant.weights or (name,))[0], stored(constant))
+    source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
     dims: list[Dim] = [() for _ in beside.dims]
     for axis, dim in enumerate(beside.dims):
         if "c" in axes_of([dim]):

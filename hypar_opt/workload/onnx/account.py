@@ -1,0 +1,169 @@
+"""What of a file's initializers a network counts: all that operators read, or it is said.
+
+The parameters of the network are the elements of the initializers that operators read, each once,
+but for those that one of these rules leaves out: what is not floating-point, and the scales and
+zero points of what is quantised; a tensor of one element; the running statistics of batch norms;
+masks, by their values; shapes, conditions and the sines of positions. Whatever else no layer
+has, or several have, is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import InputError
+from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
+from hypar_opt.workload.onnx.features import Layer
+from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Region, distinct
+from hypar_opt.workload.onnx.trace import Trace
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+
+# FLOAT, FLOAT16, DOUBLE, BFLOAT16.
+FLOATS = frozenset({1, 10, 11, 16})
+
+MASKED = -1e4
+"""A mask hides what it adds at most this to."""
+
+_SHOWN = 3
+
+
+def check(network: Network, layers: Sequence[Layer]) -> None:
+    """Refuse a network whose layers count other parameters than the file has for them.
+
+    Raises
+    ------
+    InputError
+        Naming the first node whose layer does.
+    """
+    described = {
+        layer.name: (layer, maps) for layer, maps in zip(network.layers, network.maps(), strict=True)
+    }
+    for layer in layers:
+        operator, maps = described[layer.name]
+        counted, weights = operator.parameters(maps), layer.weights
+        if counted != weights.elements and layer.node is not None:
+            held = (*weights.matrix, *weights.vectors)
+            shown = _shown({region.name: region.elements for region in held})
+            raise layer.node.refuse(
+                f"makes a layer of {counted:,} parameters, of {shown or 'no initializer'} in the"
+                " file; a network has no layer for that"
+            )
+
+
+def remarks(state: Trace, layers: Sequence[Layer]) -> list[str]:
+    """Return what of the initializers several layers have, and what none has, a sentence each."""
+    said = (_of_tied(layers), _of_norms(layers), _of_biases(layers), _of_left_out(state, layers))
+    return [sentence for sentence in said if sentence]
+
+
+def _of_tied(layers: Sequence[Layer]) -> str:
+    """Return which layers have the weights of others: heads have an embedding's on purpose."""
+    tied = [layer for layer in layers if "tied" in layer.keys]
+    pairs = [(layer, layers[layer.keys["tied"]]) for layer in tied]
+    pairs = [(layer, owner) for layer, owner in pairs if owner.kind == "fc"]
+    if not pairs:
+        return ""
+    shown = [f"{layer.name!r} has those of {owner.name!r}" for layer, owner in pairs[:_SHOWN]]
+    total = sum(region.elements for layer, _ in pairs for region in layer.weights.matrix)
+    return (
+        f"{len(pairs)} layers share the weights of others, {total:,} parameters that are counted"
+        f" once: {_listed(shown, len(pairs))}; exporters write equal tensors once, so that copies"
+        " of a layer that is not trained yet look shared"
+    )
+
+
+def _of_norms(layers: Sequence[Layer]) -> str:
+    shared = [layer for layer in layers if layer.kind == "norm" and layer.weights.shared]
+    if not shared:
+        return ""
+    names = dict.fromkeys(repr(one.name) for layer in shared for one in layer.weights.shared)
+    total = sum(one.elements for layer in shared for one in layer.weights.shared)
+    return (
+        f"{len(shared)} norms read what others read too, {_listed([*names][:_SHOWN], len(names))}:"
+        f" each is counted with its own, {total:,} parameters more than the file has"
+    )
+
+
+def _of_biases(layers: Sequence[Layer]) -> str:
+    shared = [layer for layer in layers if layer.kind != "norm" and layer.weights.shared]
+    if not shared:
+        return ""
+    total = sum(one.elements for layer in shared for one in layer.weights.shared)
+    return f"{len(shared)} layers share the biases of others, {total:,} parameters, counted once"
+
+
+def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
+    had: dict[str, set[Region]] = {}
+    for layer in layers:
+        for region in (*layer.weights.matrix, *layer.weights.vectors):
+            had.setdefault(region.name, set()).add(region.flat())
+    read: dict[str, set[Region]] = {}
+    for region in _read(state):
+        read.setdefault(region.name, set()).add(region.flat())
+    stated = {name for node in state.graph.nodes if node.op == "Constant" for name in node.outputs}
+    left = {}
+    for name, regions in read.items():
+        own = had.get(name, set())
+        count = distinct(regions | own) - distinct(own)
+        if count and _is_float(state, name, stated):
+            left[name] = count
+    if not left:
+        return ""
+    return f"leaves out {_shown(left)}, which no layer of a network has"
+
+
+def _shown(counts: dict[str, int]) -> str:
+    shown = [f"{name!r} ({count:,})" for name, count in [*counts.items()][:_SHOWN]]
+    text = _listed(shown, len(counts))
+    return text if len(counts) == 1 else f"{text}: {sum(counts.values()):,} parameters"
+
+
+def _listed(shown: Sequence[str], count: int) -> str:
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more
+
+
+def _read(state: Trace) -> Iterator[Region]:
+    """Yield what the nodes that an output needs read of initializers."""
+    needed = set(state.graph.outputs)
+    for node in reversed(state.graph.nodes):
+        if needed.isdisjoint(node.outputs):
+            continue
+        needed.update(node.inputs)
+        if state.tensors.keys().isdisjoint(node.inputs):
+            continue
+        for constant in _learned(state, node):
+            yield from constant.regions
+
+
+def _learned(state: Trace, node: Node) -> Iterator[Constant]:
+    """Yield the constants of a node that may be learned."""
+    names = node.inputs[:3] if node.op == "BatchNormalization" else node.inputs
+    for name in names:
+        if not name or not state.is_constant(name) or name in state.fixed:
+            continue
+        constant = state.constant(name)
+        if constant.elements > 1 and constant.regions and not _is_mask(constant):
+            yield constant
+
+
+def _is_mask(constant: Constant) -> bool:
+    """Whether the values of a constant hide something: they are very low, or one and zero."""
+    if not constant.known or constant.elements > MOST_ELEMENTS:
+        return False
+    value = constant.value
+    if value.dtype.kind != "f":
+        return value.dtype.kind in "biu"
+    return bool(value.min() <= MASKED or (set(value.flat[:2**12]) == {0, 1}))
+
+
+def _is_float(state: Trace, name: str, stated: set[str]) -> bool:
+    """Whether a tensor of the file holds numbers: an initializer, or a node's own value."""
+    tensor = state.graph.initialisers.get(name)
+    if tensor is not None:
+        return tensor.data_type in FLOATS
+    return name in stated and state.constant(name).value.dtype.kind == "f"
