@@ -46,8 +46,7 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
         operator, maps = described[layer.name]
         counted, weights = operator.parameters(maps), layer.weights
         if counted != weights.elements and layer.node is not None:
-            held = (*weights.matrix, *weights.vectors)
-            shown = _shown({region.name: region.elements for region in held})
+            shown = _shown({region.name: region.elements for region in weights.regions})
             raise layer.node.refuse(
                 f"makes a layer of {counted:,} parameters, of {shown or 'no initializer'} in the"
                 " file; a network has no layer for that"
@@ -56,7 +55,7 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
 
 def remarks(state: Trace, layers: Sequence[Layer]) -> list[str]:
     """Return what of the initializers several layers have, and what none has, a sentence each."""
-    said = (_of_tied(layers), _of_norms(layers), _of_biases(layers), _of_left_out(state, layers))
+    said = (_of_tied(layers), _of_vectors(layers), _of_left_out(state, layers))
     return [sentence for sentence in said if sentence]
 
 
@@ -76,30 +75,26 @@ def _of_tied(layers: Sequence[Layer]) -> str:
     )
 
 
-def _of_norms(layers: Sequence[Layer]) -> str:
-    shared = [layer for layer in layers if layer.kind == "norm" and layer.weights.shared]
-    if not shared:
+def _of_vectors(layers: Sequence[Layer]) -> str:
+    """Return which scales and biases are counted for several layers, and are once in the file."""
+    several = [layer for layer in layers if layer.weights.shared and layer.weights.added]
+    if not several:
         return ""
-    names = dict.fromkeys(repr(one.name) for layer in shared for one in layer.weights.shared)
-    total = sum(one.elements for layer in shared for one in layer.weights.shared)
+    shared = [region for layer in several for region in layer.weights.shared]
+    had = [region for layer in layers for region in layer.weights.vectors]
+    more = sum(one.elements for one in shared) + distinct(had) - distinct(had + shared)
+    names = [*dict.fromkeys(repr(region.name) for region in shared)]
     return (
-        f"{len(shared)} norms read what others read too, {_listed([*names][:_SHOWN], len(names))}:"
-        f" each is counted with its own, {total:,} parameters more than the file has"
+        f"{len(several)} layers have scales or biases that others have too,"
+        f" {_listed(names[:_SHOWN], len(names))}: each is counted with its own, {more:,} parameters"
+        " more than the file has; exporters write equal tensors once"
     )
-
-
-def _of_biases(layers: Sequence[Layer]) -> str:
-    shared = [layer for layer in layers if layer.kind != "norm" and layer.weights.shared]
-    if not shared:
-        return ""
-    total = sum(one.elements for layer in shared for one in layer.weights.shared)
-    return f"{len(shared)} layers share the biases of others, {total:,} parameters, counted once"
 
 
 def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
     had: dict[str, set[Region]] = {}
     for layer in layers:
-        for region in (*layer.weights.matrix, *layer.weights.vectors):
+        for region in layer.weights.regions:
             had.setdefault(region.name, set()).add(region.flat())
     read: dict[str, set[Region]] = {}
     for region in _read(state):
@@ -113,13 +108,13 @@ def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
             left[name] = count
     if not left:
         return ""
-    return f"leaves out {_shown(left)}, which no layer of a network has"
+    return f"leaves out {_shown(left)}, learned or not, which no layer of a network has"
 
 
 def _shown(counts: dict[str, int]) -> str:
     shown = [f"{name!r} ({count:,})" for name, count in [*counts.items()][:_SHOWN]]
     text = _listed(shown, len(counts))
-    return text if len(counts) == 1 else f"{text}: {sum(counts.values()):,} parameters"
+    return text if len(counts) == 1 else f"{text}, {sum(counts.values()):,} elements"
 
 
 def _listed(shown: Sequence[str], count: int) -> str:

@@ -160,7 +160,8 @@ class Constants:
         inputs = [self._made[name] if name else None for name in node.inputs]
         outputs = fold(node, inputs)
         given = [constant for constant in inputs if constant is not None]
-        known = all(constant.known for constant in given)
+        # A shape is known where the values are in another file.
+        known = node.op in ("Shape", "Size") or all(constant.known for constant in given)
         is_input = any(constant.is_input for constant in given)
         names, arrays = [], []
         for index, name in enumerate(node.outputs):

@@ -141,9 +141,11 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
         return widened
     if features.source == INPUT and state.input.is_tokens:
         return widened
-    if node.op in _SCALES and is_channels and features.source != INPUT:
+    # What only the network's input has been through is how its pixels are scaled.
+    is_learned = is_channels and (features.source != INPUT or features.norm is not None)
+    if node.op in _SCALES and is_learned:
         return _scaled(state, node, widened, name)
-    if node.op in _SHIFTS and is_channels and features.source != INPUT:
+    if node.op in _SHIFTS and is_learned:
         return _shifted(state, node, widened, name)
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
         return _with_tables(state, node, widened, constant)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.files import record_read
+from hypar_opt.workload.onnx.table import HOPELESS
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -160,6 +161,9 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
     graph = model.graph
     nodes = [_node(proto) for proto in graph.node]
     _check_texts(nodes, graph)
+    for node in nodes:
+        if node.op in HOPELESS:
+            raise node.refuse(HOPELESS[node.op])
     initialisers = {tensor.name: tensor for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
         raise InputError(

@@ -96,8 +96,13 @@ class Weights:
     added: int = 0
 
     @property
+    def regions(self) -> Regions:
+        return (*self.matrix, *self.vectors, *self.shared)
+
+    @property
     def elements(self) -> int:
-        return sum(region.elements for region in (*self.matrix, *self.vectors)) + self.added
+        """The parameters of its layer: its own, and what the network adds."""
+        return distinct((*self.matrix, *self.vectors)) + self.added
 
     def part(self, start: int, size: int) -> Weights:
         """Return those of a range of the outputs."""
@@ -137,6 +142,14 @@ def arranged(constant: Constant, rows: Sequence[int], columns: Sequence[int]) ->
         for places in (rows, columns)
     )
     return (regions[0]._replace(dims=dims),)
+
+
+def first(constant: Constant) -> Regions:
+    """Return the elements that a constant has for the first index of its first dimension."""
+    regions = stored(constant)
+    if len(regions) != 1 or regions[0].shape != constant.shape:
+        return regions
+    return (_taken(regions[0], 0, 0, 1),)
 
 
 def distinct(regions: Iterable[Region]) -> int:

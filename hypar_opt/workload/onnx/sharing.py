@@ -19,7 +19,7 @@ class _Use(NamedTuple):
 
 
 def share(layers: list[Layer]) -> None:
-    """Tie each layer whose weights another has, by position, and count shared biases once.
+    """Tie each layer whose weights another has, by position.
 
     Raises
     ------
@@ -56,31 +56,31 @@ def _may_tie(owner: Layer, layer: Layer) -> bool:
     theirs = owner.weights.matrix
     if owner.kind == "embedding":
         theirs = tuple(region._replace(dims=region.dims[::-1]) for region in theirs)
-    return layer.kind == "fc" and owner.kind in ("fc", "embedding") and layer.weights.matrix == theirs
+    may = layer.kind == "fc" and owner.kind in ("fc", "embedding")
+    return may and layer.weights.matrix == theirs
 
 
 def _share_vectors(layers: list[Layer], uses: dict[str, list[_Use]], position: int) -> None:
-    """Leave vectors to the first layer that reads them.
+    """Note the vectors that an earlier layer has too.
 
-    A norm has a scale in any case: one that is shared is counted for each norm.
+    A tied layer has its owner's bias, which is counted once. Any other is taken for the layer's
+    own: exporters write equal vectors once, such as all that are zero.
     """
     layer, weights = layers[position], layers[position].weights
     own: list[Region] = []
     shared: list[Region] = []
     for region in weights.vectors:
         met = _met(uses, region)
-        if any(not use.is_vector or use.region.flat() != region.flat() for use in met):
+        if not all(use.is_vector for use in met):
             raise _refused(layers, layer, met[0])
         (shared if met else own).append(region)
-    for region in own:
         uses.setdefault(region.name, []).append(_Use(region, position, is_vector=True))
     if not shared:
         return
     added = sum(region.elements for region in shared)
-    if layer.kind != "norm":
+    if "tied" in layer.keys and not own:
+        del layer.keys["bias"]
         added = 0
-        if not own:
-            del layer.keys["bias"]
     layer.weights = replace(
         weights, vectors=tuple(own), shared=tuple(shared), added=weights.added + added
     )
@@ -90,16 +90,15 @@ def _refused(layers: list[Layer], layer: Layer, use: _Use) -> InputError:
     owner = layers[use.owner]
     assert layer.node is not None
     assert owner.node is not None
-    elements = overlap_words(layer, owner)
+    kinds = (owner.kind, layer.kind)
+    why = ", which a network cannot say of these operators"
+    if kinds in (("fc", "fc"), ("embedding", "fc")):
+        why = ", as another matrix: in parts or transposed"
+    elif kinds == ("conv", "conv"):
+        why = ", and convolutions of a network share none"
+    elif kinds == ("embedding", "embedding"):
+        why = " by other ids, and a network has one input of ids"
     return layer.node.refuse(
-        f"reads elements of the weights {use.region.name!r} that node {owner.node.label!r}"
-        f" ({owner.node.op}) reads too{elements}; give each weights of its own"
+        f"reads elements of {use.region.name!r} that node {owner.node.label!r} ({owner.node.op})"
+        f" reads too{why}; give each an initializer of its own"
     )
-
-
-def overlap_words(layer: Layer, owner: Layer) -> str:
-    """Return why two layers that read the same elements cannot be tied."""
-    kinds = {layer.kind, owner.kind}
-    if kinds == {"fc"} or (owner.kind, layer.kind) == ("embedding", "fc"):
-        return ", and not the same matrix"
-    return f", which a network cannot say of {owner.kind!r} and {layer.kind!r}"

@@ -25,7 +25,7 @@ from hypar_opt.workload.onnx.features import INPUT, Features
 from hypar_opt.workload.onnx.folding import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.workload.onnx.joins import fit, positions_of
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.regions import Weights, arranged, stored
+from hypar_opt.workload.onnx.regions import Weights, arranged, first, stored
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -319,7 +319,9 @@ def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over:
         raise node.refuse(f"joins the constant {name!r} to a feature map")
     tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
     keys = {"features": channels, "vocabulary": tokens}
-    weights = Weights((constant.weights or (name,))[0], stored(constant))
+    # Exporters that fold constants write it once for each image of the batch.
+    regions = first(constant) if len(constant.shape) > 2 else stored(constant)
+    weights = Weights((constant.weights or (name,))[0], regions)
     source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
     dims: list[Dim] = [() for _ in beside.dims]
     for axis, dim in enumerate(beside.dims):
