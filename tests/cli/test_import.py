@@ -33,7 +33,9 @@ def test_a_network_file_and_what_was_read(
         "gpt2: 23 layers, 53,547,264 parameters, 3,388,784,640 multiply-accumulates; input of 64"
         " tokens of 50,257\n"
     )
-    assert printed.err == ""
+    shared, left_out = printed.err.splitlines()
+    assert "'transformer.h.0.ln_1.bias' (6,144 parameters more than the file has)" in shared
+    assert left_out.endswith("'val_160' (8,192), 16,384 elements: left out, learned or not")
     assert tomllib.loads(out.read_text())["block"][0]["repeat"] == 2
 
 
@@ -42,6 +44,29 @@ def test_unless_a_file_is_named_it_is_printed(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr()
     assert tomllib.loads(printed.out)["layer"][0]["filters"] == 96
     assert "87,250,536 parameters" in printed.err
+
+
+def test_copies_that_the_exporter_wrote_once_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    model = EXPORTED / "torch/clones.legacy.onnx"
+    assert run(["import", str(model)]) == 0
+    printed = capsys.readouterr()
+    assert (
+        "weights that several layers share are counted once: 'block.0.1.1.1' has those of '0.0.1',"
+        " 'block.0.1.1.3' has those of '0.0.3', 'block.1.1.1.1' has those of '0.0.1' and 3 more"
+        " (6,912 parameters); exporters write equal tensors once"
+    ) in printed.err
+    assert printed.out.count("tied = ") == 4
+
+
+@pytest.mark.parametrize("op", ["LSTM", "TopK"])
+def test_a_hopeless_operator_is_refused_before_dimensions_are_asked_for(
+    op: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = GraphWriter(("x", ["batch", "sequence", 24]))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(g(op, "x", name="odd")).SerializeToString())
+    assert run(["import", str(path)]) == 2
+    assert f"node 'odd' ({op}): " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["solve", "show", "simulate"])

@@ -9,7 +9,6 @@ says that it leaves out; or it refuses the graph, naming the operators that read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,8 @@ from onnx.reference import ReferenceEvaluator
 from hypar_opt.errors import InputError
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.onnx import read_model
-from tests.onnx_graphs import GraphWriter, parameters
-from tests.workload.onnx_patterns import PATTERNS, Pattern
+from tests.onnx_graphs import parameters
+from tests.workload.onnx_patterns import PATTERNS
 
 FIRST = 10**6
 """The number of the first element; the graphs' other constants are smaller."""

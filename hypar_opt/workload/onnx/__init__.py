@@ -38,9 +38,7 @@ def read_model(
     return content, notes
 
 
-def _read(
-    path: str | Path, dims: Mapping[str, int]
-) -> tuple[dict[str, Any], Network, list[str]]:
+def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Network, list[str]]:
     from hypar_opt.documents import validate
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.onnx.account import check, remarks

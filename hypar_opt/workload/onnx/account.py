@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
 from hypar_opt.workload.onnx.features import Layer
 from hypar_opt.workload.onnx.model import Node
@@ -40,16 +39,17 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
         Naming the first node whose layer does.
     """
     described = {
-        layer.name: (layer, maps) for layer, maps in zip(network.layers, network.maps(), strict=True)
+        layer.name: (layer, maps)
+        for layer, maps in zip(network.layers, network.maps(), strict=True)
     }
     for layer in layers:
         operator, maps = described[layer.name]
         counted, weights = operator.parameters(maps), layer.weights
         if counted != weights.elements and layer.node is not None:
-            shown = _shown({region.name: region.elements for region in weights.regions})
+            held = {region.name: region.elements for region in weights.regions}
             raise layer.node.refuse(
-                f"makes a layer of {counted:,} parameters, of {shown or 'no initializer'} in the"
-                " file; a network has no layer for that"
+                f"makes a layer of {counted:,} parameters, of {_shown(held) if held else 'none'} in"
+                " the file; a network has no layer for that"
             )
 
 
@@ -69,9 +69,9 @@ def _of_tied(layers: Sequence[Layer]) -> str:
     shown = [f"{layer.name!r} has those of {owner.name!r}" for layer, owner in pairs[:_SHOWN]]
     total = sum(region.elements for layer, _ in pairs for region in layer.weights.matrix)
     return (
-        f"{len(pairs)} layers share the weights of others, {total:,} parameters that are counted"
-        f" once: {_listed(shown, len(pairs))}; exporters write equal tensors once, so that copies"
-        " of a layer that is not trained yet look shared"
+        f"weights that several layers share are counted once: {_listed(shown, len(pairs))}"
+        f" ({total:,} parameters); exporters write equal tensors once, so that copies of a layer"
+        " that is not trained yet look shared"
     )
 
 
@@ -85,9 +85,8 @@ def _of_vectors(layers: Sequence[Layer]) -> str:
     more = sum(one.elements for one in shared) + distinct(had) - distinct(had + shared)
     names = [*dict.fromkeys(repr(region.name) for region in shared)]
     return (
-        f"{len(several)} layers have scales or biases that others have too,"
-        f" {_listed(names[:_SHOWN], len(names))}: each is counted with its own, {more:,} parameters"
-        " more than the file has; exporters write equal tensors once"
+        "scales and biases that several layers share are counted for each:"
+        f" {_listed(names[:_SHOWN], len(names))} ({more:,} parameters more than the file has)"
     )
 
 
@@ -108,7 +107,7 @@ def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
             left[name] = count
     if not left:
         return ""
-    return f"leaves out {_shown(left)}, learned or not, which no layer of a network has"
+    return f"no layer of a network has {_shown(left)}: left out, learned or not"
 
 
 def _shown(counts: dict[str, int]) -> str:
@@ -142,7 +141,7 @@ def _learned(state: Trace, node: Node) -> Iterator[Constant]:
         if not name or not state.is_constant(name) or name in state.fixed:
             continue
         constant = state.constant(name)
-        if constant.elements > 1 and constant.regions and not _is_mask(constant):
+        if not constant.is_number and not _is_mask(constant):
             yield constant
 
 
@@ -153,7 +152,7 @@ def _is_mask(constant: Constant) -> bool:
     value = constant.value
     if value.dtype.kind != "f":
         return value.dtype.kind in "biu"
-    return bool(value.min() <= MASKED or (set(value.flat[:2**12]) == {0, 1}))
+    return bool(value.min() <= MASKED or (set(value.flat[: 2**12]) == {0, 1}))
 
 
 def _is_float(state: Trace, name: str, stated: set[str]) -> bool:

@@ -69,6 +69,11 @@ class Constant:
         return math.prod(self.shape)
 
     @property
+    def is_number(self) -> bool:
+        """Whether it is one number of the file at most, or computed of none."""
+        return sum(region.elements for region in self.regions) < 2
+
+    @property
     def weights(self) -> tuple[str, ...]:
         """The initializers that it is made of, by name."""
         return tuple(dict.fromkeys(region.name for region in self.regions))

@@ -143,6 +143,7 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
         return widened
     # What only the network's input has been through is how its pixels are scaled.
     is_learned = is_channels and (features.source != INPUT or features.norm is not None)
+    is_learned = is_learned and not constant.is_number
     if node.op in _SCALES and is_learned:
         return _scaled(state, node, widened, name)
     if node.op in _SHIFTS and is_learned:

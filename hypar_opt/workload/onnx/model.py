@@ -212,6 +212,9 @@ def _node(proto: NodeProto) -> Node:
     # The one name that two domains give to operators with different inputs.
     if op == "Attention" and proto.domain == "com.microsoft":
         op = "com.microsoft.Attention"
+    if op == "CastLike":
+        # Of its second input it takes the type alone: it depends on the first.
+        return Node("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
     return Node(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
 
 

@@ -103,9 +103,9 @@ def _matrix_of(
 
 
 def _add_bias(state: Trace, made: Features, name: str) -> None:
-    """Give a layer its bias; one number for all outputs is none."""
+    """Give a layer its bias; one number for several outputs is none."""
     bias, layer = state.constant(name), state.layer(made.source)
-    if bias.elements == layer.channels:
+    if layer.channels == 1 or not bias.is_number:
         layer.add_bias(stored(bias))
 
 

@@ -63,6 +63,11 @@ class Region(NamedTuple):
     def elements(self) -> int:
         return extent(self.digits)
 
+    @property
+    def span(self) -> range:
+        """The flat indices from its first element to its last."""
+        return range(self.first, self.first + 1 + sum((n - 1) * by for _, n, by in self.digits))
+
     def flat(self) -> Region:
         """Return its elements without their arrangement; equal where the elements are."""
         return self._replace(dims=(self.digits,))

@@ -9,13 +9,21 @@ from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx.features import Layer
 from hypar_opt.workload.onnx.regions import Region, overlap
 
+MOST_PARTS = 256
+"""The most parts into which layers may divide an initializer."""
+
 
 class _Use(NamedTuple):
     """Some elements of an initializer, and the first layer that reads them."""
 
     region: Region
+    span: range
+    """Its elements are among these."""
     owner: int
     is_vector: bool
+
+
+_Uses = dict[str, list[_Use]]
 
 
 def share(layers: list[Layer]) -> None:
@@ -26,23 +34,39 @@ def share(layers: list[Layer]) -> None:
     InputError
         Where two layers read some of the same elements, and a network cannot say so.
     """
-    uses: dict[str, list[_Use]] = {}
-    for position, layer in enumerate(layers):
+    uses: _Uses = {}
+    for position in range(len(layers)):
         _tie(layers, uses, position)
         _share_vectors(layers, uses, position)
 
 
-def _met(uses: dict[str, list[_Use]], region: Region) -> list[_Use]:
+def _met(uses: _Uses, region: Region) -> list[_Use]:
     """Return the earlier uses of any element of a region."""
-    return [use for use in uses.get(region.name, ()) if overlap(use.region, region)]
+    span = region.span
+    near = (
+        use
+        for use in uses.get(region.name, ())
+        if use.span.start < span.stop and span.start < use.span.stop
+    )
+    return [use for use in near if overlap(use.region, region)]
 
 
-def _tie(layers: list[Layer], uses: dict[str, list[_Use]], position: int) -> None:
+def _add(uses: _Uses, region: Region, owner: int, *, is_vector: bool) -> None:
+    several = uses.setdefault(region.name, [])
+    several.append(_Use(region.flat(), region.span, owner, is_vector))
+    if len(several) > MOST_PARTS:
+        raise InputError(
+            f"should be divided among at most {MOST_PARTS} layers",
+            where=f"initializer {region.name!r}",
+        )
+
+
+def _tie(layers: list[Layer], uses: _Uses, position: int) -> None:
     layer = layers[position]
     met = [use for region in layer.weights.matrix for use in _met(uses, region)]
     if not met:
         for region in layer.weights.matrix:
-            uses.setdefault(region.name, []).append(_Use(region, position, is_vector=False))
+            _add(uses, region, position, is_vector=False)
         return
     owners = {use.owner for use in met}
     owner = met[0].owner
@@ -60,7 +84,7 @@ def _may_tie(owner: Layer, layer: Layer) -> bool:
     return may and layer.weights.matrix == theirs
 
 
-def _share_vectors(layers: list[Layer], uses: dict[str, list[_Use]], position: int) -> None:
+def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
     """Note the vectors that an earlier layer has too.
 
     A tied layer has its owner's bias, which is counted once. Any other is taken for the layer's
@@ -74,7 +98,8 @@ def _share_vectors(layers: list[Layer], uses: dict[str, list[_Use]], position: i
         if not all(use.is_vector for use in met):
             raise _refused(layers, layer, met[0])
         (shared if met else own).append(region)
-        uses.setdefault(region.name, []).append(_Use(region, position, is_vector=True))
+        if all(use.region != region.flat() for use in met):
+            _add(uses, region, position, is_vector=True)
     if not shared:
         return
     added = sum(region.elements for region in shared)
