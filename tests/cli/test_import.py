@@ -55,7 +55,7 @@ def test_copies_that_the_exporter_wrote_once_are_said(capsys: pytest.CaptureFixt
         " 'block.0.1.1.3' has those of '0.0.3', 'block.1.1.1.1' has those of '0.0.1' and 3 more"
         " (6,912 parameters); exporters write equal tensors once"
     ) in printed.err
-    assert printed.out.count("tied = ") == 4
+    assert printed.out.count("tied = ") == 2  # in a block of three
 
 
 @pytest.mark.parametrize("op", ["LSTM", "TopK"])

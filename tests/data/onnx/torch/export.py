@@ -14,8 +14,8 @@ from pathlib import Path
 
 import onnx
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 HERE = Path(__file__).parent
 B, T, E, H, D, V = 2, 16, 24, 4, 6, 40
@@ -129,7 +129,7 @@ def vision_transformer():
 def fused_keys_and_values():
     def run(m, x):
         keys, values = m.kv.weight.chunk(2)
-        return m.out(attend(m.q(x), F.linear(x, keys), F.linear(x, values)))
+        return m.out(attend(m.q(x), functional.linear(x, keys), functional.linear(x, values)))
 
     return Model(
         run, q=nn.Linear(E, E, bias=False), kv=nn.Linear(E, 2 * E, bias=False), out=nn.Linear(E, E)
@@ -139,7 +139,7 @@ def fused_keys_and_values():
 def gated():
     def run(m, x):
         gate, up = m.up(m.norm(x)).chunk(2, -1)
-        return x + m.down(F.silu(gate) * up)
+        return x + m.down(functional.silu(gate) * up)
 
     return Model(run, norm=nn.RMSNorm(E), up=nn.Linear(E, 96), down=nn.Linear(48, E))
 
@@ -162,7 +162,7 @@ def learned_attention_bias():
 
 def head_that_is_a_slice():
     return Model(
-        lambda m, x: F.linear(m.body(m.words(x)), m.words.weight[:10]),
+        lambda m, x: functional.linear(m.body(m.words(x)), m.words.weight[:10]),
         words=nn.Embedding(V, E),
         body=nn.Linear(E, E),
     )
@@ -178,7 +178,8 @@ def two_lookups():
 
 def autoencoder():
     return Model(
-        lambda m, x: F.linear(torch.relu(m.narrow(x)), m.narrow.weight.t()), narrow=nn.Linear(E, 8)
+        lambda m, x: functional.linear(torch.relu(m.narrow(x)), m.narrow.weight.t()),
+        narrow=nn.Linear(E, 8),
     )
 
 
@@ -197,7 +198,7 @@ def low_rank():
 
 def adapter():
     def run(m, x):
-        return m.g(torch.relu(F.linear(x, m.f.weight + m.a @ m.b, m.f.bias)))
+        return m.g(torch.relu(functional.linear(x, m.f.weight + m.a @ m.b, m.f.bias)))
 
     return Model(
         run, f=nn.Linear(E, 48), a=torch.zeros(48, 4), b=torch.zeros(4, E), g=nn.Linear(48, E)
