@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
 from hypar_opt.workload.onnx.features import Layer
-from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.regions import Region, distinct
 from hypar_opt.workload.onnx.trace import Trace
 
@@ -96,18 +95,23 @@ def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
         for region in layer.weights.regions:
             had.setdefault(region.name, set()).add(region.flat())
     read: dict[str, set[Region]] = {}
-    for region in _read(state):
-        read.setdefault(region.name, set()).add(region.flat())
+    for constant in _learned(state):
+        regions = {region.flat() for region in constant.regions}
+        left = {one for one in regions if one not in had.get(one.name, ())}
+        # Last, since it reads values.
+        if left and not _is_mask(constant):
+            for region in left:
+                read.setdefault(region.name, set()).add(region)
     stated = {name for node in state.graph.nodes if node.op == "Constant" for name in node.outputs}
-    left = {}
+    counts = {}
     for name, regions in read.items():
         own = had.get(name, set())
         count = distinct(regions | own) - distinct(own)
         if count and _is_float(state, name, stated):
-            left[name] = count
-    if not left:
+            counts[name] = count
+    if not counts:
         return ""
-    return f"no layer of a network has {_shown(left)}: left out, learned or not"
+    return f"no layer of a network has {_shown(counts)}: left out, learned or not"
 
 
 def _shown(counts: dict[str, int]) -> str:
@@ -121,8 +125,8 @@ def _listed(shown: Sequence[str], count: int) -> str:
     return ", ".join(shown) + more
 
 
-def _read(state: Trace) -> Iterator[Region]:
-    """Yield what the nodes that an output needs read of initializers."""
+def _learned(state: Trace) -> Iterator[Constant]:
+    """Yield what the nodes that an output needs read beside feature maps, and may be learned."""
     needed = set(state.graph.outputs)
     for node in reversed(state.graph.nodes):
         if needed.isdisjoint(node.outputs):
@@ -130,19 +134,12 @@ def _read(state: Trace) -> Iterator[Region]:
         needed.update(node.inputs)
         if state.tensors.keys().isdisjoint(node.inputs):
             continue
-        for constant in _learned(state, node):
-            yield from constant.regions
-
-
-def _learned(state: Trace, node: Node) -> Iterator[Constant]:
-    """Yield the constants of a node that may be learned."""
-    names = node.inputs[:3] if node.op == "BatchNormalization" else node.inputs
-    for name in names:
-        if not name or not state.is_constant(name) or name in state.fixed:
-            continue
-        constant = state.constant(name)
-        if not constant.is_number and not _is_mask(constant):
-            yield constant
+        names = node.inputs[:3] if node.op == "BatchNormalization" else node.inputs
+        for name in names:
+            if name and state.is_constant(name) and name not in state.fixed:
+                constant = state.constant(name)
+                if not constant.is_number:
+                    yield constant
 
 
 def _is_mask(constant: Constant) -> bool:
@@ -152,7 +149,8 @@ def _is_mask(constant: Constant) -> bool:
     value = constant.value
     if value.dtype.kind != "f":
         return value.dtype.kind in "biu"
-    return bool(value.min() <= MASKED or (set(value.flat[: 2**12]) == {0, 1}))
+    switches = value.any() and not value.all() and np.isin(value, (0, 1)).all()
+    return bool(switches or value.min() <= MASKED)
 
 
 def _is_float(state: Trace, name: str, stated: set[str]) -> bool:

@@ -61,7 +61,8 @@ class Region(NamedTuple):
 
     @property
     def elements(self) -> int:
-        return extent(self.digits)
+        own = (digit.size for dim in self.dims for digit in dim if digit.axis == _ELEMENTS)
+        return math.prod(own)
 
     @property
     def span(self) -> range:
