@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
 from hypar_opt.workload.onnx.features import Layer
 from hypar_opt.workload.onnx.regions import Region, distinct
@@ -96,8 +98,8 @@ def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
             had.setdefault(region.name, set()).add(region.flat())
     read: dict[str, set[Region]] = {}
     for constant in _learned(state):
-        regions = {region.flat() for region in constant.regions}
-        left = {one for one in regions if one not in had.get(one.name, ())}
+        flat = [region.flat() for region in constant.regions]
+        left = [region for region in flat if region not in had.get(region.name, ())]
         # Last, since it reads values.
         if left and not _is_mask(constant):
             for region in left:
@@ -128,10 +130,12 @@ def _listed(shown: Sequence[str], count: int) -> str:
 def _learned(state: Trace) -> Iterator[Constant]:
     """Yield what the nodes that an output needs read beside feature maps, and may be learned."""
     needed = set(state.graph.outputs)
+    nodes = []
     for node in reversed(state.graph.nodes):
-        if needed.isdisjoint(node.outputs):
-            continue
-        needed.update(node.inputs)
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+            nodes.append(node)
+    for node in reversed(nodes):
         if state.tensors.keys().isdisjoint(node.inputs):
             continue
         names = node.inputs[:3] if node.op == "BatchNormalization" else node.inputs
