@@ -18,7 +18,7 @@ from hypar_opt.workload.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.workload.onnx.joins import fit, join
 from hypar_opt.workload.onnx.masks import masks_the_future
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.regions import Weights, stored
+from hypar_opt.workload.onnx.regions import Weights, is_stored, stored
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.views import broadcast
 
@@ -143,7 +143,7 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
         return widened
     # What only the network's input has been through is how its pixels are scaled.
     is_learned = is_channels and (features.source != INPUT or features.norm is not None)
-    is_learned = is_learned and not constant.is_number
+    is_learned = is_learned and is_stored(constant)
     if node.op in _SCALES and is_learned:
         return _scaled(state, node, widened, name)
     if node.op in _SHIFTS and is_learned:

@@ -11,7 +11,7 @@ from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whol
 from hypar_opt.workload.onnx.constants import Constant
 from hypar_opt.workload.onnx.features import Features
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.regions import Weights, arranged, stored, whole
+from hypar_opt.workload.onnx.regions import Weights, arranged, is_stored, stored, whole
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.windows import (
     image_of,
@@ -103,9 +103,9 @@ def _matrix_of(
 
 
 def _add_bias(state: Trace, made: Features, name: str) -> None:
-    """Give a layer its bias; one number for several outputs is none."""
+    """Give a layer its bias; copies of fewer numbers are none."""
     bias, layer = state.constant(name), state.layer(made.source)
-    if layer.channels == 1 or not bias.is_number:
+    if bias.elements == layer.channels and is_stored(bias):
         layer.add_bias(stored(bias))
 
 

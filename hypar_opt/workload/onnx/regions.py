@@ -71,7 +71,8 @@ class Region(NamedTuple):
 
     def flat(self) -> Region:
         """Return its elements without their arrangement; equal where the elements are."""
-        return self._replace(dims=(self.digits,))
+        digits = self.digits
+        return self if self.dims == (digits,) else self._replace(dims=(digits,))
 
 
 Regions = tuple[Region, ...]
@@ -136,6 +137,11 @@ def stored(constant: Constant) -> Regions:
         if region.elements == constant.elements:
             return (region,)
     return constant.regions
+
+
+def is_stored(constant: Constant) -> bool:
+    """Whether a constant has as many elements of the file as it has places, and no copies."""
+    return sum(region.elements for region in stored(constant)) == constant.elements
 
 
 def arranged(constant: Constant, rows: Sequence[int], columns: Sequence[int]) -> Regions:
