@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -38,6 +38,7 @@ from hypar_opt.files import read_text as read_text
 from hypar_opt.files import record_read
 from hypar_opt.files import take_standard_input as take_standard_input
 from hypar_opt.files import write_whole as write_whole
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.parsing import parse_toml, shown
 
 LARGEST_SIZE = 2**31 - 1
@@ -216,6 +217,11 @@ def _printable(value: str) -> str:
 Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"minLength": 1})]
 Printable = Annotated[str, AfterValidator(_printable)]
 
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Table = Annotated[Mapping[Key, Value], AfterValidator(FrozenDict)]
+"""A field that is a mapping: nobody can change it in place."""
 
 Described = TypeVar("Described", bound=Document)
 

@@ -40,8 +40,6 @@ def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:
     """Return what a plan records of its solver's options, validated."""
     names = SolverSettings.model_fields.keys() - _OF_THE_PLAN
     fields = {name: getattr(options, name) for name in names}
-    # A plan file is JSON: a plain dict of names and values.
-    fields["parameters"] = dict(options.parameters)
     return validate(SolverSettings, {**fields, "warm_start": warm_start})
 
 

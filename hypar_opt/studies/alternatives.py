@@ -9,6 +9,7 @@ from itertools import islice
 from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
@@ -83,6 +84,7 @@ class Regrets(Results[Regret]):
         return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{least}>"
 
 
+@checked
 def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Regrets:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
@@ -234,6 +236,7 @@ class BestPlans(Results[Alternative]):
         return f"<BestPlans of {self.plan.network.name}: {len(self):,}, from {best}>"
 
 
+@checked
 def best_plans(plan: Plan, number: int) -> BestPlans:
     """Return the cheapest plans of a plan's problem, over all levels together, in order.
 
@@ -261,7 +264,7 @@ def best_plans(plan: Plan, number: int) -> BestPlans:
         completion, workload.shared, number, interchangeable=interchangeable
     )
     alternatives = []
-    for total, columns in islice(in_order, number):
+    for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.
         repeats = prod(map(factorial, Counter(rows).values()))

@@ -9,6 +9,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
+from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.display import Results
@@ -131,6 +132,7 @@ class _Measured:
     executed: StepResult | None
 
 
+@checked
 def compare(
     networks: str | Path | Network | Sequence[str | Path | Network],
     arrays: str | Path | Array | Sequence[str | Path | Array],
@@ -299,6 +301,7 @@ def _row(
     )
 
 
+@checked
 def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float | None]]:
     """Return each plan's geometric means over the rows that have an amount.
 

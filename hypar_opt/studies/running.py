@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import Plan, json_number
@@ -28,6 +29,7 @@ MOST_DEVICES = 256
 LARGEST_SEED = 2**32 - 1
 
 
+@checked
 def run(
     plan: Plan,
     *,

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, InputError, argument
 from hypar_opt.files import check_outputs, recorded_reads
 from hypar_opt.parsing import shown
+from hypar_opt.search.partition import Progress, silent
 from hypar_opt.studies.sweep.case import SweepRow
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import run_local, run_on_cluster
@@ -20,7 +22,6 @@ from hypar_opt.studies.sweep.table import check_table, write_table
 from hypar_opt.studies.sweep.together import is_solved_together, run_together
 
 if TYPE_CHECKING:
-    from hypar_opt.search.partition import Progress
     from hypar_opt.studies.sweep.case import Case
 
 
@@ -53,13 +54,14 @@ class SweepResult(Results[SweepRow]):
         )
 
 
+@checked
 def sweep(
     spec: str | Path,
     output: str | Path,
     *,
     workers: int | None = None,
     scheduler: str | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> SweepResult:
     """Run each case of a sweep file that no earlier call has finished; write one table.
 
