@@ -37,7 +37,6 @@ _WORDS = {
     tuple: "a list",
     Callable: "a function",
     Mapping: "a mapping",
-    NoneType: "None",
     Path: "a path",
     Sequence: "a list",
 }
@@ -137,7 +136,8 @@ def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
 def _in_words(kind: Any) -> str:
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
-        *others, last = dict.fromkeys(map(_in_words, parts))
+        # That nothing need be given is no way to correct what was.
+        *others, last = dict.fromkeys(_in_words(part) for part in parts if part is not NoneType)
         return f"{', '.join(others)} or {last}" if others else last
     same = str if origin is Literal else Mapping if is_typeddict(origin) else origin
     return _WORDS.get(same) or f"{'an' if same.__name__[0] in 'AEIOU' else 'a'} {same.__name__}"

@@ -68,6 +68,10 @@ class Document(BaseModel):
     # pydantic's own, so that it goes on to validate without calling it.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    def __setattr__(self, name: str, value: object) -> None:
+        # Fields are frozen; so is what is derived of them, which pydantic would let be set.
+        raise AttributeError(f"{name}: cannot be set; model_copy(update=...) makes another")
+
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
@@ -82,13 +86,19 @@ class Document(BaseModel):
                     raise rule(unknown("key", key, known, cutoff=0.6))
         return data
 
+    # A copy gets other values of fields (`model_copy`): what was derived of the former ones, which
+    # pydantic keeps beside them, is not its own. Nor does it travel to another process.
     def __copy__(self) -> Self:
         copied = super().__copy__()
-        # A copy gets other values of fields (`model_copy`): what was derived of the former ones,
-        # which pydantic keeps beside them, is not its own.
         for derived in vars(copied).keys() - type(self).model_fields.keys():
             del vars(copied)[derived]
         return copied
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self.__copy__()  # all that it holds is frozen
+
+    def __getstate__(self) -> dict[Any, Any]:
+        return {**super().__getstate__(), "__dict__": dict(vars(self.__copy__()))}
 
 
 def _check_schema(value: object, supported: str) -> None:

@@ -19,8 +19,8 @@ class FrozenDict(dict[Key, Value]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("a result cannot be changed in place; dict(...) makes a copy that can be")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

@@ -286,8 +286,6 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
 
 def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
     """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
-    if not isinstance(start, Plan):
-        raise HyparError(f"start should be a Plan, got {start!r}")
     problem = instance.problem
     same = (
         start.network.digest == instance.network.digest()

@@ -247,7 +247,6 @@ class Plan(Displayed, ProblemFields):
         """The names of the levels, the topmost first: ``H1``, ``H2``, ..."""
         return tuple(f"H{level}" for level in range(1, self.levels + 1))
 
-    @checked
     def __getitem__(self, layer: str) -> dict[str, Parallelism]:
         """Return a layer's choice at each level, by the level's name.
 
@@ -263,9 +262,8 @@ class Plan(Displayed, ProblemFields):
         return dict(zip(self.level_names, choices, strict=True))
 
     def __contains__(self, layer: object) -> bool:
-        return layer in self.layers
+        return isinstance(layer, str) and layer in self.layers
 
-    @checked
     def at(self, level: str) -> dict[str, Parallelism]:
         """Return each layer's choice at a level, ``H1`` or a lower one, by the layer's name.
 
@@ -274,7 +272,7 @@ class Plan(Displayed, ProblemFields):
         UnknownNameError
             If there is no such level.
         """
-        if level not in self.level_names:
+        if not isinstance(level, str) or level not in self.level_names:
             raise UnknownNameError("level", level, list(self.level_names))
         row = self.parallelism[self.level_names.index(level)]
         return dict(zip(self.layers, row, strict=True))

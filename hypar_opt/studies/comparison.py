@@ -169,6 +169,9 @@ def compare(
     HyparError
         If a network, an array or an option is wrong, or no row at all has an answer.
     """
+    for one, several_of in (("array", "arrays"), ("batch", "batches")):
+        if one in problem:
+            raise HyparError(f"compare takes {several_of}, one or several, and no {one}")
     several: Sequence[str | Path | Network] = _several(networks)
     found = [find_network(network) for network in several]
     places: Sequence[str | Path | Array] = _several(arrays)

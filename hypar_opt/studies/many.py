@@ -131,7 +131,8 @@ class ManyPlans(Frozen, Displayed):
         """
         axes = [getattr(self, name) for name in AXES]
         if len(index) != len(axes) or not all(
-            -len(axis) <= place < len(axis) for axis, place in zip(axes, index, strict=True)
+            isinstance(place, int | np.integer) and -len(axis) <= place < len(axis)
+            for axis, place in zip(axes, index, strict=True)
         ):
             raise HyparError(f"a plan is at four places, of {', '.join(AXES)}; got {index}")
         values = {name: axis[place] for name, axis, place in zip(AXES, axes, index, strict=True)}

@@ -111,10 +111,10 @@ def run(
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
 
 
-def _check_arguments(plan: Plan, backend: str, seed: object) -> None:
+def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+    if not 0 <= seed <= LARGEST_SEED:
         raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
     if 2**plan.levels > MOST_DEVICES:
         raise HyparError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.frozen import derived
+from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.operators.axes import BATCH
@@ -61,6 +61,8 @@ class Workload:
     boundaries: tuple[Boundary, ...]
     shared: int = 0
     replicas: bool = False
+
+    __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str], batch: int, *, shared_tensors: bool = False) -> Workload:
