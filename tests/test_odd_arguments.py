@@ -31,9 +31,7 @@ ODD = [
 """Some are right for some arguments."""
 
 FUNCTIONS = {
-    name: function
-    for name in ho.__all__
-    if inspect.isfunction(function := getattr(ho, name))
+    name: function for name in ho.__all__ if inspect.isfunction(function := getattr(ho, name))
 }
 
 
