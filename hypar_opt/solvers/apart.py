@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions
 
 _PROGRAM = "from hypar_opt.solvers.apart import _main; _main()"
@@ -25,9 +25,13 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
     ------
     HyparError
         If the library cannot be loaded there either; and as the solver does.
+    RefusedError
+        If another package's solver fails.
     """
     try:
         return solver.solve(table, options)
+    except (HyparError, MemoryError):
+        raise
     except ImportError:
         # Its import is what failed: nothing has been solved yet.
         done = subprocess.run(
@@ -37,6 +41,11 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
+    except Exception as error:
+        if type(solver).__module__.startswith("hypar_opt."):
+            raise
+        # Of another package, whose name the search puts in front.
+        raise RefusedError(f"failed: {type(error).__name__}: {error}") from error
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise HyparError(f"the solver's library cannot be loaded: {last}")
