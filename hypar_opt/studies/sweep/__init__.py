@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
 from hypar_opt.display import Results
-from hypar_opt.errors import HyparError, InputError, argument
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.files import check_outputs, recorded_reads
-from hypar_opt.parsing import shown
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.studies.sweep.case import SweepRow
 from hypar_opt.studies.sweep.journal import Journal
@@ -99,7 +98,6 @@ def sweep(
     check_table(output)
     # Locked until the table is written: two calls cannot run the same cases.
     with Journal(journal_of(output)) as journal:
-        _check_rows(cases, journal)
         todo = {key: case for key, case in cases.items() if key not in journal.rows}
         done_before = len(cases) - len(todo)
         progress(done_before, len(cases))
@@ -116,22 +114,6 @@ def sweep(
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
     return SweepResult(rows, done_before)
-
-
-def _check_rows(cases: dict[str, Case], journal: Journal) -> None:
-    """Refuse a journal in which the row of a case's key is of another case."""
-    for key, case in cases.items():
-        row = journal.rows.get(key)
-        for name, ours in case.columns().items() if row is not None else ():
-            theirs = getattr(row, name)
-            # A case may leave the search to `solve`; its row says which it was.
-            if theirs != ours and (name, ours) != ("search", None):
-                raise InputError(
-                    f"should be {shown(ours)}, as in the sweep, got {shown(theirs)};"
-                    " remove the row's line",
-                    where=f"row {key[:8]}..., {name}",
-                    file=str(journal.path),
-                )
 
 
 def journal_of(output: str | Path) -> Path:
