@@ -127,14 +127,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
+    from contextlib import suppress
 
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    # Stored, so that the next access does not come here.
-    globals()[name] = value
-    return value
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        # Stored, so that the next access does not come here.
+        globals()[name] = value
+        return value
+    # A room, such as `models`, which anything else may have imported already, or not.
+    with suppress(ModuleNotFoundError):
+        if not name.startswith("_"):
+            return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
