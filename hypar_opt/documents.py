@@ -297,21 +297,23 @@ def read_document(path: str | Path, what: str) -> str:
     text = read_text(path)
     if is_standard_input(path):
         take_standard_input(what)
-        _check_kind(text, what, file_name(path))
+        kind = kind_of(text) or what
+        if kind != what:
+            problem = f"should be a file of hypar-opt/{what}, and is one of {kind}"
+            raise InputError(problem, file=file_name(path))
     return text
 
 
-def _check_kind(text: str, what: str, file: str) -> None:
+def kind_of(text: str) -> str | None:
+    """Return the kind of a document, such as ``array``, by its schema or keys; None if unknown."""
     try:
         data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError):
-        return
+        return None
     schema = str(data.get("schema", "")).split("/")
-    kind = schema[1] if len(schema) == 3 and schema[0] == "hypar-opt" else ""
-    if not kind:
-        kind = next((name for name, keys in _KEYS.items() if keys & data.keys()), what)
-    if kind != what:
-        raise InputError(f"should be a file of hypar-opt/{what}, and is one of {kind}", file=file)
+    if len(schema) == 3 and schema[0] == "hypar-opt":
+        return schema[1]
+    return next((name for name, keys in _KEYS.items() if keys & data.keys()), None)
 
 
 def load_preset(
