@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
+from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents import file_name, read_document
 from hypar_opt.errors import (
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.parallelism import Parallelism
 
 
+@checked
 def solve(
     network: str | Path | Network,
     *,
@@ -138,6 +140,7 @@ def solve(
     return _solve(Instance(described, stated), how, progress)
 
 
+@checked
 def write_model(
     network: str | Path | Network, model: str | Path, **problem: Unpack[ProblemArguments]
 ) -> ModelSize:
@@ -283,8 +286,6 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
 
 def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
     """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
-    if not isinstance(start, Plan):
-        raise HyparError(f"start should be a Plan, got {start!r}")
     problem = instance.problem
     same = (
         start.network.digest == instance.network.digest()
@@ -372,6 +373,7 @@ def plan_of(
     return priced.model_copy(update={"solver": solver})
 
 
+@checked
 def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None) -> Plan:
     """Return the same choices priced by another reading, or by another cost on the same array.
 
@@ -419,6 +421,7 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     )
 
 
+@checked
 def read_plan(path: str | Path) -> Plan:
     """Read a plan file, or standard input (``-``), and price it again.
 

@@ -9,6 +9,7 @@ from itertools import islice
 from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
@@ -83,6 +84,7 @@ class Regrets(Results[Regret]):
         return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{least}>"
 
 
+@checked
 def regrets(
     plan: Plan,
     progress: Progress = silent,
@@ -245,6 +247,7 @@ class BestPlans(Results[Alternative]):
         return f"<BestPlans of {self.plan.network.name}: {len(self):,}, from {best}>"
 
 
+@checked
 def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> BestPlans:
     """Return the cheapest plans of a plan's problem, over all levels together, in order.
 
@@ -280,7 +283,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
         completion, workload.shared, number, interchangeable=interchangeable
     )
     alternatives = []
-    for total, columns in islice(in_order, number):
+    for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
         deadline.check()
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.

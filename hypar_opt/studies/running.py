@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import Plan, json_number
@@ -28,6 +29,7 @@ MOST_DEVICES = 256
 LARGEST_SEED = 2**32 - 1
 
 
+@checked
 def run(
     plan: Plan,
     *,
@@ -109,10 +111,10 @@ def run(
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
 
 
-def _check_arguments(plan: Plan, backend: str, seed: object) -> None:
+def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+    if not 0 <= seed <= LARGEST_SEED:
         raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
     if 2**plan.levels > MOST_DEVICES:
         raise HyparError(

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
+from hypar_opt.checked import checked
 from hypar_opt.display import Displayed
 from hypar_opt.documents import (
     Document,
@@ -378,6 +379,7 @@ def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> Non
         )
 
 
+@checked
 def read_network(path: str | Path) -> Network:
     """Read a network file, or an ONNX model, which its suffix tells.
 

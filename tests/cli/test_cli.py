@@ -328,10 +328,17 @@ def test_a_reader_that_goes_away_causes_no_traceback() -> None:
     assert full.stderr == "hypar-opt: standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("command", ["solve sfc", "solve sfc --json", "--version", "solve --help"])
+def test_a_result_that_nobody_gets_is_an_error(command: str) -> None:
+    closed = subprocess.run(
+        f"{COMMAND} {command} >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert closed.stderr == "hypar-opt: standard output: is closed\n"
+    assert closed.returncode == 2
+
+
 def test_closed_streams_cause_no_traceback(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    closed = subprocess.run(f"{COMMAND} solve sfc >&-", shell=True, check=False)
-    assert closed.returncode == 0
     deaf = subprocess.run(f"{COMMAND} solve cifar-c 2>&- >{out}", shell=True, check=False)
     assert deaf.returncode == 0
     assert "Cifar-c" in out.read_text()

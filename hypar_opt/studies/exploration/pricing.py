@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.checked import checked
 from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
 
 
+@checked
 def explore(
     plan: Plan,
     free: str,
