@@ -221,7 +221,7 @@ def contenders(
     # With the plan itself among them, simulating never makes the answer slower.
     if plan.parallelism not in candidates:
         candidates.append(plan.parallelism)
-    simulated = []
+    simulated: list[Contender] = []
     for done, parallelism in enumerate(candidates):
         progress(done, len(candidates))
         if simulated and deadline.passed():
