@@ -66,7 +66,7 @@ def _verdict(mutant: Mutant, copies: SimpleQueue[Path]) -> tuple[str, bool]:
         with _applied(mutant, copy):
             noticed = _fails(copy, mutant.test_paths())
     except ValueError as error:
-        return f"does not apply, {error}", False
+        return f"not run, {error}", False
     finally:
         copies.put(copy)
     if mutant.equivalent:
@@ -92,12 +92,19 @@ def _write(file: Path, text: str) -> None:
 
 
 def _fails(copy: Path, tests: list[str]) -> bool:
-    """Whether a test fails in a copy; tests that could not be run at all are an error."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    """Whether a test fails in a copy.
+
+    Raises
+    ------
+    ValueError
+        If the tests cannot be run at all, which would say nothing.
+    """
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise ValueError(f"{' '.join(tests)}: {done.stdout[-400:]}{done.stderr[-400:]}")
     return done.returncode == 1
 
 

@@ -169,7 +169,7 @@ PROOFS = (
         _CHECK,
         "- proof.multiplier * capacity, proof.scale",
         ", proof.scale",
-        ("search/test_proofs",),
+        ("search/test_certificate",),
     ),
     Mutant(
         "potentials are not scaled back",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.app import run
 from hypar_opt.costs import COSTS
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import json_number, words_of
@@ -25,7 +26,6 @@ from hypar_opt.search.pricing import layouts_of, price, price_levels
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.exploration import explore
 from hypar_opt.workload.tensors import workload_of
-from tests.cli.test_cli import run
 from tests.costs.plans import Rows, every_plan
 from tests.graphs import random_graph_problem, solved
 from tests.problems import keeps, priced_plans, random_problem
@@ -204,15 +204,16 @@ def test_show_names_the_claim_until_it_has_solved_the_problem_again(
     honest, dearer = tmp_path / "honest.json", tmp_path / "forged.json"
     honest.write_text(plan.to_json())
     dearer.write_text(forged)
+
+    def said(*args: str) -> str:
+        assert run([*args]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
     for file in (honest, dearer):
-        assert run(["show", str(file)]) == 0
-        said = " ".join(capsys.readouterr().out.split())
-        assert "dp joint (its file says optimal over all levels)" in said
-    assert run(["show", str(honest), "--rerun"]) == 0
-    assert "dp joint (optimal over all levels)" in capsys.readouterr().out
+        assert "dp joint (its file says optimal over all levels)" in said("show", str(file))
+    for args in (["show", str(honest), "--rerun"], ["solve", "cifar-c", "--search", "joint"]):
+        assert "dp joint (optimal over all levels)" in said(*args)
     assert run(["show", str(dearer), "--rerun"]) == 1
-    assert run(["solve", "cifar-c", "--search", "joint"]) == 0
-    assert "dp joint (optimal over all levels)" in capsys.readouterr().out
 
 
 def test_the_page_names_the_claim_unless_it_has_a_certificate(
