@@ -59,31 +59,10 @@ EXECUTION = (
         _RUNS,
     ),
     Mutant(
-        "devices swap with their neighbours at every level",
-        _FABRIC,
-        "bit = 1 << (self.levels - 1 - purpose.level)\n        # Copied",
-        "bit = 1\n        # Copied",
-        _RUNS,
-    ),
-    Mutant(
-        "a reduce-scatter forgets what arrives",
-        _FABRIC,
-        "return [part + other for part, other in zip(own, arrived, strict=True)]",
-        "return own",
-        _RUNS,
-    ),
-    Mutant(
         "an all-reduce doubles in the other order",
         _FABRIC,
         "np.concatenate([other, own] if device & bit else [own, other])",
         "np.concatenate([own, other])",
-        _RUNS,
-    ),
-    Mutant(
-        "devices hold what they would hold of other levels",
-        "execution/shares",
-        "bits[layout] |= 1 << place",
-        "bits[layout] = 1 << place",
         _RUNS,
     ),
     Mutant(
@@ -115,13 +94,6 @@ EXECUTION = (
         ("execution/test_run",),
     ),
     Mutant(
-        "an infinite difference is none",
-        "execution/result",
-        "if apart == apart else np.inf",
-        "if apart == apart else found",
-        ("execution/test_run",),
-    ),
-    Mutant(
         "prices are not compared",
         "execution/result",
         "            if priced != counted:",
@@ -129,10 +101,12 @@ EXECUTION = (
         ("execution/test_run",),
     ),
     Mutant(
-        "any batch is halved",
-        "execution/checks",
-        "    if batch % parts:",
-        "    if False:",
-        ("execution/test_run",),
+        "stored as the last reader wants it",
+        "execution/division",
+        "return self.tensor(position, readers[0] if len(readers) == 1 else None)",
+        "return self.tensor(position, readers[-1] if readers else None)",
+        ("execution/test_run", "execution/test_random_plans"),
+        equivalent="a reader matters where it shuffles channels, and in that order a tensor with"
+        " several readers is never stored",
     ),
 )
