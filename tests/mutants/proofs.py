@@ -171,4 +171,18 @@ PROOFS = (
         "messages = 2 ** len(levels) * (2 if all_reduce else 1)",
         ("search/test_proof_tables",),
     ),
+    Mutant(
+        "thresholds in spite of unequal level weights",
+        "search/proofs/tables",
+        "and len(set(plan.level_weights)) <= 1",
+        "and len(set(plan.level_weights)) <= 2",
+        ("search/test_proofs",),
+    ),
+    Mutant(
+        "the plan's own price is not compared",
+        _CHECK,
+        "    if costs != Fraction(plan.cost.total):",
+        "    if False:",
+        ("search/test_forged_certificates",),
+    ),
 )
