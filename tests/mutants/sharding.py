@@ -103,4 +103,11 @@ SHARDING = (
         "            if program.rows[level][node] > 9:\n",
         ("execution/test_run", "execution/test_labels"),
     ),
+    Mutant(
+        "replicas are written as partial sums",
+        "sharding/layouts",
+        "(np.where(whole, Layout.WHOLE, layout) for layout in (read, written))",
+        "(np.where(whole, Layout.WHOLE, read), written)",
+        ("sharding/test_program",),
+    ),
 )

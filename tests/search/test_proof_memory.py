@@ -13,7 +13,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.proofs.rows import price_of
 from hypar_opt.workload.tensors import workload_of
 from tests.problems import memory, random_network
-from tests.written_plans import written
+from tests.written_plans import Asked, written
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "3"])
@@ -27,7 +27,7 @@ def test_a_plan_keeps_to_the_memory_that_it_takes_and_to_no_byte_less(
     rows = tuple(
         tuple(rng.randrange(choices) for _ in network.layers) for _ in range(levels)
     )  # fmt: skip
-    asked = {
+    asked: Asked = {
         "batch": rng.choice([1, 3, 8]),
         "levels": levels,
         "choices": ("data", "model", "output")[:choices],
