@@ -28,7 +28,7 @@ EXECUTION = (
         _STEP,
         "copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)",
         "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)",
-        ("execution/test_run",),
+        ("execution/test_last_layers",),
     ),
     Mutant(
         "the error of the last reader alone",

@@ -101,7 +101,7 @@ SHARDING = (
         "sharding/labels",
         "            if program.rows[level][node]:\n",
         "            if program.rows[level][node] > 9:\n",
-        ("execution/test_run", "execution/test_labels"),
+        ("sharding/test_program",),
     ),
     Mutant(
         "replicas are written as partial sums",

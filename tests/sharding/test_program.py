@@ -70,6 +70,31 @@ def test_shared_weights_are_whole_at_a_level_unless_all_users_split_them_alike(l
         assert compared.gradients < 1e-9
 
 
+@pytest.mark.parametrize("heads", [2, 3, 6])
+def test_layers_that_share_weights_split_them_in_one_order(heads: int) -> None:
+    """Heads that do not halve evenly leave features that do not, and so rows of the weights."""
+    network = ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "tied behind heads",
+            "input": {"tokens": 4, "vocabulary": 8},
+            "layer": [
+                {"name": "token", "kind": "embedding", "features": 12},
+                {"name": "qkv", "kind": "fc", "units": 36},
+                {"name": "attention", "kind": "attention", "heads": heads},
+                {"name": "head", "kind": "fc", "units": 8, "tied": "token"},
+            ],
+        }
+    )
+    workload = workload_of(network, 8, shared_tensors=True)
+    row = [MODEL] * len(workload.nodes)
+    for levels in (1, 2):
+        compared = run_program(network, Program(workload, [row] * levels))
+        assert compared.values < 1e-9
+        assert compared.gradients is not None
+        assert compared.gradients < 1e-9
+
+
 def test_what_nobody_splits_is_read_and_written_whole() -> None:
     network = ho.Network.model_validate(
         {
