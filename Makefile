@@ -93,3 +93,8 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Wrong on purpose: whether tests notice each mutant of the table in tests/mutants.
+.PHONY: mutants
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.mutants

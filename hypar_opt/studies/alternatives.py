@@ -14,6 +14,7 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.plan.plan import Plan, json_number, words_of
+from hypar_opt.search.claims import check_bound
 from hypar_opt.search.completion import (
     completion_along_chain,
     completion_by_elimination,
@@ -161,6 +162,9 @@ def _joint_regrets(
         least = least_with_choices(instance, deadline)[instance.workload.shared :]
     except RefusedError:
         return None
+    costs_of_plans = (cost for layer in least for level in layer for cost in level)
+    optimum = min(cost for cost in costs_of_plans if cost is not None)
+    check_bound(plan, Fraction(optimum, instance.cost.resolution))
     total = Fraction(plan.cost.total)
     found: dict[tuple[int, str, Parallelism], int | float | None] = {}
     for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
@@ -295,6 +299,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
                 count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
+    check_bound(plan, alternatives[0].total)
     return BestPlans(tuple(alternatives), plan)
 
 
