@@ -14,6 +14,7 @@ from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
     from hypar_opt.execution.result import RunResult
@@ -93,6 +94,7 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": reduced,
+        "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
         check_memory(instance.network, program, scaled=scale_down)

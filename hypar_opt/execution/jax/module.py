@@ -14,7 +14,7 @@ from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
     from hypar_opt.execution.jax.weights import Given
@@ -24,7 +24,9 @@ _FOLDER = Path(__file__).parent
 _WIDTH = 100
 
 
-def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> str:
+def module_text(
+    sharded: ShardedNetwork, *, title: str, alone: bool = False, not_kept: Sequence[str] = ()
+) -> str:
     """Return a module with the mesh, the shardings and the training step of a plan.
 
     Parameters
@@ -33,6 +35,8 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         The first line of its docstring.
     alone
         Compute the loss on one device, as a reference: `loss` is then all that may be called.
+    not_kept
+        What of its model the network does not have, for the docstring.
     """
     lines = Lines(sharded, operation_names(), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
@@ -55,12 +59,12 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         program = program.replace("from functools import partial\n", "")
     head, mark, rest = program.partition("# The operations\n")
     assert mark
-    header = _header(sharded, title)
+    header = _header(sharded, title, not_kept)
     parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
     return "\n\n".join(parts)
 
 
-def _header(sharded: ShardedNetwork, title: str) -> str:
+def _header(sharded: ShardedNetwork, title: str, not_kept: Sequence[str]) -> str:
     devices = 1 << sharded.levels
     words = f"""{title}
 
@@ -70,8 +74,14 @@ of the processor.
 
 The mesh has an axis of two devices a level, h1 the topmost. An array has a dimension for each
 level of its batch and of its channels, which is 1 where no level ever splits them, so that a
-PartitionSpec says which level splits what. Exchanges are explicit; biases are left out.
+PartitionSpec says which level splits what. Exchanges are explicit.
 """
+    if not_kept:
+        words += "\nNot kept of the model:\n\n"
+        words += "".join(
+            textwrap.fill(f"- {phrase}", _WIDTH - 4, subsequent_indent="  ") + "\n"
+            for phrase in not_kept
+        )
     # A name may hold quotes and backslashes: the docstring is written as a literal.
     text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}"""\n\n'
