@@ -62,7 +62,12 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
         )
     title = f"A training step of {plan.network.name}, batch {plan.batch}, on {1 << plan.levels}"
     devices = "devices" if plan.levels else "device"
-    return module_text(sharded_plan(plan), title=f"{title} {devices}.", not_kept=not_kept)
+    return module_text(
+        sharded_plan(plan),
+        title=f"{title} {devices}.",
+        not_kept=not_kept,
+        element_bytes=plan.element_bytes,
+    )
 
 
 def shardings(plan: Plan) -> dict[str, Any]:

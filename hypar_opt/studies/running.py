@@ -128,7 +128,7 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
     told apart by kind and level alone; errors that no weights need it drops.
     """
-    from hypar_opt.execution.jax.run import one_device, random_data, run_step
+    from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import ExchangeRow, largest_difference
 
@@ -148,6 +148,8 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         for level, kind in sorted({*planned, *compiled})
     )
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if instance.problem.element_bytes != ELEMENT_BYTES:
+        notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     numbers = {name: n for n, name in enumerate(gradients)}

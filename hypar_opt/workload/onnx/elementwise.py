@@ -218,7 +218,7 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
         # index; one that fits is read whole.
         by_index = rows != tokens and state.input.is_tokens
         if by_index:
-            state.note(node, "by what a table is read, positions or types: it is read by token ids")
+            state.note(node, "positions or types by which a table is read: the network's are token ids")
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}

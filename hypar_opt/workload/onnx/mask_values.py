@@ -171,7 +171,7 @@ def _computed(node: Node, inputs: Sequence[Known | None]) -> list[Known]:
         data = inputs[0]
         assert isinstance(data, np.ndarray)
         # Of equal values it does not matter which are read: a mask of padding, without padding.
-        return [np.broadcast_to(data.ravel()[0], shape)]
+        return [np.broadcast_to(data.ravel()[:1].reshape(()), shape)]
     if node.op == "Concat" and any(
         one is not None and math.prod(one.shape or (0,)) > MOST_ELEMENTS // 2 for one in inputs
     ):
@@ -193,7 +193,7 @@ def _computed(node: Node, inputs: Sequence[Known | None]) -> list[Known]:
         outputs = None
     if outputs is None or any(one.size > MOST_MASK for one in outputs):
         return [Unknown(f"comes of node {node.label!r} ({node.op})")] * len(node.outputs)
-    return list(outputs)
+    return [np.asarray(one) for one in outputs]
 
 
 def _constant(value: Known) -> Constant:
