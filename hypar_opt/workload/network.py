@@ -163,13 +163,6 @@ class Network(Displayed, Document):
     )
     name: Name
     source: Printable = ""
-    element_type: Literal["float16", "bfloat16", "float64"] | None = None
-    """The type of the model's weights, which says how many bytes an element has unless a problem
-    says it; None for single precision, or where it is not known."""
-    not_kept: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
-    """What of the model that this network stands for it has not, a short phrase each."""
-    remarks: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
-    """What is to be known of how it was read, though nothing of the model is missing."""
     input: Annotated[
         Annotated[ImageInput, Tag("image")]
         | Annotated[VectorInput, Tag("vector")]
@@ -179,6 +172,13 @@ class Network(Displayed, Document):
     stated: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
     """The layers of no block, as the file has them; `layers` has all of them, in order."""
     blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
+    element_type: Literal["float16", "bfloat16", "float64"] | None = None
+    """The type of the model's weights, which says how many bytes an element has unless a problem
+    says it; None for single precision, or where it is not known."""
+    not_kept: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
+    """What of the model that this network stands for it has not, a short phrase each."""
+    remarks: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
+    """What is to be known of how it was read, though nothing of the model is missing."""
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Self:

@@ -12,6 +12,7 @@ from typing import Any
 from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, digits_of, extent, is_whole
 from hypar_opt.workload.onnx.exact import check_scores
 from hypar_opt.workload.onnx.features import Features
+from hypar_opt.workload.onnx.fused_attention import check_fused
 from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 
@@ -220,6 +221,8 @@ def attention(state: Trace, node: Node) -> None:
     else:
         channels = state.layer(inputs[0]).channels // (heads + 2 * kv_heads) * heads
     source = state.emit(node, "attention", keys, inputs, {"t": count, "c": channels})
+    query = state.layer(inputs[0]).channels if len(maps) == 3 else channels
+    check_fused(state, node, state.layer(source), query // heads)
     first = state.features(given[0])
     if len(first.dims) == 4:
         width = channels // heads
@@ -267,4 +270,5 @@ def fused_projection(state: Trace, node: Node) -> None:
     width = layer.channels // 3
     sizes = {"t": layer.sizes.get("t", 1), "c": width}
     source = state.emit(node, "attention", keys, [state.read(projected, node)], sizes)
+    check_fused(state, node, state.layer(source), width // attributes["num_heads"])
     state.put(node, state.made(source, (*features.dims[:2], _whole("c", width))))

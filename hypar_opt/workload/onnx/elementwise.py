@@ -143,7 +143,9 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
     held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
     axes = axes_of(held) - {"b"}
     is_channels = axes == {"c"} and is_whole("c", layer.channels, held) and not features.taken
-    done = with_constant(node, constant, absorbed=features.source == INPUT and state.input.is_tokens)
+    done = with_constant(
+        node, constant, absorbed=features.source == INPUT and state.input.is_tokens
+    )
     widened = features._replace(dims=dims, operators=features.operators | done)
     bare = features._replace(dims=dims)
     if constant.is_input and "c" in axes:
@@ -152,7 +154,9 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
         return widened
     if features.source == INPUT and state.input.is_tokens:
         shown = shown_by(state, node, name, layer.sizes.get("t", 1))
-        return widened._replace(operators=widened.operators | {shown} if shown else widened.operators)
+        return widened._replace(
+            operators=widened.operators | {shown} if shown else widened.operators
+        )
     if node.op in _SCALES and is_channels and features.source != INPUT:
         return _scaled(state, node, bare, name)
     if node.op in _SHIFTS and is_channels and features.source != INPUT:
@@ -218,7 +222,9 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
         # index; one that fits is read whole.
         by_index = rows != tokens and state.input.is_tokens
         if by_index:
-            state.note(node, "positions or types by which a table is read: the network's are token ids")
+            state.note(
+                node, "positions or types by which a table is read: the network's are token ids"
+            )
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}

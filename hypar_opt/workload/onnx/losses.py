@@ -13,8 +13,8 @@ from hypar_opt.workload.onnx.features import Layer
 from hypar_opt.workload.onnx.trace import Trace
 
 CHAIN = (
-    "the softmax and its cross-entropy: a chain of conv and fc ends in its last layer, as the"
-    " paper's networks do, and a step of it in the squared distance from targets"
+    "the cross-entropy of a softmax: a chain of conv and fc ends in the squared distance from"
+    " targets, as the paper's networks do"
 )
 
 
@@ -59,5 +59,7 @@ def _logits(state: Trace, layers: list[Layer], ends: list[int]) -> str | None:
         return None
     if layer.is_tokens:
         tables = [x.keys["vocabulary"] for x in layers if x.kind == "embedding" and x.inputs]
-        return "words" if state.input.is_tokens and layer.channels == max(tables, default=0) else None
+        return (
+            "words" if state.input.is_tokens and layer.channels == max(tables, default=0) else None
+        )
     return "classes" if state.input.is_tokens or state.input.layer.is_image else None

@@ -86,7 +86,9 @@ def shape(state: Trace, node: Node) -> None:
     value = _sizes(node, features.shape)
     one = None
     if state.graph.open_batch:
-        one = _sizes(node, [extent(tuple(d for d in dim if d.axis != "b")) for dim in features.dims])
+        one = _sizes(
+            node, [extent(tuple(d for d in dim if d.axis != "b")) for dim in features.dims]
+        )
     state.constants.add(node.outputs[0], Constant(value.shape, lambda: value, one_image=one))
 
 
