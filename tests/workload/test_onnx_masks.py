@@ -215,7 +215,9 @@ def test_a_batch_that_is_left_open_is_no_part_of_a_mask(tmp_path: Path) -> None:
 
     def masked(g: GraphWriter, scores: str) -> str:
         steps = range_of(g, tokens)
-        seen = g("LessOrEqual", g("Unsqueeze", steps, g.value([0])), g("Unsqueeze", steps, g.value([1])))
+        seen = g(
+            "LessOrEqual", g("Unsqueeze", steps, g.value([0])), g("Unsqueeze", steps, g.value([1]))
+        )
         padding = g("Unsqueeze", g("Cast", "given", to=TensorProto.BOOL), g.value([1, 2]))
         images = g("Shape", "x", start=0, end=1)
         shape = g("Concat", images, g.value([1, tokens, tokens]), axis=0)

@@ -46,11 +46,13 @@ def elementwise(state: Trace, node: Node, word: str) -> None:
             features = state.features(name)
             if features.norm:
                 state.settled(name, node)
+    sources = {state.features(name).source for name in maps}
     result = _together(state, node, word, maps)
+    # What joins maps is a layer, and no operator that its map has been through.
+    operators = frozenset({node.op} if result.source in sources else ())
     for name in constants:
         result = _with_constant(state, node, result, name)
-    operators = result.operators | {node.op}
-    state.put(node, result._replace(operators=operators))
+    state.put(node, result._replace(operators=result.operators | operators))
 
 
 def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features:
