@@ -307,6 +307,26 @@ def test_masks_together_are_read_up_to_a_number_of_bytes(
     assert not read_file(tmp_path, "mask.bin")[0]
 
 
+def test_a_mask_of_many_blocks_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of as many bytes as one mask has: the second block finds what the first has found."""
+    (tmp_path / "mask.bin").write_bytes(triangle())
+    monkeypatch.setattr(mask_values, "MOST_READ", len(triangle()))
+    g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
+    x, mask = "x", in_file(g, "mask.bin")
+    for block in range(2):
+        q, k, v = (
+            g.heads(g.linear(x, f"{block}.{name}", WIDTH, WIDTH), BATCH, TOKENS, HEADS, 4)
+            for name in "qkv"
+        )
+        x = g.together(g.core(q, k, v, mask), BATCH, TOKENS, WIDTH)
+    onnx.save(g.model(x), tmp_path / "model.onnx")
+    content, _ = read_model(tmp_path / "model.onnx")
+    layers = [*content["layer"], *(x for b in content.get("block", ()) for x in b["layer"])]
+    assert all(layer["causal"] for layer in layers if layer["kind"] == "attention")
+
+
 @pytest.mark.parametrize(
     ("name", "file", "masks"),
     [
@@ -335,6 +355,28 @@ def test_exported_language_models_are_causal_where_their_masks_are_there(
             stream.seek(offset)
             stream.write(np.triu(np.full((2, 64, 64), -np.inf, "<f4"), 1).tobytes())
     assert attention() == [[True], []]
+
+
+@pytest.mark.parametrize("most", ["MOST_AT_ONCE", "MOST_MADE", "MOST_MASK"])
+def test_what_masks_take_is_bounded_before_it_is_taken(
+    tmp_path: Path, most: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mask_values, most, 4 * TOKENS)
+    causal, not_kept = read(tmp_path, CAUSAL["ranges"])
+    assert not causal
+    assert len(not_kept) == 1
+
+
+def test_a_mask_that_is_made_of_ever_more_nodes_is_named(tmp_path: Path) -> None:
+    def endless(g: GraphWriter, scores: str) -> str:
+        seen = compared(g)
+        for _ in range(mask_values.MOST_NODES + 1):
+            seen = g("Not", seen)
+        return added(g, scores, seen)
+
+    causal, not_kept = read(tmp_path, endless)
+    assert not causal
+    assert "more than 1000 nodes" in not_kept[0]
 
 
 def test_the_attention_operator_reads_its_mask_input(tmp_path: Path) -> None:

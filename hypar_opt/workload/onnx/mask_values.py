@@ -8,7 +8,7 @@ model is read. What is not known says why.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,8 +29,17 @@ MOST_MASK = 2**24
 MOST_READ = 2**29
 """The most bytes of masks that are read from files beside a model, of all its masks together."""
 
+MOST_ITEM = 8
+"""The most bytes of an element that is computed."""
+
 MOST_NODES = 1000
 """The most nodes that a mask may be made of."""
+
+MOST_AT_ONCE = 2**28
+"""The most bytes of all that a mask is made of."""
+
+MOST_MADE = 2**31
+"""The most bytes that are computed for all masks of a model, one after the other."""
 
 
 class Unknown(NamedTuple):
@@ -54,11 +63,14 @@ class MaskValues:
 
     def __init__(self, graph: Graph, constants: Constants, folder: Path | None) -> None:
         self._graph, self._constants, self._folder = graph, constants, folder
-        self._left = MOST_READ
+        self._left, self._work = MOST_READ, MOST_MADE
+        self.shown: dict[Hashable, str] = {}
+        """What each mask shows that has been looked at."""
 
     def get(self, name: str) -> Known:
         """Return the value of a tensor that depends on sizes and constants alone."""
         made: dict[str, Known] = {}
+        room = min(MOST_AT_ONCE, self._work)
         waiting, steps = [name], 0
         while waiting:
             wanted = waiting[-1]
@@ -78,7 +90,9 @@ class MaskValues:
             before = [n for n in node.inputs if n and n not in made]
             waiting += before
             if not before:
-                outputs = _computed(node, [made[n] if n else None for n in node.inputs])
+                outputs = _computed(node, [made[n] if n else None for n in node.inputs], room)
+                taken = sum(_held(one) for one in outputs)
+                room, self._work = room - taken, self._work - taken
                 for place, output in enumerate(node.outputs):
                     lacks = Unknown(f"comes of node {node.label!r} ({node.op})")
                     made[output] = outputs[place] if place < len(outputs) else lacks
@@ -164,8 +178,22 @@ _LARGE: dict[str, Any] = {
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
-def _computed(node: Node, inputs: Sequence[Known | None]) -> list[Known]:
-    """Return the outputs of a node: as many as are known, and one that says why not."""
+def _held(value: Known) -> int:
+    """Return the bytes of an array; copies along a dimension of a broadcast take none."""
+    if isinstance(value, Unknown):
+        return 0
+    own = (size for size, stride in zip(value.shape, value.strides, strict=True) if stride)
+    return value.itemsize * math.prod(own)
+
+
+def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Known]:
+    """Return the outputs of a node: as many as are known, and one that says why not.
+
+    Parameters
+    ----------
+    room
+        The bytes that they may take.
+    """
     shape = _shape_of_picked(node, inputs)
     if shape is not None:
         data = inputs[0]
@@ -185,9 +213,11 @@ def _computed(node: Node, inputs: Sequence[Known | None]) -> list[Known]:
     try:
         if node.op in _LARGE:
             sizes = np.broadcast_shapes(*(one.shape for one in arrays))
-            if math.prod(sizes) > MOST_MASK:
+            if math.prod(sizes) > min(MOST_MASK, room // MOST_ITEM):
                 return [Unknown(_too_large(sizes), sizes)]
             return [np.asarray(_LARGE[node.op](*arrays))]
+        if room < MOST_ELEMENTS * MOST_ITEM:
+            return [Unknown("is made of too much")] * len(node.outputs)
         outputs = fold(node, [None if one is None else _constant(one) for one in inputs])
     except (ValueError, TypeError):
         outputs = None

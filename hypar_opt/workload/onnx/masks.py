@@ -30,10 +30,17 @@ def read_mask(state: Trace, node: Node, scores: Features, name: str) -> None:
     layer = state.layer(scores.source)
     if state.constant(name).elements == 1 and not (node.op == "Where" and name == node.inputs[0]):
         return  # a scale, or what a Where puts in the place of scores
-    visible = _visible(state, node, name)
-    if visible is None:
-        return
-    shown = visible if isinstance(visible, str) else _shown(scores, layer, visible)
+    # One mask is that of many blocks.
+    constants = tuple(n if state.is_constant(n) else "" for n in node.inputs)
+    places = (tuple(scores.dims[-2:]), layer.sizes["t"], layer.sizes["s"])
+    key = (node.op, constants, name, places, "Softmax" in scores.operators)
+    shown = state.mask_values.shown.get(key)
+    if shown is None:
+        visible = _visible(state, node, name)
+        if visible is None:
+            return
+        shown = visible if isinstance(visible, str) else _shown(scores, layer, visible)
+        state.mask_values.shown[key] = shown
     _apply(state, node, layer, shown)
 
 
