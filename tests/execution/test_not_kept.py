@@ -72,7 +72,7 @@ def test_a_model_that_is_not_all_kept_is_exported_on_request_alone(
 
 def test_in_python_the_keyword_is_the_same() -> None:
     plan = solved(biased())
-    with pytest.raises(ho.HyparError, match="not all of the model is kept.*approximate=True"):
+    with pytest.raises(ho.HyparError, match=r"not all of the model is kept.*approximate=True"):
         jax_module(plan)
     assert "Not kept" in jax_module(plan, approximate=True)
 
@@ -104,7 +104,8 @@ def test_a_run_says_of_which_model_its_numbers_are(
         write_plan(plan, tmp_path / "plan.json")
         assert run(["run", str(tmp_path / "plan.json")]) == 0
         words = " ".join(capsys.readouterr().out.split())
-        tail = f" of this network agree with one device's to 1e-09, relatively; not kept of its model: {'; '.join(said)}."
+        tail = " of this network agree with one device's to 1e-09, relatively;"
+        tail += f" not kept of its model: {'; '.join(said)}."
         plain = " agree with one device's to 1e-09, relatively."
         assert f"Values and gradients{tail if said else plain}" in words
 

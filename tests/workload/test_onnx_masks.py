@@ -1,4 +1,4 @@
-"""Which masks of attention are causal, which hide nothing, and which are named for what they are."""
+"""Which masks of attention are causal, which hide nothing, and which are named as not kept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def compared(g: GraphWriter, op: str = "LessOrEqual") -> str:
     return out
 
 
-def added(g: GraphWriter, scores: str, seen: str, low: object = LOW) -> str:
+def added(g: GraphWriter, scores: str, seen: str, low: Any = LOW) -> str:
     """A mask of truths as one that is added."""
     mask = g("Where", seen, g.value(np.float32(0)), g.value(np.float32(low)))
     return str(g("Add", scores, mask))

@@ -182,8 +182,8 @@ def _held(value: Known) -> int:
     """Return the bytes of an array; copies along a dimension of a broadcast take none."""
     if isinstance(value, Unknown):
         return 0
-    own = (size for size, stride in zip(value.shape, value.strides, strict=True) if stride)
-    return value.itemsize * math.prod(own)
+    own = [size for size, stride in zip(value.shape, value.strides, strict=True) if stride]
+    return int(value.itemsize) * math.prod(own)
 
 
 def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Known]:
