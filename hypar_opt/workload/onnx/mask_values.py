@@ -183,7 +183,8 @@ def _held(value: Known) -> int:
     if isinstance(value, Unknown):
         return 0
     own = [size for size, stride in zip(value.shape, value.strides, strict=True) if stride]
-    return int(value.itemsize) * math.prod(own)
+    taken: int = value.itemsize * math.prod(own)
+    return taken
 
 
 def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Known]:
