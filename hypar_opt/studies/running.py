@@ -16,6 +16,7 @@ from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
     from hypar_opt.execution.result import RunResult
@@ -99,6 +100,7 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": reduced,
+        "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
         check_memory(instance.network, program, most=most, scaled=scale_down)
@@ -144,7 +146,7 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
     told apart by kind and level alone; errors that no weights need it drops.
     """
-    from hypar_opt.execution.jax.run import one_device, random_data, run_step
+    from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import ExchangeRow, largest_difference
 
@@ -164,6 +166,8 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         for level, kind in sorted({*planned, *compiled})
     )
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if instance.problem.element_bytes != ELEMENT_BYTES:
+        notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     numbers = {name: n for n, name in enumerate(gradients)}
