@@ -39,7 +39,6 @@ def import_(
     """Write the network file of an ONNX model, and say what was read."""
     from hypar_opt.documents import validate
     from hypar_opt.files import check_outputs, write_whole
-    from hypar_opt.workload.kept import remarks_on
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.onnx import read_model
     from hypar_opt.workload.onnx.toml import toml_text
@@ -49,7 +48,7 @@ def import_(
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=model)
     text = toml_text(content)
-    for note in (*notes, *remarks_on(network)):
+    for note in notes:
         output.note(f"{model}: {note}")
     if output_file is None:
         print(text, end="")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ def biases(given: Iterable[Any]) -> list[str]:
 
 def remarks_on(network: Network) -> tuple[str, ...]:
     """Return what a network's file says of how its model was read, in sentences."""
-    missing = network.not_kept or ()
-    own = [f"not kept of its model: {'; '.join(missing)}"] if missing else []
-    return (*own, *(network.remarks or ()))
+    return sentences(network.not_kept or (), network.remarks or ())
+
+
+def sentences(not_kept: Sequence[str], remarks: Sequence[str]) -> tuple[str, ...]:
+    """Return what a network file says of how its model was read, in sentences."""
+    own = [f"not kept of its model: {'; '.join(not_kept)}"] if not_kept else []
+    return (*own, *remarks)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def read_model(
     path: str | Path, dims: Mapping[str, int] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Read a model as the content of a network file, and what is to be said of the call.
+    """Read a model as the content of a network file, and what is to be said of it.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def read_model(
     InputError
         Naming the file, the node and the operator, and what would be right.
     """
-    from hypar_opt.workload.kept import biases
+    from hypar_opt.workload.kept import biases, sentences
     from hypar_opt.workload.onnx.document import document
     from hypar_opt.workload.onnx.layers import layers_of
     from hypar_opt.workload.onnx.model import graph_of, load
@@ -54,7 +54,7 @@ def read_model(
     name = _printable(Path(file).stem) or "model"
     content = document(name, source, state.input.layer.sizes, layers)
     biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
-    said = {
+    said: dict[str, Any] = {
         "element_type": state.element_type,
         "not_kept": [*state.omitted.phrases(), *biases(biased)],
         "remarks": state.remarks,
@@ -62,7 +62,8 @@ def read_model(
     head = {key: value for key, value in said.items() if value}
     # Behind the source, as a network file has them.
     first = {key: content.pop(key) for key in ("schema", "name", "source")}
-    return {**first, **head, **content}, state.notes
+    notes = [*state.notes, *sentences(said["not_kept"], state.remarks)]
+    return {**first, **head, **content}, notes
 
 
 def _printable(text: str) -> str:
