@@ -14,7 +14,7 @@ from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
     from hypar_opt.execution.jax.weights import Given
@@ -24,7 +24,22 @@ _FOLDER = Path(__file__).parent
 _WIDTH = 100
 
 
-def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> str:
+_TYPES = {
+    2: ("bfloat16", "jnp.bfloat16"),
+    8: ("float64", 'jnp.float64\njax.config.update("jax_enable_x64", True)'),
+}
+_SINGLE = ("float32", "jnp.float32")
+"""The types of elements by their bytes, in words and as text of the module."""
+
+
+def module_text(
+    sharded: ShardedNetwork,
+    *,
+    title: str,
+    alone: bool = False,
+    not_kept: Sequence[str] = (),
+    element_bytes: int = 4,
+) -> str:
     """Return a module with the mesh, the shardings and the training step of a plan.
 
     Parameters
@@ -33,6 +48,10 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         The first line of its docstring.
     alone
         Compute the loss on one device, as a reference: `loss` is then all that may be called.
+    not_kept
+        What of its model the network does not have, for the docstring.
+    element_bytes
+        Of the plan: 2 makes a step in bfloat16, 8 in float64, all else in float32.
     """
     lines = Lines(sharded, operation_names(), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
@@ -48,6 +67,7 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         "WEIGHTS": _weights_table(sharded),
         "INPUTS_GIVEN": _given_table(inputs_of(sharded)[0]),
         "TARGETS": _given_table(targets_of(sharded)),
+        "DTYPE": _TYPES.get(element_bytes, _SINGLE)[1],
     }
     for name, value in values.items():
         program = program.replace(f"{name} = ...", f"{name} = {value}")
@@ -55,13 +75,17 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         program = program.replace("from functools import partial\n", "")
     head, mark, rest = program.partition("# The operations\n")
     assert mark
-    header = _header(sharded, title)
+    header = _header(sharded, title, not_kept, element_bytes)
     parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
     return "\n\n".join(parts)
 
 
-def _header(sharded: ShardedNetwork, title: str) -> str:
+def _header(
+    sharded: ShardedNetwork, title: str, not_kept: Sequence[str], element_bytes: int
+) -> str:
     devices = 1 << sharded.levels
+    kind = _TYPES.get(element_bytes, _SINGLE)[0]
+    counted = "" if element_bytes in (2, 4, 8) else f"; the plan counts {element_bytes} byte each"
     words = f"""{title}
 
 A training step on {devices} devices, as hypar-opt {__version__} planned it. Run this file, or call
@@ -70,8 +94,15 @@ of the processor.
 
 The mesh has an axis of two devices a level, h1 the topmost. An array has a dimension for each
 level of its batch and of its channels, which is 1 where no level ever splits them, so that a
-PartitionSpec says which level splits what. Exchanges are explicit; biases are left out.
+PartitionSpec says which level splits what. Exchanges are explicit.
+Elements are of {kind}{counted}.
 """
+    if not_kept:
+        words += "\nNot kept of the model:\n\n"
+        words += "".join(
+            textwrap.fill(f"- {phrase}", _WIDTH - 4, subsequent_indent="  ") + "\n"
+            for phrase in not_kept
+        )
     # A name may hold quotes and backslashes: the docstring is written as a literal.
     text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}"""\n\n'
