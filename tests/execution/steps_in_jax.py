@@ -42,10 +42,11 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
         }
         for number, (network, program) in enumerate(programs)
     ]
-    # Machine code need not be fast: the passes that decide on collectives come before.
+    # Machine code need not be fast: the passes that decide on collectives come before. XLA ignores
+    # names of passes that it does not have, but aborts on flags that it does not know.
     flags = (
         f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0"
-        " --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+        " --xla_llvm_disable_expensive_passes=true --xla_disable_hlo_passes=cpu-fusion"
     )
     done = subprocess.run(
         [sys.executable, "-m", "tests.execution.steps_in_jax"],

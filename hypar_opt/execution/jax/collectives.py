@@ -112,7 +112,7 @@ def _bytes(shape: str, *, halved: bool) -> int:
         if dims and not (known and re.fullmatch(r"[\d,]+", dims)):
             raise ValueError(f"the size of {element}[{dims}] is not known")
         if dims:
-            sizes.append(int(known[1] or 8) * math.prod(_integers(dims)) // 8)
+            sizes.append(int((known and known[1]) or 8) * math.prod(_integers(dims)) // 8)
     return sum(sizes[len(sizes) // 2 :] if halved else sizes)
 
 
