@@ -49,7 +49,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
         f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0"
         " --xla_llvm_disable_expensive_passes=true"
     )
-    # Halves the time of compiling; newer versions abort on flags that they no longer know.
+    # Halves the time of compiling. Newer versions abort: a flag that they do not know.
     if Version(version("jaxlib")) < Version("0.11"):
         flags += " --xla_cpu_use_fusion_emitters=false"
     done = subprocess.run(
