@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import re
 from collections import defaultdict
@@ -228,11 +229,14 @@ class Lines:
 
 
 def _wrapped(line: str) -> str:
-    """Return an assignment of a call on three lines, if it is too long for one."""
-    if len(line) <= _WIDTH or not line.endswith(")"):
+    """Return an assignment on three lines, if it is too long for one: its call, or in brackets."""
+    if len(line) <= _WIDTH:
         return line
-    opened = line.index("(", line.index(" = ")) + 1
-    return f"{line[:opened]}\n    {line[opened:-1]}\n)"
+    variable, _, value = line.partition(" = ")
+    parsed = ast.parse(value, mode="eval").body
+    function = ast.unparse(parsed.func) if isinstance(parsed, ast.Call) else ""
+    inside = value[len(function) + 1 : -1] if function else value
+    return f"{variable} = {function}(\n    {inside}\n)"
 
 
 def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
@@ -250,7 +254,7 @@ def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
     used: set[str] = set()
     for number, plain in enumerate(variables):
         unique = plain if taken[plain] == 1 else f"{plain}_{number + 1}"
-        while unique in used:
+        while {unique, f"{unique}_stored"} & used:
             unique += "_"
         used |= {unique, f"{unique}_stored"}
         variables[number] = unique
