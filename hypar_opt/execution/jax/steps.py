@@ -187,7 +187,8 @@ class Lines:
         Weights of its own tell what a layer computes from all else; so does a number.
         """
         layer = self.network.layers[position]
-        own = layer.kind in ("conv", "fc") and self.sharded.owner(position) == position
+        shared = {node for users in self.program.workload.weight_users.values() for node in users}
+        own = layer.kind in ("conv", "fc") and position + self.shared not in shared
         if own and not steps:
             return False
         again = tensor in self._exchanged
