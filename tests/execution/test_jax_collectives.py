@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+import hypar_opt as ho
+from hypar_opt.execution.export import jax_module
 from hypar_opt.execution.jax.collectives import Moved, collectives
+from hypar_opt.execution.jax.run import load
 
 CASES = {
     "pairs at the deepest of three levels": (
@@ -161,6 +164,24 @@ def test_what_is_not_understood_is_an_error_that_quotes_the_line(line: str) -> N
         list(collectives(f"%a = f32[8] parameter(0)\n  {line}, metadata={{}}", LEVELS))
     assert str(error.value).endswith(line)
     assert "\n" not in str(error.value)
+
+
+def test_a_step_that_cannot_be_counted_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ``run --backend jax``, and of an exported module that is run."""
+
+    def unreadable(text: str, levels: int) -> Iterator[Moved]:
+        return collectives(f"{text}\n%x = f32[8] all-gather(%a), replica_groups=new", levels)
+
+    plan = ho.solve("sfc", batch=8, levels=0, reading="executed")
+    monkeypatch.setattr("hypar_opt.execution.jax.run.collectives", unreadable)
+    with pytest.raises(
+        ho.HyparError, match=r"^the bytes of jax .* cannot be counted: HLO is .*=new$"
+    ):
+        ho.run(plan, backend="jax", scale_down=True)
+    module = load(jax_module(plan))
+    monkeypatch.setattr(module, "collectives", unreadable)
+    with pytest.raises(SystemExit, match=r"^HLO is not understood: .*replica_groups=new$"):
+        module.main()
 
 
 def test_passes_are_told_by_where_an_operation_comes_from() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from functools import lru_cache
 from pathlib import Path
@@ -61,23 +62,30 @@ def module_text(
     loss = textwrap.indent("\n".join(body), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
     called = _operations_of(loss)
-    program = _template("program.py.txt").replace("    return jnp.zeros(())  # the step", loss)
-    values = {
-        "LEVELS": names(range(sharded.levels)),
-        "WEIGHTS": _weights_table(sharded),
-        "INPUTS_GIVEN": _given_table(inputs_of(sharded)[0]),
-        "TARGETS": _given_table(targets_of(sharded)),
-        "DTYPE": _TYPES.get(element_bytes, _SINGLE)[1],
+    parts = {
+        "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded)}",
+        "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0])}",
+        "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded))}",
+        "# The operations\n": called,
+        "    return jnp.zeros(())  # the step": loss,
+        "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
     }
-    for name, value in values.items():
-        program = program.replace(f"{name} = ...", f"{name} = {value}")
     if "partial(" not in called:
-        program = program.replace("from functools import partial\n", "")
-    head, mark, rest = program.partition("# The operations\n")
-    assert mark
+        parts["from functools import partial\n"] = ""
+    program = _filled(_template("program.py.txt"), parts)
     header = _header(sharded, title, not_kept, element_bytes)
-    parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
-    return "\n\n".join(parts)
+    return "\n\n".join((header + program, _collectives(), _template("main.py.txt")))
+
+
+def _filled(template: str, parts: Mapping[str, str]) -> str:
+    """Return a template with all parts in their places, each of which it has once.
+
+    All at once: what is put in has names, which may be like any place.
+    """
+    assert all(template.count(place) == 1 for place in parts)
+    places = re.compile("|".join(map(re.escape, parts)))
+    return places.sub(lambda place: parts[place[0]], template)
 
 
 def _header(
@@ -112,7 +120,7 @@ def _operations_of(loss: str) -> str:
     """Return the operations that a text calls, and those that they call."""
     functions = _operations()
     wanted: list[str] = []
-    waiting = _names_in(ast.parse(textwrap.dedent(loss).replace("return total", "total")))
+    waiting = _names_in(ast.parse(f"def loss():\n{loss}"))
     while waiting:
         name = waiting.pop()
         if name in functions and name not in wanted:
