@@ -9,6 +9,8 @@ from hypar_opt.search.pricing import price_table
 from hypar_opt.solvers.base import SolveResult, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.costs.table import CostTable
 
 
@@ -45,6 +47,16 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
     # A proof of optimality is a bound that equals the cost.
     if result.status is Status.OPTIMAL and result.bound != costs:
         raise WrongClaimError(f"claims an optimum of {costs} with the bound {result.bound}")
+
+
+def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
+    """Return whether a table allows an assignment, and it fits the capacity."""
+    layers = range(table.layers)
+    if table.allowed is not None and not table.allowed[layers, assignment].all():
+        return False
+    if table.load is None or table.capacity is None:
+        return True
+    return int(table.load[layers, assignment].sum()) <= table.capacity
 
 
 def assigned(result: SolveResult) -> tuple[int, ...]:
