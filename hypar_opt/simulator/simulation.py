@@ -83,6 +83,7 @@ def simulate_step(
         collective=options.collective or array.collective,
         overlap=options.overlap,
         seconds=measured.seconds,
+        in_lockstep=measured.in_lockstep,
         closed_form=in_sequence(tasks, array.interconnect),
         lower_bound=at_least(tasks, array.interconnect),
         layers=_layers(tasks, measured),
