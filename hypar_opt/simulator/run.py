@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
@@ -61,7 +61,7 @@ class Run:
     link_busy: tuple[float, ...]
     link_seconds_at_capacity: tuple[float, ...]
     events: int
-    in_lockstep: bool
+    in_lockstep: bool = field(compare=False)
     spans: tuple[tuple[TaskSpan, ...], ...] = ()
     segments: tuple[tuple[Segment, ...], ...] = ()
 
