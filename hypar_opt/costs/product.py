@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel, EndStates, SplitCounts
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.sharding.layouts import kind_of_boundary
@@ -37,9 +38,23 @@ MOST_ENTRIES = 2**27
 """The largest number of entries of a table: 1 GiB of int64."""
 
 
-def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> list[State]:
-    """Return all states in canonical order."""
+MOST_STATES_KEPT = 2**14
+"""States of a layer up to which their order is kept: it is that of every placement of an array."""
 
+
+def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> Sequence[State]:
+    """Return all states in canonical order."""
+    if choices**levels <= MOST_STATES_KEPT:
+        return _canonical_states(levels, choices)
+    return _sorted_states(levels, choices, deadline)
+
+
+@lru_cache(maxsize=16)
+def _canonical_states(levels: int, choices: int) -> tuple[State, ...]:
+    return tuple(_sorted_states(levels, choices, NEVER))
+
+
+def _sorted_states(levels: int, choices: int, deadline: Deadline) -> list[State]:
     def sort_key(state: State) -> tuple[int, int, State]:
         deadline.check()
         return levels - state.count(0), state.count(2), tuple(-choice for choice in state)
@@ -133,6 +148,8 @@ def factored(
             extra = np.stack([charge[boundary] for charge in source_charges])[prefixes]
             view = node[source_layer].reshape(len(prefixes), choices, -1)
             view += extra[:, :, None]
+    each_choice = [(choice,) for choice in range(choices)]
+    node, pairs = with_penalties(workload, node, pairs, each_choice)
     columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
     return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
 
@@ -175,6 +192,7 @@ def expanded(
         charges = _coupled(cost, workload, coupled, states, deadline)
         edge = edge.astype(np.result_type(edge, charges), copy=False)
         edge[coupled] = charges
+    node, (edge,) = with_penalties(workload, node, [edge], states)
     return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
 
 

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.checked import checked
+from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.parsing import shown
 from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.plan.problem import parse_bytes
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
     from hypar_opt.execution.result import RunResult
@@ -28,12 +32,14 @@ MOST_DEVICES = 256
 LARGEST_SEED = 2**32 - 1
 
 
+@checked
 def run(
     plan: Plan,
     *,
     backend: str = "numpy",
     seed: int = 0,
     scale_down: bool = False,
+    max_memory: int | str | None = None,
     progress: Progress = silent,
 ) -> RunResult:
     """Run one step of a plan on 2^levels devices that hold shards only, and count every byte.
@@ -50,6 +56,8 @@ def run(
         Of all random numbers.
     scale_down
         Run the same choices on a network of the same structure, with small sizes that halve evenly.
+    max_memory
+        Bytes, or a text as ``8GB``: a run that would take more is refused; by default 4 GB.
     progress
         Called with the layers that are done, forward and backward, and their number.
 
@@ -69,12 +77,13 @@ def run(
     (True, True)
     """
     # Imported late: planning alone needs no execution.
-    from hypar_opt.execution.checks import check_memory
+    from hypar_opt.execution.checks import MOST_BYTES, check_memory
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scaling import scaled_down
 
     _check_arguments(plan, backend, seed)
+    most = MOST_BYTES if max_memory is None else _bytes(max_memory)
     instance = Instance.of_plan(plan)
     rows = plan_nodes(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
@@ -93,9 +102,10 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": reduced,
+        "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
-        check_memory(instance.network, program, scaled=scale_down)
+        check_memory(instance.network, program, most=most, scaled=scale_down)
         return RunResult(**of_run, **_in_jax(instance, program, seed))
     compared = run_program(
         instance.network,
@@ -104,20 +114,32 @@ def run(
         element_bytes=Fraction(plan.element_bytes),
         inference=plan.inference,
         scaled=scale_down,
+        max_memory=most,
         progress=progress,
     )
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
 
 
-def _check_arguments(plan: Plan, backend: str, seed: object) -> None:
+def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+    if not 0 <= seed <= LARGEST_SEED:
         raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
     if 2**plan.levels > MOST_DEVICES:
         raise HyparError(
             f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
         )
+
+
+def _bytes(value: object) -> int:
+    try:
+        count = parse_bytes(value)
+    except ValueError as error:
+        raise HyparError(f"{argument('max_memory')}: {error}") from None
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        problem = f"should be bytes, as in 8GB or 512MiB, got {shown(value)}"
+        raise HyparError(f"{argument('max_memory')}: {problem}")
+    return count
 
 
 def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
@@ -126,7 +148,7 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
     told apart by kind and level alone; errors that no weights need it drops.
     """
-    from hypar_opt.execution.jax.run import one_device, random_data, run_step
+    from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import ExchangeRow, largest_difference
 
@@ -146,6 +168,8 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         for level, kind in sorted({*planned, *compiled})
     )
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if instance.problem.element_bytes != ELEMENT_BYTES:
+        notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     numbers = {name: n for n, name in enumerate(gradients)}

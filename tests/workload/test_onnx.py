@@ -30,10 +30,7 @@ def path_of(name: str) -> Path:
 
 @cache
 def content_of(name: str) -> dict[str, Any]:
-    content, notes = read_model(path_of(name))
-    # The exported transformers share norms' scales of ones, and have masks beside the file.
-    assert bool(notes) == (name in EXPORTED_NAMES)
-    return content
+    return read_model(path_of(name))[0]
 
 
 @cache

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def read_model(
     path: str | Path, dims: Mapping[str, int] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Read a model as the content of a network file, and what it leaves out, a sentence each.
+    """Read a model as the content of a network file, and what is to be said of it.
 
     Parameters
     ----------
@@ -40,8 +40,9 @@ def read_model(
 
 def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Network, list[str]]:
     from hypar_opt.documents import validate
+    from hypar_opt.workload.kept import biases, sentences
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.onnx.account import check, remarks
+    from hypar_opt.workload.onnx.account import account, check
     from hypar_opt.workload.onnx.document import document
     from hypar_opt.workload.onnx.layers import layers_of
     from hypar_opt.workload.onnx.model import graph_of, load
@@ -51,16 +52,27 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     model = load(path)
     try:
         graph = graph_of(model, dims)
-        state = trace(graph)
+        state = trace(graph, Path(path).parent)
         layers = layers_of(state)
         source = f"ONNX model {_printable(Path(file).name)}"
         if graph.producer:
             source += f", written by {_printable(graph.producer)}"
         name = _printable(Path(file).stem) or "model"
         content = document(name, source, state.input.layer.sizes, layers)
+        biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
+        said: dict[str, Any] = {
+            "element_type": state.element_type,
+            "not_kept": [*state.omitted.phrases(), *biases(biased)],
+            "remarks": [*state.remarks, *account(state, layers)],
+        }
+        head = {key: value for key, value in said.items() if value}
+        # Behind the source, as a network file has them.
+        first = {key: content.pop(key) for key in ("schema", "name", "source")}
+        content = {**first, **head, **content}
         network = validate(Network, content, file=file)
         check(network, layers)
-        return content, network, state.notes + remarks(state, layers)
+        notes = [*state.notes, *sentences(said["not_kept"], said["remarks"])]
+        return content, network, notes
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
+from hypar_opt.workload.onnx.budget import MOST_ELEMENTS
+from hypar_opt.workload.onnx.constants import Constant
 from hypar_opt.workload.onnx.features import Layer
 from hypar_opt.workload.onnx.regions import Region, distinct
 from hypar_opt.workload.onnx.trace import Trace
@@ -54,7 +55,7 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
             )
 
 
-def remarks(state: Trace, layers: Sequence[Layer]) -> list[str]:
+def account(state: Trace, layers: Sequence[Layer]) -> list[str]:
     """Return what of the initializers several layers have, and what none has, a sentence each."""
     said = (_of_tied(layers), _of_vectors(layers), _of_left_out(state, layers))
     return [sentence for sentence in said if sentence]
@@ -84,7 +85,7 @@ def _of_vectors(layers: Sequence[Layer]) -> str:
     shared = [region for layer in several for region in layer.weights.shared]
     had = [region for layer in layers for region in layer.weights.vectors]
     more = sum(one.elements for one in shared) + distinct(had) - distinct(had + shared)
-    names = [*dict.fromkeys(repr(region.name) for region in shared)]
+    names = [*dict.fromkeys(repr(_short(region.name)) for region in shared)]
     return (
         "scales and biases that several layers share are counted for each:"
         f" {_listed(names[:_SHOWN], len(names))} ({more:,} parameters more than the file has)"
@@ -92,6 +93,7 @@ def _of_vectors(layers: Sequence[Layer]) -> str:
 
 
 def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
+    """Return what of the initializers that operators read no layer has."""
     had: dict[str, set[Region]] = {}
     for layer in layers:
         for region in layer.weights.regions:
@@ -111,15 +113,17 @@ def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
         count = distinct(regions | own) - distinct(own)
         if count and _is_float(state, name, stated):
             counts[name] = count
-    if not counts:
-        return ""
-    return f"no layer of a network has {_shown(counts)}: left out, learned or not"
+    return f"no layer has {_shown(counts)}, learned or not: not counted" if counts else ""
 
 
 def _shown(counts: dict[str, int]) -> str:
-    shown = [f"{name!r} ({count:,})" for name, count in [*counts.items()][:_SHOWN]]
+    shown = [f"{_short(name)!r} ({count:,})" for name, count in [*counts.items()][:_SHOWN]]
     text = _listed(shown, len(counts))
     return text if len(counts) == 1 else f"{text}, {sum(counts.values()):,} elements"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:77]}..."
 
 
 def _listed(shown: Sequence[str], count: int) -> str:

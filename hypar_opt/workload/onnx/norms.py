@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hypar_opt.workload.onnx.axes import axes_of, is_whole
-from hypar_opt.workload.onnx.constants import MOST_ELEMENTS
+from hypar_opt.workload.onnx.budget import MOST_ELEMENTS
 from hypar_opt.workload.onnx.features import Features, PendingNorm
 from hypar_opt.workload.onnx.joins import join
 from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.regions import Weights, stored
 from hypar_opt.workload.onnx.trace import Trace
 
-_GROUPS = "a norm of each group of channels is taken as one of all channels"
+_GROUPS = "a norm's groups of channels: its statistics are of all of them"
 
 
 def _norm(
@@ -60,7 +60,9 @@ def channel_norm(state: Trace, node: Node, word: str) -> None:
         state.fixed.update(name for name in node.inputs[1:] if _is_constant(state, name))
         state.note(node, _GROUPS)
         return
-    if node.attributes().get("num_groups", 1) > 1:
+    if node.op == "InstanceNormalization":
+        state.note(node, "a norm's statistics of each channel of an image")
+    elif node.attributes().get("num_groups", 1) != 1:
         state.note(node, _GROUPS)
     weights = _learned(state, node, 1, 2)
     state.put(node, _norm(state, node, features, word, weights, bias=True))

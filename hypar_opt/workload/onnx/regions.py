@@ -291,7 +291,7 @@ def _views(
         starts = [0, *accumulate(sizes)]
         return [_taken(region, axis, start, n) for start, n in zip(starts, sizes, strict=False)]
     if op == "Slice":
-        from hypar_opt.workload.onnx.folding import slice_cuts
+        from hypar_opt.workload.onnx.computing import slice_cuts
 
         arrays = [None if constant is None else constant.value for constant in inputs]
         for axis, cut in enumerate(slice_cuts(region.shape, arrays, attributes)):
@@ -321,13 +321,12 @@ def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
 
 def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
     """Return neighbouring indices of a dimension, or one of them."""
-    values = indices.integers() if indices is not None else None
-    if indices is None or not values or len(indices.shape) > 1:
+    if indices is None or not indices.known or len(indices.shape) > 1 or not indices.elements:
         raise UnalignedError
-    first = values[0] % region.shape[axis]
-    if values != list(range(values[0], values[0] + len(values))):
+    values = indices.value.ravel()
+    if (np.diff(values) != 1).any():
         raise UnalignedError
-    taken = _taken(region, axis, first, len(values))
+    taken = _taken(region, axis, int(values[0]) % region.shape[axis], len(values))
     if indices.shape:
         return taken
     place = axis % len(taken.dims)

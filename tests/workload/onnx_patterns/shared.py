@@ -231,7 +231,7 @@ def positions_and_types_added_to_each_other_first(g: GraphWriter) -> str:
     return head_of(g, g("Add", words, g("Add", kinds, g.weight("wpe", T, E))))
 
 
-@pattern(IDS, read=WORDS * E + 10 * E, said=("adds positions that are computed",))
+@pattern(IDS, read=WORDS * E + 10 * E, said=("positions that are computed",))
 def positions_that_are_computed(g: GraphWriter) -> str:
     words = g("Gather", g.weight("wte", WORDS, E), "ids")
     angles = g("MatMul", g.value(np.arange(T)[:, None] * 1.0), g.value(np.ones((1, E))))
