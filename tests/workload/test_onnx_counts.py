@@ -82,7 +82,7 @@ def test_what_operators_read_is_counted(name: str, tmp_path: Path) -> None:
     for said in pattern.said:
         assert said in result.said
     if not pattern.said:
-        assert "no layer has" not in result.said
+        assert "no layer has:" not in result.said
         assert "several layers share" not in result.said
 
 

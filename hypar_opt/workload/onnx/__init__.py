@@ -42,7 +42,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     from hypar_opt.documents import validate
     from hypar_opt.workload.kept import biases, sentences
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.onnx.account import account, check
+    from hypar_opt.workload.onnx.account import check, left_out, repeated
     from hypar_opt.workload.onnx.document import document
     from hypar_opt.workload.onnx.layers import layers_of
     from hypar_opt.workload.onnx.model import graph_of, load
@@ -62,8 +62,12 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
         biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
         said: dict[str, Any] = {
             "element_type": state.element_type,
-            "not_kept": [*state.omitted.phrases(), *biases(biased)],
-            "remarks": [*state.remarks, *account(state, layers)],
+            "not_kept": [
+                *state.omitted.phrases(),
+                *biases(biased),
+                *left_out(state, layers),
+            ],
+            "remarks": [*state.remarks, *repeated(layers)],
         }
         head = {key: value for key, value in said.items() if value}
         # Behind the source, as a network file has them.

@@ -55,10 +55,9 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
             )
 
 
-def account(state: Trace, layers: Sequence[Layer]) -> list[str]:
-    """Return what of the initializers several layers have, and what none has, a sentence each."""
-    said = (_of_tied(layers), _of_vectors(layers), _of_left_out(state, layers))
-    return [sentence for sentence in said if sentence]
+def repeated(layers: Sequence[Layer]) -> list[str]:
+    """Return what of the initializers several layers have, a sentence each."""
+    return [sentence for sentence in (_of_tied(layers), _of_vectors(layers)) if sentence]
 
 
 def _of_tied(layers: Sequence[Layer]) -> str:
@@ -92,8 +91,8 @@ def _of_vectors(layers: Sequence[Layer]) -> str:
     )
 
 
-def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
-    """Return what of the initializers that operators read no layer has."""
+def left_out(state: Trace, layers: Sequence[Layer]) -> list[str]:
+    """Return what of the initializers that operators read no layer has, in a phrase if anything."""
     had: dict[str, set[Region]] = {}
     for layer in layers:
         for region in layer.weights.regions:
@@ -113,7 +112,7 @@ def _of_left_out(state: Trace, layers: Sequence[Layer]) -> str:
         count = distinct(regions | own) - distinct(own)
         if count and _is_float(state, name, stated):
             counts[name] = count
-    return f"no layer has {_shown(counts)}, learned or not: not counted" if counts else ""
+    return [f"tensors that no layer has: {_shown(counts)}, learned or not"] if counts else []
 
 
 def _shown(counts: dict[str, int]) -> str:

@@ -220,7 +220,7 @@ def a_weight_that_is_scaled(g: GraphWriter) -> str:
     SEQUENCE,
     read=E * E + E + 10 * E,
     left_out=E,
-    said=("no layer has 'g' (24)",),
+    said=("tensors that no layer has: 'g' (24)",),
 )
 def weight_normalisation(g: GraphWriter) -> str:
     v = g.weight("v", E, E)
@@ -255,7 +255,7 @@ def low_rank_factors_one_after_the_other(g: GraphWriter) -> str:
     SEQUENCE,
     read=2 * E * E + 10 * E,
     left_out=E * E,
-    said=("no layer has 'second' (576)",),
+    said=("tensors that no layer has: 'second' (576)",),
 )
 def a_sum_of_two_weights(g: GraphWriter) -> str:
     weight = g("Add", g.weight("first", E, E), g.weight("second", E, E))

@@ -118,7 +118,7 @@ def _biased(g: GraphWriter, bias: str) -> str:
     return attention(g, q, k, v, bias)
 
 
-@pattern(SEQUENCE, left_out=H * T * T, said=("no layer has 'bias' (1,024)",))
+@pattern(SEQUENCE, left_out=H * T * T, said=("tensors that no layer has: 'bias' (1,024)",))
 def a_learned_bias_of_attention(g: GraphWriter) -> str:
     return _biased(g, g.weight("bias", 1, H, T, T))
 
@@ -127,7 +127,7 @@ def a_learned_bias_of_attention(g: GraphWriter) -> str:
     SEQUENCE,
     read=3 * E * E + 8 * H,
     left_out=8 * H,
-    said=("no layer has 'table' (32)",),
+    said=("tensors that no layer has: 'table' (32)",),
 )
 def relative_positions_of_a_table(g: GraphWriter) -> str:
     distance = np.clip(np.arange(T)[:, None] - np.arange(T), 0, 7)
@@ -140,7 +140,7 @@ def a_mask_of_known_values(g: GraphWriter) -> str:
     return _biased(g, g.value(np.triu(np.full((1, 1, T, T), -1e9), 1)))
 
 
-@pattern(IMAGE, left_out=8 * 36, said=("no layer has 'map' (288)",))
+@pattern(IMAGE, left_out=8 * 36, said=("tensors that no layer has: 'map' (288)",))
 def a_learned_map_added_to_an_image(g: GraphWriter) -> str:
     x = g("Add", g("Conv", "x", g.weight("w", 8, 8, 3, 3)), g.weight("map", 1, 8, 6, 6))
     return str(g("Conv", g("Relu", x), g.weight("v", 8, 8, 1, 1)))
@@ -149,7 +149,7 @@ def a_learned_map_added_to_an_image(g: GraphWriter) -> str:
 @pattern(
     SEQUENCE,
     left_out=D,
-    said=("a norm of each head", "no layer has 'q_norm' (6)"),
+    said=("a norm of each head", "tensors that no layer has: 'q_norm' (6)"),
 )
 def a_norm_of_each_head(g: GraphWriter) -> str:
     q, k, v = (g.heads(g.linear("x", name, E, E), B, T, H, D) for name in "qkv")
@@ -157,7 +157,7 @@ def a_norm_of_each_head(g: GraphWriter) -> str:
     return g.together(g.core(q, k, v), B, T, E)
 
 
-@pattern(IMAGE, left_out=8, said=("no layer has 'mean' (8)",))
+@pattern(IMAGE, left_out=8, said=("tensors that no layer has: 'mean' (8)",))
 def a_mean_subtracted_from_the_input(g: GraphWriter) -> str:
     x = g("Sub", "x", g.weight("mean", 8, 1, 1))
     return str(g("Conv", x, g.weight("w", 8, 8, 3, 3)))
@@ -168,7 +168,7 @@ def a_bias_of_one_number(g: GraphWriter) -> str:
     return str(g("Gemm", "x", g.weight("w", E, 8), g.weight("c", 1)))
 
 
-@pattern(SEQUENCE, left_out=3 * E, said=("no layer has 'bias' (72)",))
+@pattern(SEQUENCE, left_out=3 * E, said=("tensors that no layer has: 'bias' (72)",))
 def biases_within_the_operator_of_attention(g: GraphWriter) -> str:
     q, k, v = (g.linear("x", name, E, E) for name in "qkv")
     bias = g.weight("bias", 3 * E)
@@ -182,7 +182,7 @@ def a_projection_within_the_operator_of_attention(g: GraphWriter) -> str:
     return str(g("Attention", "x", *weights, num_heads=H, domain="com.microsoft"))
 
 
-@pattern(SEQUENCE, left_out=E, said=("no layer has 'bias' (24)",))
+@pattern(SEQUENCE, left_out=E, said=("tensors that no layer has: 'bias' (24)",))
 def a_sum_and_its_norm_with_a_bias(g: GraphWriter) -> str:
     y = g.linear("x", "a", E, E)
     learned = (g.weight(name, E) for name in ("scale", "shift", "bias"))
