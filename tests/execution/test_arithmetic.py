@@ -14,10 +14,24 @@ from hypar_opt.execution.division import Division
 from hypar_opt.execution.step import StepRecord, TrainingStep
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.tensors import Workload, workload_of
+from tests.execution import small_networks
 from tests.execution.drawn import drawn_network
 from tests.workload import forward
 
 BATCH = 2
+
+TIED = ho.Network.model_validate(
+    {
+        "schema": "hypar-opt/network/2",
+        "name": "one kernel three times",
+        "input": {"features": 6},
+        "layer": [
+            {"name": "fc1", "kind": "fc", "units": 6, "activation": "tanh"},
+            {"name": "fc2", "kind": "fc", "units": 6, "activation": "tanh", "tied": "fc1"},
+            {"name": "fc3", "kind": "fc", "units": 6, "tied": "fc1"},
+        ],
+    }
+)
 
 
 def one_device(network: ho.Network, data: StepData, workload: Workload) -> StepRecord:
@@ -103,7 +117,16 @@ def _forward(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_gradients_are_the_slopes_of_the_loss(seed: int) -> None:
-    network = drawn_network(seed)
+    assert_gradients_are_slopes(drawn_network(seed), seed)
+
+
+@pytest.mark.parametrize("network", [small_networks.gpt(tied=True), TIED], ids=lambda n: n.name)
+def test_the_gradient_of_shared_weights_is_of_all_their_users(network: ho.Network) -> None:
+    assert any(layer.shares_weights_with for layer in network.layers)
+    assert_gradients_are_slopes(network, seed=0)
+
+
+def assert_gradients_are_slopes(network: ho.Network, seed: int) -> None:
     data, workload = stated(network)
     record = one_device(network, data, workload)
     rng = np.random.default_rng(seed)

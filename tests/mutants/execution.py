@@ -35,21 +35,21 @@ EXECUTION = (
         _STEP,
         "blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]",
         "blocks = list(blocks)",
-        _RUNS,
+        ("execution/test_arithmetic",),
     ),
     Mutant(
         "the gradient of the last user alone",
         _STEP,
         "self._shared_gradients[node][device][np.ix_(*indices)] += part",
         "self._shared_gradients[node][device][np.ix_(*indices)] = part",
-        ("execution/test_run",),
+        ("execution/test_arithmetic",),
     ),
     Mutant(
         "maxima of statistics are added",
         _STEP,
         "combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add",
         "combine = np.add",
-        ("execution/test_run",),
+        ("execution/test_last_layers",),
     ),
     Mutant(
         "what arrives is counted once for all devices",
@@ -84,7 +84,7 @@ EXECUTION = (
         "execution/division",
         "            if row[node]\n        )",
         "            if row[node] < 0\n        )",
-        ("execution/test_run",),
+        ("sharding/test_program",),
     ),
     Mutant(
         "numbers that are no numbers agree",

@@ -110,4 +110,11 @@ SHARDING = (
         "(np.where(whole, Layout.WHOLE, read), written)",
         ("sharding/test_program",),
     ),
+    Mutant(
+        "a shuffle deals as it is dealt",
+        "sharding/ties",
+        "return np.arange(channels).reshape(groups, -1).T.reshape(-1)",
+        "return np.arange(channels).reshape(-1, groups).T.reshape(-1)",
+        ("execution/test_arithmetic",),
+    ),
 )
