@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hypar_opt.workload.onnx.constants import MOST_ELEMENTS, Constant
+from hypar_opt.workload.onnx.budget import MOST_ELEMENTS
+from hypar_opt.workload.onnx.constants import Constant
 
 
 def masks_the_future(mask: Constant) -> bool:

@@ -23,8 +23,11 @@ from hypar_opt.workload.onnx.axes import (
 from hypar_opt.workload.onnx.constants import Constant, Constants
 from hypar_opt.workload.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.workload.onnx.inputs import InputAxes
-from hypar_opt.workload.onnx.model import Graph, Node
+from hypar_opt.workload.onnx.model import MOST_RANK, Graph, Node
 from hypar_opt.workload.onnx.table import activation
+
+MOST_DIGITS = 64
+"""The most parts of axes that a tensor's dimensions are made of."""
 
 
 class Trace:
@@ -74,6 +77,11 @@ class Trace:
 
     def put(self, node: Node, features: Features, index: int = 0) -> None:
         """Say what an output of a node holds."""
+        if len(features.dims) > MOST_RANK or sum(map(len, features.dims)) > MOST_DIGITS:
+            raise node.refuse(
+                f"should write at most {MOST_RANK} dimensions, which divide axes into at most"
+                f" {MOST_DIGITS} parts"
+            )
         if index < len(node.outputs) and node.outputs[index]:
             name = node.outputs[index]
             only = features.only and self.uses[name] == 1

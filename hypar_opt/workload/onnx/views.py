@@ -20,9 +20,9 @@ from hypar_opt.workload.onnx.axes import (
     sliced,
     tiles,
 )
+from hypar_opt.workload.onnx.computing import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.workload.onnx.constants import Constant
 from hypar_opt.workload.onnx.features import INPUT, Features
-from hypar_opt.workload.onnx.folding import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.workload.onnx.joins import fit, positions_of
 from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.trace import Trace
@@ -42,9 +42,10 @@ def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | Non
     tensor = node.inputs[index]
     if not state.is_constant(tensor):
         raise node.refuse(f"its {name} {tensor!r} depends on the network's input")
-    values = state.constant(tensor).integers()
+    values = state.constants.integers(tensor)
     if values is None:
-        raise node.refuse(f"its {name} {tensor!r} is not in the file")
+        problem = "is too long" if state.constant(tensor).known else "is not in the file"
+        raise node.refuse(f"its {name} {tensor!r} {problem}")
     return values
 
 
@@ -193,7 +194,7 @@ def gather(state: Trace, node: Node) -> None:
     features = state.features(data)
     place = _axis(node, axis, features)
     chosen = state.constant(indices)
-    values = chosen.integers()
+    values = state.constants.integers(indices)
     if values is None or len(chosen.shape) > 1:
         raise node.refuse(
             f"its indices {indices!r} are not in the file, or have several dimensions"
