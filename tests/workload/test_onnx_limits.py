@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from hypar_opt.workload.onnx import read_model
 from hypar_opt.workload.onnx.model import MOST_NODES
 from tests.limited import GIB, limited
 from tests.onnx_graphs import GraphWriter
