@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx.features import INPUT, Layer
+from hypar_opt.workload.onnx.rules import refusals
 from hypar_opt.workload.onnx.table import activation
 from hypar_opt.workload.onnx.trace import Trace
 
@@ -36,7 +37,8 @@ def _ends(state: Trace) -> list[int]:
     for name in state.graph.outputs:
         if name not in state.tensors or name not in nodes:
             continue  # an input, or a constant, that is handed on
-        features = state.settled(name, nodes[name])
+        with refusals(nodes[name]):
+            features = state.settled(name, nodes[name])
         layer = state.layer(features.source)
         layer.read_as.add(activation(features.operators))
         if layer.kind == "scores":

@@ -167,8 +167,8 @@ class Trace:
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
         source = self.read(ordered, node)
-        constant = self.constant(norm.scale or norm.shift)
-        weight = (constant.weights or (norm.scale or norm.shift,))[0]
+        name = norm.scale or norm.shift
+        weight = (self.constant(name).weights or (name,))[0] if name else ""
         sizes = self.layer(source).sizes
         layer = self.emit_once(node, "norm", keys, [source], sizes, weight)
         return Features(layer, ordered.dims, only=features.only)
