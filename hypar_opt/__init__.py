@@ -13,11 +13,10 @@ line answers ``--help`` without importing numpy or networkx.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
-from hypar_opt.display import show_with
 from hypar_opt.version import __version__
+
+TYPE_CHECKING = False
+"""As in `typing`, which is not imported for it: a Ctrl-C during this file prints a traceback."""
 
 if TYPE_CHECKING:
     from hypar_opt.display import Views
@@ -128,12 +127,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    # Stored, so that the next access does not come here.
-    globals()[name] = value
-    return value
+    import importlib
+    from contextlib import suppress
+
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        # Stored, so that the next access does not come here.
+        globals()[name] = value
+        return value
+    # A room, such as `models`, which anything else may have imported already, or not.
+    with suppress(ModuleNotFoundError):
+        if not name.startswith("_"):
+            return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
@@ -141,10 +147,7 @@ def __dir__() -> list[str]:
 
 
 def _views() -> Views:
+    # Here, where all rooms may be named: what shows a result is above what makes it.
     import hypar_opt.report.views as views
 
     return views
-
-
-# Here, where all rooms may be named: what shows a result is above what makes it.
-show_with(_views)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -21,15 +22,10 @@ class Views(Protocol):
         """Return a fragment of HTML for a notebook."""
 
 
-_VIEWS: list[Callable[[], Views]] = []
-
-
-def show_with(views: Callable[[], Views]) -> None:
-    """Register what shows results; it is called, and so imported, when one is shown.
-
-    Results are made far below the room that shows them, which they may not import.
-    """
-    _VIEWS[:] = [views]
+def _views() -> Views:
+    # Results are made far below the room that shows them, which only the package itself names.
+    views: Views = sys.modules["hypar_opt"]._views()
+    return views
 
 
 class Displayed:
@@ -37,12 +33,10 @@ class Displayed:
 
     def __rich__(self) -> RenderableType:
         """Return the view that the command line prints."""
-        (views,) = _VIEWS
-        return views().view(self)
+        return _views().view(self)
 
     def _repr_html_(self) -> str:
-        (views,) = _VIEWS
-        return views().html(self)
+        return _views().html(self)
 
 
 Entry = TypeVar("Entry")

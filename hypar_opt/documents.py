@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -38,6 +38,7 @@ from hypar_opt.files import read_text as read_text
 from hypar_opt.files import record_read
 from hypar_opt.files import take_standard_input as take_standard_input
 from hypar_opt.files import write_whole as write_whole
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.parsing import parse_toml, shown
 
 LARGEST_SIZE = 2**31 - 1
@@ -67,6 +68,10 @@ class Document(BaseModel):
     # pydantic's own, so that it goes on to validate without calling it.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    def __setattr__(self, name: str, value: object) -> None:
+        # Fields are frozen; so is what is derived of them, which pydantic would let be set.
+        raise AttributeError(f"{name}: cannot be set; model_copy(update=...) makes another")
+
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
@@ -81,13 +86,19 @@ class Document(BaseModel):
                     raise rule(unknown("key", key, known, cutoff=0.6))
         return data
 
+    # A copy gets other values of fields (`model_copy`): what was derived of the former ones, which
+    # pydantic keeps beside them, is not its own. Nor does it travel to another process.
     def __copy__(self) -> Self:
         copied = super().__copy__()
-        # A copy gets other values of fields (`model_copy`): what was derived of the former ones,
-        # which pydantic keeps beside them, is not its own.
         for derived in vars(copied).keys() - type(self).model_fields.keys():
             del vars(copied)[derived]
         return copied
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self.__copy__()  # all that it holds is frozen
+
+    def __getstate__(self) -> dict[Any, Any]:
+        return {**super().__getstate__(), "__dict__": dict(vars(self.__copy__()))}
 
 
 def _check_schema(value: object, supported: str) -> None:
@@ -217,6 +228,11 @@ Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"minLength
 Printable = Annotated[str, AfterValidator(_printable)]
 
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Table = Annotated[Mapping[Key, Value], AfterValidator(FrozenDict)]
+"""A field that is a mapping: nobody can change it in place."""
+
 Described = TypeVar("Described", bound=Document)
 
 
@@ -281,21 +297,23 @@ def read_document(path: str | Path, what: str) -> str:
     text = read_text(path)
     if is_standard_input(path):
         take_standard_input(what)
-        _check_kind(text, what, file_name(path))
+        kind = kind_of(text) or what
+        if kind != what:
+            problem = f"should be a file of hypar-opt/{what}, and is one of {kind}"
+            raise InputError(problem, file=file_name(path))
     return text
 
 
-def _check_kind(text: str, what: str, file: str) -> None:
+def kind_of(text: str) -> str | None:
+    """Return the kind of a document, such as ``array``, by its schema or keys; None if unknown."""
     try:
         data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError):
-        return
+        return None
     schema = str(data.get("schema", "")).split("/")
-    kind = schema[1] if len(schema) == 3 and schema[0] == "hypar-opt" else ""
-    if not kind:
-        kind = next((name for name, keys in _KEYS.items() if keys & data.keys()), what)
-    if kind != what:
-        raise InputError(f"should be a file of hypar-opt/{what}, and is one of {kind}", file=file)
+    if len(schema) == 3 and schema[0] == "hypar-opt":
+        return schema[1]
+    return next((name for name, keys in _KEYS.items() if keys & data.keys()), None)
 
 
 def load_preset(

@@ -7,8 +7,9 @@ first, `HyparError.for_shell` the second.
 
 from __future__ import annotations
 
+import copyreg
 import re
-from typing import Self
+from typing import Any, Self
 
 # Private-use characters, which no file, name or option may hold: they are not printable.
 _ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
@@ -63,6 +64,13 @@ class Sentence(str):
         return sentence
 
 
+def printable(text: str) -> str:
+    """Return a text in one line, with escapes for what is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def shell_words(text: str) -> str:
     """Return a text in the wording for a shell, if it has one."""
     return text.for_shell if isinstance(text, Sentence) else text
@@ -85,7 +93,12 @@ class HyparError(Exception):
     exit_status = 2
 
     def __str__(self) -> str:
-        return _ARGUMENT.sub(r"\1", self.message)
+        return printable(_ARGUMENT.sub(r"\1", self.message))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without `__init__`, whose parameters a subclass chooses: a process pool waits for ever
+        # for an error that cannot be unpickled.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     @property
     def message(self) -> str:
@@ -95,7 +108,7 @@ class HyparError(Exception):
     @property
     def for_shell(self) -> str:
         """The message in the wording for a shell."""
-        return _ARGUMENT.sub(r"\2", self.message)
+        return printable(_ARGUMENT.sub(r"\2", self.message))
 
 
 class InputError(HyparError):

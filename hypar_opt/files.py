@@ -191,13 +191,17 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         _remove_stale_drafts(target.parent)
         # In the same folder: replacing is atomic only within a file system.
         draft = target.with_name(_DRAFT + secrets.token_hex(8))
-        # Only the owner reads a draft: what it replaces may be private.
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        former = _mode(target)
+        # Only the owner reads a draft of what may be private. The mode of a new file is the
+        # system's, by the umask, which cannot be read without setting it for all threads.
+        mode = 0o666 if former is None else 0o600
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
                 stream.flush()
-                os.fchmod(stream.fileno(), _mode(target))
+                if former is not None:
+                    os.fchmod(stream.fileno(), former)
                 # On disk before the rename, so that a crash cannot leave a renamed, empty file.
                 os.fsync(stream.fileno())
             draft.replace(target)
@@ -208,13 +212,11 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
 
-def _mode(target: Path) -> int:
-    """Return the mode of the file that is replaced, or that of a new file by the umask."""
+def _mode(target: Path) -> int | None:
+    """Return the mode of the file that is replaced; None for a new file."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0o077)  # the umask can only be read by setting it
-    os.umask(mask)
-    return 0o666 & ~mask
+    return None
 
 
 def _remove_stale_drafts(folder: Path) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
+from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents import file_name, read_document
 from hypar_opt.errors import (
@@ -34,6 +35,7 @@ from hypar_opt.plan.plan import (
     words_of,
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
+from hypar_opt.search.claims import check_record
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.parallelism import Parallelism
 
 
+@checked
 def solve(
     network: str | Path | Network,
     *,
@@ -138,6 +141,7 @@ def solve(
     return _solve(Instance(described, stated), how, progress)
 
 
+@checked
 def write_model(
     network: str | Path | Network, model: str | Path, **problem: Unpack[ProblemArguments]
 ) -> ModelSize:
@@ -283,8 +287,6 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
 
 def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
     """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
-    if not isinstance(start, Plan):
-        raise HyparError(f"start should be a Plan, got {start!r}")
     problem = instance.problem
     same = (
         start.network.digest == instance.network.digest()
@@ -302,7 +304,10 @@ def _priced(
     solver: SolverRecord,
     tensors: Tensors | None = None,
 ) -> Plan:
-    """Return the plan priced from its choices, with the gap to the bound that the solver claims."""
+    """Return the plan priced from its choices, with the gap to the bound that the solver claims.
+
+    The record is of a search of ours: only here a plan's claims become our own.
+    """
     problem = instance.problem
     if tensors is None:
         tensors = tensors_of(instance, rows)
@@ -322,7 +327,7 @@ def _priced(
         parallelism=words_of(rows, instance.network.choices(len(problem.choices))),
         layouts=layouts_of(instance, rows, tensors),
         cost=cost,
-        solver=solver,
+        solver=solver.vouched(),
         **fields,
     )
 
@@ -372,6 +377,7 @@ def plan_of(
     return priced.model_copy(update={"solver": solver})
 
 
+@checked
 def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None) -> Plan:
     """Return the same choices priced by another reading, or by another cost on the same array.
 
@@ -419,14 +425,15 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     )
 
 
+@checked
 def read_plan(path: str | Path) -> Plan:
     """Read a plan file, or standard input (``-``), and price it again.
 
     Raises
     ------
     InputError
-        If it is not a plan, has a newer schema, a cost that its choices do not have, or choices
-        that violate its own constraints.
+        If it is not a plan, has a newer schema, a cost that its choices do not have, choices
+        that violate its own constraints, or a bound that a baseline disproves.
     """
     file = file_name(path)
     plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
@@ -438,6 +445,7 @@ def read_plan(path: str | Path) -> Plan:
             instance.constraints.check(plan.assignments(), plan_nodes(plan, instance.workload))
         except HyparError as error:
             raise InputError(error.message, file=file) from None
+    check_record(plan, file=file)
     return plan
 
 

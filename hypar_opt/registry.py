@@ -24,11 +24,14 @@ class Registry(Mapping[str, T], Generic[T]):
         They cannot replace a built-in name.
     built_in
         From name to ``"module:attribute"``, as an entry point writes it.
+    base
+        The class that an entry derives from, written in the same way.
     """
 
-    def __init__(self, kind: str, group: str, built_in: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, group: str, built_in: Mapping[str, str], base: str) -> None:
         self._kind = kind
         self._group = group
+        self._base = EntryPoint(group, base, group)
         self._built_in = {name: EntryPoint(name, at, group) for name, at in built_in.items()}
 
     def built_in(self) -> list[T]:
@@ -48,15 +51,39 @@ class Registry(Mapping[str, T], Generic[T]):
         }
 
     def __getitem__(self, name: str) -> T:
+        if not isinstance(name, str):
+            raise UnknownNameError(self._kind, name, list(self))
         # Installed packages are searched only for a name that is not built in.
         entry = self._built_in.get(name) or self._entries.get(name)
         if entry is None:
             raise UnknownNameError(self._kind, name, list(self))
-        try:
+        if name in self._built_in:
             return cast(T, entry.load())
-        except Exception as error:  # a plug-in's module may raise anything on import
-            message = f"{self._kind} {name!r} cannot be loaded from {entry.value!r}: {error}"
-            raise HyparError(message) from error
+        try:
+            loaded = entry.load()
+            problem = self._lacks(loaded)
+        except (Exception, SystemExit) as error:  # a plug-in's module may raise anything
+            problem = f"{type(error).__name__}: {error}"
+        if problem is not None:
+            where = f"cannot be loaded from {entry.value!r}"
+            raise HyparError(f"{self._kind} {name!r} {where}: {problem}")
+        return cast(T, loaded)
+
+    def _lacks(self, loaded: object) -> str | None:
+        """Return why an object of another package is no entry; None where it is one."""
+        base = self._base.load()
+        if not (isinstance(loaded, type) and issubclass(loaded, base)):
+            return f"should be a class that derives from {base.__module__}.{base.__name__}"
+        # Such as are declared without a value.
+        stated = (
+            name
+            for own in loaded.__mro__
+            for name, kind in vars(own).get("__annotations__", {}).items()
+            if "ClassVar" in str(kind)
+        )
+        lacking = [*getattr(loaded, "__abstractmethods__", ())]
+        lacking += [name for name in stated if not hasattr(loaded, name)]
+        return f"should define {', '.join(sorted(lacking))}" if lacking else None
 
     def __contains__(self, name: object) -> bool:
         return name in self._built_in or name in self._entries

@@ -97,6 +97,11 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     assert set(everything.split()) == modules - {"hypar_opt"}
 
 
+def test_a_room_is_there_before_anything_has_imported_it() -> None:
+    program = "import hypar_opt as ho; print(len(ho.models.PAPER_NETWORKS), hasattr(ho, 'nope'))"
+    assert run(sys.executable, "-c", program).split() == ["10", "False"]
+
+
 @pytest.mark.parametrize("name", ["solvers", "cli", "models"])
 def test_the_root_links_to_the_packages_folders(name: str) -> None:
     link = ROOT / name

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -75,10 +77,20 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
+class _Closed(io.TextIOBase):
+    """Standard output that is closed."""
+
+    def write(self, text: str) -> NoReturn:  # noqa: ARG002
+        raise OSError(errno.EBADF, "is closed")
+
+    def reconfigure(self, **_: object) -> None:
+        """Take what other streams take."""
+
+
 def main() -> None:
     """Run the command line of this process."""
-    # A closed stream is None; what is printed to it goes nowhere.
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    # A closed stream is None: messages go nowhere, but a result that nobody gets is an error.
+    sys.stdout = sys.stdout or _Closed()
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         # A layer's name may have letters that the terminal's encoding lacks.

@@ -38,28 +38,20 @@ def is_plan(name: str) -> bool:
 
 
 def is_array(name: str) -> bool:
-    """Whether a name is an array's, not a network's: a preset, or a TOML file with topology."""
-    import tomllib
-
+    """Whether a name is an array's, not a network's: a preset, or a file with an array's keys."""
     from hypar_opt import models
-    from hypar_opt.documents import exists, read_text
+    from hypar_opt.documents import exists, is_standard_input, kind_of, read_text
     from hypar_opt.hardware import arrays
 
+    if is_standard_input(name):
+        return kind_of(read_text(name)) == "array"
     path = Path(name)
     if models.zoo_name(name) in models.names() or path.suffix == ".onnx":
         return False
     if name.lower() in arrays.names():
         return True
-    if not exists(path) or not path.is_file():
-        return False
-    try:
-        table = tomllib.loads(read_text(path))
-    except (ValueError, RecursionError):  # the network reader's message says what is wrong
-        return False
-    schema = table.get("schema")
-    if isinstance(schema, str):
-        return schema.startswith("hypar-opt/array/")
-    return "topology" in table
+    # Of what is no document the network reader's message says what is wrong.
+    return exists(path) and path.is_file() and kind_of(read_text(path)) == "array"
 
 
 def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:

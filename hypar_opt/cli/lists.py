@@ -107,9 +107,8 @@ def _rows(
         try:
             entry = registry[name]
             rows.append({"name": name, "summary": _summary(entry), **more(entry)})
-        except (HyparError, AttributeError) as error:
-            why = error.for_shell if isinstance(error, HyparError) else str(error)
-            rows.append({"name": name, "summary": why})
+        except HyparError as error:
+            rows.append({"name": name, "summary": error.for_shell})
     # A table has the columns of its first row; a broken plug-in's are empty.
     return [{**dict.fromkeys(rows[0], ""), **row} for row in rows]
 
@@ -157,5 +156,3 @@ def _solver_row(name: str) -> dict[str, Any]:
         return {"name": name, "summary": solver.summary, "takes": flags(solver.supported_options)}
     except HyparError as error:  # an entry point of another package that cannot be loaded
         return {"name": name, "summary": error.for_shell, "takes": []}
-    except AttributeError as error:  # one that loads, and is no solver
-        return {"name": name, "summary": str(error), "takes": []}

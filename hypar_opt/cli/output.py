@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hypar_opt.errors import shell_words
+from hypar_opt.errors import printable, shell_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def warn(sentence: str) -> None:
 
 def note(sentence: str) -> None:
     """Print one line of printable characters on standard error."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shell_words(sentence))
+    line = printable(shell_words(sentence))
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " ... " + line[-LONGEST_LINE // 2 :]
     line = f"hypar-opt: {line}"

@@ -36,6 +36,7 @@ def print_plan(
         After that, if the deadline passes before the regrets and best plans are known.
     """
     from hypar_opt.studies import advice
+    from hypar_opt.workload.kept import remarks_on
 
     late: NoAnswerError | None = None
     plans: Sequence[Alternative] | None = None
@@ -48,6 +49,8 @@ def print_plan(
         late = error
     for sentence in (*advice.warnings(plan, deadline), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
+    for remark in remarks_on(plan.network.description):
+        output.note(f"{plan.network.name}: {remark}")
     if as_json:
         document: dict[str, Any] = plan.document()
         for key, rows in (("regret", regrets), ("best", plans)):

@@ -103,7 +103,12 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
         proofs.check_price(plan)
     except CheckFailedError as error:
         raise CheckFailedError(f"{file_name(file)}: {error.message}") from None
-    row: dict[str, Any] = {"plan": file_name(file), "total": plan.cost.total, "priced": "agrees"}
+    row: dict[str, Any] = {
+        "plan": file_name(file),
+        "total": plan.cost.total,
+        "unit": plan.cost.unit,
+        "priced": "agrees",
+    }
     if certificate is not None:
         proof = proofs.read_certificate(certificate)
         try:

@@ -17,4 +17,5 @@ COSTS: Registry[type[CostModel]] = Registry(
         "time": "hypar_opt.costs.time:TimeCost",
         "energy": "hypar_opt.costs.energy:EnergyCost",
     },
+    base="hypar_opt.costs.base:CostModel",
 )

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.table import exact_dtype
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.tensors import MOST_CHOICES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 Sizes = Mapping[str, tuple[int, int]]
-NO_SIZES: Sizes = MappingProxyType({})
+NO_SIZES: Sizes = FrozenDict()
 
 
 def layer_macs(

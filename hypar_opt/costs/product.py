@@ -37,9 +37,23 @@ MOST_ENTRIES = 2**27
 """The largest number of entries of a table: 1 GiB of int64."""
 
 
-def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> list[State]:
-    """Return all states in canonical order."""
+MOST_STATES_KEPT = 2**14
+"""States of a layer up to which their order is kept: it is that of every placement of an array."""
 
+
+def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> Sequence[State]:
+    """Return all states in canonical order."""
+    if choices**levels <= MOST_STATES_KEPT:
+        return _canonical_states(levels, choices)
+    return _sorted_states(levels, choices, deadline)
+
+
+@lru_cache(maxsize=16)
+def _canonical_states(levels: int, choices: int) -> tuple[State, ...]:
+    return tuple(_sorted_states(levels, choices, NEVER))
+
+
+def _sorted_states(levels: int, choices: int, deadline: Deadline) -> list[State]:
     def sort_key(state: State) -> tuple[int, int, State]:
         deadline.check()
         return levels - state.count(0), state.count(2), tuple(-choice for choice in state)

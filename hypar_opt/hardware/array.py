@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 
+from hypar_opt.checked import checked
 from hypar_opt.display import Displayed
 from hypar_opt.documents import Document, Name, Printable, file_name, read_text, rule, validate
 from hypar_opt.errors import HyparError, InputError
@@ -183,6 +184,7 @@ def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int,
             yield bits[0], *suffix
 
 
+@checked
 def read_array(path: str | Path) -> Array:
     """Read an array file, and the files that it refers to.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.frozen import Frozen
 from hypar_opt.hardware.traffic import (
     Indices,
     Paths,
@@ -48,7 +49,7 @@ class _Crossed(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GridPaths(Paths):
+class GridPaths(Frozen, Paths):
     """All shortest paths of a torus or a mesh, of any number of dimensions.
 
     Parameters

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.errors import HyparError
+from hypar_opt.frozen import derived
 from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.tree_paths import TreePaths
@@ -110,7 +111,7 @@ class Interconnect:
         """For every channel, bytes a second."""
         return tuple(self.links[link].bytes_per_second for link in self.channel_link)
 
-    @cached_property
+    @derived
     def float_capacities(self) -> NDArray[np.float64]:
         """The same, to the nearest float64."""
         rounded = np.empty(len(self.channel_link))

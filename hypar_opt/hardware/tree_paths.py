@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.frozen import Frozen
 from hypar_opt.hardware.traffic import (
     Indices,
     Paths,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class TreePaths(Paths):
+class TreePaths(Frozen, Paths):
     """The paths of a tree, found by climbing from both ends, without a search.
 
     Parameters

@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hypar_opt.checked import checked
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -57,6 +59,7 @@ def named(word: str) -> tuple[str, ...]:
     return {"all": names(), "paper": PAPER_NETWORKS}.get(word, (word,))
 
 
+@checked
 def load(name: str) -> Network:
     """Return a network of the zoo by its name, in any case, or an alias.
 

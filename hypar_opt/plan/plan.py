@@ -7,18 +7,29 @@ not state how tensors are stored, is still read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, PrivateAttr, Strict, model_validator
 
+from hypar_opt.checked import checked
 from hypar_opt.display import Displayed
-from hypar_opt.documents import Document, Name, Printable, Size, rule, validate, write_whole
+from hypar_opt.documents import (
+    Document,
+    Name,
+    Printable,
+    Size,
+    Table,
+    rule,
+    validate,
+    write_whole,
+)
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.parsing import parse_json
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
@@ -100,7 +111,7 @@ class SolverSettings(Document):
     """The solver's options, of those that can change its answer."""
 
     backend: Printable | None = None
-    parameters: dict[Printable, Printable] = Field(default_factory=dict)
+    parameters: Table[Printable, Printable] = FrozenDict()
     time_limit: Annotated[float, Field(gt=0)] | None = None
     gap: Annotated[float, Field(ge=0, le=1)] = 0.0
     threads: Size | None = None
@@ -113,7 +124,11 @@ class SolverSettings(Document):
 
 
 class SolverRecord(Document):
-    """Which solver and search chose a plan, and what the solver claims of it."""
+    """Which solver and search chose a plan, and what the solver claims of it.
+
+    What a file says is the file's claim; a search of ours, or a certificate that was checked,
+    makes the record ours (`vouched`). Two records that say the same are equal, whoever says it.
+    """
 
     name: Name
     search: Literal["levelwise", "joint"]
@@ -131,16 +146,34 @@ class SolverRecord(Document):
     """The baseline whose plan this is, if a limit came and nothing cheaper was known."""
     seconds: Ratio
     options: SolverSettings
-    statistics: tuple[dict[str, int | float], ...]
+    statistics: tuple[Table[str, int | float], ...]
     """For each model that was built: rows, columns, nonzeros, root bound."""
-    versions: dict[Printable, Printable]
+    versions: Table[Printable, Printable]
+
+    # Private, so that no file can state it and none is written with it.
+    _vouched: bool = PrivateAttr(default=False)
+
+    @property
+    def says(self) -> str:
+        """Who says so, before a claim of optimality: nobody need be named where we do."""
+        return "" if self._vouched else "its file says "
+
+    def vouched(self) -> Self:
+        """Return the record as ours: our search made it, or a certificate proves it."""
+        record = self.model_copy()
+        record._vouched = True
+        return record
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SolverRecord) and vars(self) == vars(other)
 
     def __repr__(self) -> str:
         stopped = f", stopped by {self.stopped_by}" if self.stopped_by else ""
         scope = "each level" if self.scope == "level" else "over all levels"
         seconds = format_si(self.seconds, "s")
         return (
-            f"<SolverRecord {self.name} {self.search}: {self.status} ({scope}), {seconds}{stopped}>"
+            f"<SolverRecord {self.name} {self.search}: {self.says}{self.status} ({scope}),"
+            f" {seconds}{stopped}>"
         )
 
     __str__ = __repr__
@@ -161,7 +194,7 @@ class Plan(Displayed, ProblemFields):
     network: NetworkRecord
     layers: tuple[str, ...]
     parallelism: tuple[tuple[Parallelism, ...], ...]
-    layouts: Mapping[str, tuple[StoredLayout, ...]] | None = None
+    layouts: Table[str, tuple[StoredLayout, ...]] | None = None
     """How a run stores each layer's output, by the layer's name: its layout at each level, H1
     first. None in files of version 1, until `hypar_opt.read_plan` has derived it."""
     cost: Cost
@@ -251,7 +284,7 @@ class Plan(Displayed, ProblemFields):
         return dict(zip(self.level_names, choices, strict=True))
 
     def __contains__(self, layer: object) -> bool:
-        return layer in self.layers
+        return isinstance(layer, str) and layer in self.layers
 
     def at(self, level: str) -> dict[str, Parallelism]:
         """Return each layer's choice at a level, ``H1`` or a lower one, by the layer's name.
@@ -261,7 +294,7 @@ class Plan(Displayed, ProblemFields):
         UnknownNameError
             If there is no such level.
         """
-        if level not in self.level_names:
+        if not isinstance(level, str) or level not in self.level_names:
             raise UnknownNameError("level", level, list(self.level_names))
         row = self.parallelism[self.level_names.index(level)]
         return dict(zip(self.layers, row, strict=True))
@@ -347,6 +380,7 @@ def parse_plan(text: str, *, file: str) -> Plan:
     return plan
 
 
+@checked
 def write_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan file atomically: completely or not at all.
 

@@ -69,7 +69,7 @@ def _topology(array: Array) -> str:
     per_node = getattr(array.topology, "per_node", None)
     # A third party's topology may have such names for something else.
     if array.topology.kind == "nodes" and nodes and per_node:
-        return f"{nodes} nodes of {per_node}"
+        return f"{nodes} node{'s' if nodes > 1 else ''} of {per_node}"
     return array.topology.kind
 
 

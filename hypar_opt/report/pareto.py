@@ -48,10 +48,12 @@ def front_view(front: ParetoFront) -> RenderableType:
 
 def _title(fronts: ParetoFronts) -> str:
     problem = fronts.problem
+    # Of a front that ends early the last point may be no optimum within its memory.
+    known = "incomplete" if any(front.reason for front in fronts) else "exact"
     array = f" on {problem.array.name}" if problem.array else ""
     return (
         f"{fronts.network.name}{array}: batch {problem.batch:,}, 2^{problem.levels} ="
-        f" {2**problem.levels:,} accelerators, reading {problem.reading}, exact"
+        f" {2**problem.levels:,} accelerators, reading {problem.reading}, {known}"
         f"{problem.constraints.within}"
     )
 

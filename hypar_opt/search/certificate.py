@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Strict, Tag
 
+from hypar_opt.checked import checked
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.display import Displayed
 from hypar_opt.documents import Document, read_text, validate, write_whole
@@ -121,6 +122,7 @@ class Certificate(Displayed, Document):
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n"
 
 
+@checked
 def certify(plan: Plan) -> Certificate:
     """Compute a proof of every table that a plan's optimality rests on.
 
@@ -169,6 +171,7 @@ def _claimed(plan: Plan) -> str:
     return f"; without a proof the solver's bound is {bound} {plan.cost.unit}, a gap of {gap:.3g}"
 
 
+@checked
 def check_certificate(plan: Plan, certificate: Certificate) -> None:
     """Check that a certificate proves a plan optimal.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argument
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.partition import Assignments, Partition, Search
 from hypar_opt.solvers.base import Status
@@ -64,7 +64,7 @@ def to_partition(
         stopped_by=stopped_by,
         found_by=found_by,
         statistics=tuple(result.statistics for result in results if result.statistics),
-        versions=MappingProxyType({k: v for r in results for k, v in r.versions.items()}),
+        versions=FrozenDict({k: v for r in results for k, v in r.versions.items()}),
         tensors=tensors,
     )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.workload.parallelism import DATA
@@ -116,5 +116,5 @@ class Partition:
     stopped_by: str | None = None
     found_by: str | None = None
     statistics: tuple[Mapping[str, float], ...] = ()
-    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    versions: Mapping[str, str] = FrozenDict()
     tensors: Tensors | None = None

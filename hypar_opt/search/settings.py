@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.documents import validate
-from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, worded
+from hypar_opt.errors import RefusedError, UnknownNameError, worded
 from hypar_opt.plan.plan import SolverSettings
 from hypar_opt.solvers.base import SolverOptions
 
@@ -23,12 +23,10 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
     Raises
     ------
     HyparError
-        If it is neither, or a name among a mapping's is none of `SolverOptions`.
+        If a name or a value of a mapping is wrong.
     """
     if isinstance(options, SolverOptions):
         return options
-    if not isinstance(options, Mapping | None):
-        raise HyparError(f"options should be SolverOptions or a mapping, got {options!r}")
     known = SolverOptions.__dataclass_fields__
     for name in options or ():
         if name not in known:
@@ -40,8 +38,6 @@ def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:
     """Return what a plan records of its solver's options, validated."""
     names = SolverSettings.model_fields.keys() - _OF_THE_PLAN
     fields = {name: getattr(options, name) for name in names}
-    # A plan file is JSON: a plain dict of names and values.
-    fields["parameters"] = dict(options.parameters)
     return validate(SolverSettings, {**fields, "warm_start": warm_start})
 
 

@@ -13,6 +13,7 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.search.claims import check_claim
+from hypar_opt.solvers import apart
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
@@ -86,7 +87,7 @@ class TableSolver:
         refusal = self._search.solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
-        return self.checked(self._search.solver.solve(table, self.options()))
+        return self.checked(apart.solve(self._search.solver, table, self.options()))
 
     def solve(
         self,
@@ -108,7 +109,7 @@ class TableSolver:
         # Known before the solver starts: a bound for a search that a limit ends without one.
         self.least = least_cost(table.node, table.edge)
         deadline.check()
-        result = solver.solve(table, self.options(start, suffix, labels))
+        result = apart.solve(solver, table, self.options(start, suffix, labels))
         if result.assignment is not None:
             check_claim(table, result)
         # A solver that runs out of time has been seen to claim infeasibility

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hypar_opt.checked import check
 from hypar_opt.costs.compute import NO_SIZES, Sizes
 from hypar_opt.errors import UnknownNameError
+from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ COLLECTIVES = ("pairwise", "ring")
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Frozen):
     """How a step is run.
 
     Parameters
@@ -43,10 +45,12 @@ class RunOptions:
     collective: str | None = None
     overlap: str = "none"
     profile: Profile | None = None
-    input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+    input_sizes: Sizes = NO_SIZES
     trace: bool = False
 
     def __post_init__(self) -> None:
+        check(type(self), vars(self))
+        super().__post_init__()
         if self.collective and self.collective not in COLLECTIVES:
             raise UnknownNameError("collective", self.collective, list(COLLECTIVES))
         if self.overlap not in OVERLAPS:

@@ -179,8 +179,9 @@ class StepResult(Displayed):
             "step": format_si(self.seconds, "s"),
             "computing": format_si(self.compute, "s"),
             "communicating": format_si(self.communication, "s"),
-            "energy": format_si(self.energy.total, "J"),
         }
+        if self.joules is not None:
+            amounts["energy"] = format_si(self.joules, "J")
         named = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
         return f"<StepResult of {self.plan.network.name} on {self.array}: {named}>"
 
@@ -204,8 +205,8 @@ class StepResult(Displayed):
                 phase: {"compute": compute, "communication": communication}
                 for phase, (compute, communication) in self.phases.items()
             },
-            "layers": [vars(layer) for layer in self.layers],
-            "levels": [vars(level) for level in self.levels],
+            "layers": [{**vars(layer)} for layer in self.layers],
+            "levels": [{**vars(level)} for level in self.levels],
             "links": [
                 {
                     "link": traffic.link,

@@ -23,4 +23,5 @@ SOLVERS: Registry[type[Solver]] = Registry(
         "model": "hypar_opt.solvers.fixed:ModelParallelism",
         "trick": "hypar_opt.solvers.fixed:OneWeirdTrick",
     },
+    base="hypar_opt.solvers.base:Solver",
 )

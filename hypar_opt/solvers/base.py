@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hypar_opt.checked import check
 from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable
+from hypar_opt.frozen import Frozen, FrozenDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class SolverOptions:
+class SolverOptions(Frozen):
     """How to solve. A solver refuses, by name, an option that it does not support.
 
     Parameters
@@ -70,7 +71,7 @@ class SolverOptions:
     """
 
     backend: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: Mapping[str, str] = FrozenDict()
     time_limit: float | None = None
     gap: float = 0.0
     threads: int | None = None
@@ -80,6 +81,13 @@ class SolverOptions:
     log: Path | None = None
     export: Path | None = None
     labels: Labels | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("log", "export"):  # a caller may name files by strings
+            if isinstance(vars(self)[name], str):
+                vars(self)[name] = Path(vars(self)[name])
+        check(type(self), vars(self))
+        super().__post_init__()
 
     def given(self) -> set[str]:
         """Return the names of the options that differ from their defaults."""
@@ -124,8 +132,8 @@ class SolveResult:
     status: Status
     bound: int | None = None
     stopped_by: str | None = None
-    statistics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    statistics: Mapping[str, float] = FrozenDict()
+    versions: Mapping[str, str] = FrozenDict()
 
 
 def columns(layers: int, edges: int, choices: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from hypar_opt.checked import checked
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
@@ -80,6 +81,7 @@ def turns(
     )
 
 
+@checked
 def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | float] | None:
     """Return the reading whose plan moves the fewest bytes when run, and those bytes.
 

@@ -9,10 +9,12 @@ from itertools import islice
 from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.plan.plan import Plan, json_number, words_of
+from hypar_opt.search.claims import check_bound
 from hypar_opt.search.completion import (
     completion_along_chain,
     completion_by_elimination,
@@ -83,6 +85,7 @@ class Regrets(Results[Regret]):
         return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{least}>"
 
 
+@checked
 def regrets(
     plan: Plan,
     progress: Progress = silent,
@@ -159,6 +162,9 @@ def _joint_regrets(
         least = least_with_choices(instance, deadline)[instance.workload.shared :]
     except RefusedError:
         return None
+    costs_of_plans = (cost for layer in least for level in layer for cost in level)
+    optimum = min(cost for cost in costs_of_plans if cost is not None)
+    check_bound(plan, Fraction(optimum, instance.cost.resolution))
     total = Fraction(plan.cost.total)
     found: dict[tuple[int, str, Parallelism], int | float | None] = {}
     for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
@@ -245,6 +251,7 @@ class BestPlans(Results[Alternative]):
         return f"<BestPlans of {self.plan.network.name}: {len(self):,}, from {best}>"
 
 
+@checked
 def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> BestPlans:
     """Return the cheapest plans of a plan's problem, over all levels together, in order.
 
@@ -280,7 +287,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
         completion, workload.shared, number, interchangeable=interchangeable
     )
     alternatives = []
-    for total, columns in islice(in_order, number):
+    for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
         deadline.check()
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.
@@ -292,6 +299,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
                 count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
+    check_bound(plan, alternatives[0].total)
     return BestPlans(tuple(alternatives), plan)
 
 

@@ -9,6 +9,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
+from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.display import Results
@@ -131,6 +132,7 @@ class _Measured:
     executed: StepResult | None
 
 
+@checked
 def compare(
     networks: str | Path | Network | Sequence[str | Path | Network],
     arrays: str | Path | Array | Sequence[str | Path | Array],
@@ -167,6 +169,9 @@ def compare(
     HyparError
         If a network, an array or an option is wrong, or no row at all has an answer.
     """
+    for one, several_of in (("array", "arrays"), ("batch", "batches")):
+        if one in problem:
+            raise HyparError(f"compare takes {several_of}, one or several, and no {one}")
     several: Sequence[str | Path | Network] = _several(networks)
     found = [find_network(network) for network in several]
     places: Sequence[str | Path | Array] = _several(arrays)
@@ -299,6 +304,7 @@ def _row(
     )
 
 
+@checked
 def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float | None]]:
     """Return each plan's geometric means over the rows that have an amount.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
+from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
 from hypar_opt.hardware.array import Array
@@ -38,6 +39,7 @@ class RunArguments(TypedDict, total=False):
     trace: bool
 
 
+@checked
 def simulate(
     plan: Plan,
     array: str | Path | Array | None = None,
@@ -219,7 +221,7 @@ def contenders(
     # With the plan itself among them, simulating never makes the answer slower.
     if plan.parallelism not in candidates:
         candidates.append(plan.parallelism)
-    simulated = []
+    simulated: list[Contender] = []
     for done, parallelism in enumerate(candidates):
         progress(done, len(candidates))
         if simulated and deadline.passed():

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.checked import checked
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.frozen import Frozen
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
@@ -46,7 +48,7 @@ AMOUNTS = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ManyPlans(Displayed):
+class ManyPlans(Frozen, Displayed):
     """The optimal plans of all combinations of four axes, as arrays.
 
     Parameters
@@ -85,6 +87,7 @@ class ManyPlans(Displayed):
             counts += self.choices(level + 1)
         return counts
 
+    @checked
     def choices(self, level: int) -> NDArray[np.bool_]:
         """Return where layers take model parallelism at a level, 1 for H1.
 
@@ -95,6 +98,7 @@ class ManyPlans(Displayed):
         chosen: NDArray[np.bool_] = (self.bits >> (level - 1) & 1).astype(bool)
         return chosen
 
+    @checked
     def rows(self, stop: int | None = None) -> list[dict[str, Any]]:
         """Return a flat dictionary a plan, the last axis fastest: the rows of a data frame.
 
@@ -127,13 +131,15 @@ class ManyPlans(Displayed):
         """
         axes = [getattr(self, name) for name in AXES]
         if len(index) != len(axes) or not all(
-            -len(axis) <= place < len(axis) for axis, place in zip(axes, index, strict=True)
+            isinstance(place, int | np.integer) and -len(axis) <= place < len(axis)
+            for axis, place in zip(axes, index, strict=True)
         ):
             raise HyparError(f"a plan is at four places, of {', '.join(AXES)}; got {index}")
         values = {name: axis[place] for name, axis, place in zip(AXES, axes, index, strict=True)}
         return solve(self.network, search=self.search, **values)
 
 
+@checked
 def solve_many(
     network: str | Path | Network,
     *,

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
@@ -57,6 +58,7 @@ class ParetoPoint:
         """The least cost within the memory, exact, in the unit of the plan's cost."""
         return self.plan.cost.total
 
+    @checked
     def amount(self, objective: str) -> float | None:
         """Return what the plan costs by an objective; None where that is not known."""
         amounts = {"bytes": self.bytes, "time": self.seconds, "energy": self.joules}
@@ -95,10 +97,12 @@ class ParetoFront(Results[ParetoPoint]):
         """Return a flat dictionary for each point: the rows of a data frame."""
         return [point.row() for point in self]
 
+    @checked
     def within(self, memory: int) -> ParetoPoint | None:
         """Return the point of the least cost within a memory, in bytes; None for none known."""
         return next((point for point in self if point.memory <= memory), None)
 
+    @checked
     def ratio(self, point: ParetoPoint) -> float | None:
         """Return a point's cost over the front's least; None where that is 0, or not known.
 
@@ -160,6 +164,7 @@ class ParetoFronts(Results[ParetoFront]):
         return f"<ParetoFronts of {self.network.name}: points by {fronts}>"
 
 
+@checked
 def pareto(
     network: str | Path | Network,
     objectives: Sequence[str] | None = None,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.parsing import shown
 from hypar_opt.plan.nodes import plan_nodes, plan_tensors
@@ -16,6 +17,7 @@ from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
     from hypar_opt.execution.result import RunResult
@@ -30,6 +32,7 @@ MOST_DEVICES = 256
 LARGEST_SEED = 2**32 - 1
 
 
+@checked
 def run(
     plan: Plan,
     *,
@@ -99,6 +102,7 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": reduced,
+        "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
         check_memory(instance.network, program, most=most, scaled=scale_down)
@@ -116,10 +120,10 @@ def run(
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
 
 
-def _check_arguments(plan: Plan, backend: str, seed: object) -> None:
+def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+    if not 0 <= seed <= LARGEST_SEED:
         raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
     if 2**plan.levels > MOST_DEVICES:
         raise HyparError(
@@ -144,7 +148,7 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
     told apart by kind and level alone; errors that no weights need it drops.
     """
-    from hypar_opt.execution.jax.run import one_device, random_data, run_step
+    from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import ExchangeRow, largest_difference
 
@@ -164,6 +168,8 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         for level, kind in sorted({*planned, *compiled})
     )
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if instance.problem.element_bytes != ELEMENT_BYTES:
+        notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     numbers = {name: n for n, name in enumerate(gradients)}

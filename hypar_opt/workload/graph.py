@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hypar_opt.checked import checked
+
 if TYPE_CHECKING:
     import networkx as nx
 
@@ -68,6 +70,7 @@ class LayerGraph:
         )
 
 
+@checked
 def layer_graph(network: Network) -> nx.DiGraph[str]:
     """Return the layers of a network as a directed graph.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import BATCH
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
         name=layer.name,
         kind=layer.kind,
         operator=layer,
-        sizes=sizes,
+        sizes=FrozenDict(sizes),
         input=shape(contraction.input, maps.input),
         output=shape(contraction.output, maps.output),
         pooled=shape(contraction.output, maps.pooled),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.operators.axes import BATCH
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     import networkx as nx
 
@@ -60,6 +61,8 @@ class Workload:
     boundaries: tuple[Boundary, ...]
     shared: int = 0
     replicas: bool = False
+
+    __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str], batch: int, *, shared_tensors: bool = False) -> Workload:
@@ -121,17 +124,17 @@ class Workload:
         return self.nodes[self.shared :]
 
     # Sizes are Python integers: a product of sizes up to 2^31 - 1 may exceed int64.
-    @cached_property
+    @derived
     def weights(self) -> tuple[int, ...]:
         """Elements of each node's W as its passes read it; shared weights are their users'."""
         return tuple(0 if n < self.shared else _count(x.weight) for n, x in enumerate(self.nodes))
 
-    @cached_property
+    @derived
     def stored(self) -> tuple[int, ...]:
         """Elements of the W that each node keeps, and of the dW that it reduces."""
         return tuple(0 if node.tied else _count(node.weight) for node in self.nodes)
 
-    @cached_property
+    @derived
     def inputs(self) -> tuple[int, ...]:
         """Elements of each node's inputs, as it reads them."""
         return tuple(
@@ -139,29 +142,29 @@ class Workload:
             for n, node in enumerate(self.nodes)
         )
 
-    @cached_property
+    @derived
     def outputs(self) -> tuple[int, ...]:
         """Elements of each node's output before pooling; a shared tensor is its writer's."""
         return tuple(0 if n < self.shared else _count(x.output) for n, x in enumerate(self.nodes))
 
-    @cached_property
+    @derived
     def pooled(self) -> tuple[int, ...]:
         """Elements of each node's output after pooling (F, and E)."""
         return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
 
-    @cached_property
+    @derived
     def boundary_sizes(self) -> tuple[int, ...]:
         """Elements of each boundary tensor (A)."""
         return tuple(math.prod(boundary.shape) for boundary in self.boundaries)
 
-    @cached_property
+    @derived
     def ends(self) -> NDArray[np.intp]:
         """Each boundary's source and target node: ``(boundaries, 2)``."""
         pairs = [(boundary.source, boundary.target) for boundary in self.boundaries]
         # The reshape keeps two columns where a network of one layer has no boundary.
         return np.array(pairs, np.intp).reshape(-1, 2)
 
-    @cached_property
+    @derived
     def trick(self) -> tuple[int, ...]:
         """Each node's choice under the "one weird trick", by its kind."""
         return tuple(
@@ -184,7 +187,7 @@ class Workload:
         """Return which choices halve nothing: ``(columns, nodes)``."""
         return self._whole[:columns]
 
-    @cached_property
+    @derived
     def _whole(self) -> NDArray[np.bool_]:
         whole = np.zeros((MOST_CHOICES, len(self.nodes)), bool)
         for position, node in enumerate(self.nodes):
@@ -203,20 +206,19 @@ class Workload:
         """Return whether any boundary is `coupled`."""
         return self._couples[columns]
 
-    @cached_property
+    @derived
     def _coupled(self) -> tuple[NDArray[np.bool_], ...]:
         coupled = []
         for columns in range(MOST_CHOICES + 1):
             may_be_whole: NDArray[np.bool_] = np.any(self.whole(columns), axis=0)
             coupled.append(may_be_whole[self.ends[:, 0]] & self.replicas)
-            coupled[-1].setflags(write=False)
         return tuple(coupled)
 
-    @cached_property
+    @derived
     def _couples(self) -> tuple[bool, ...]:
         return tuple(bool(coupled.any()) for coupled in self._coupled)
 
-    @cached_property
+    @derived
     def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
         shape = (MOST_CHOICES, len(self.nodes))
         lacking = Lacking(*np.zeros((3, *shape), bool))
@@ -240,7 +242,7 @@ class Workload:
         forbidden: NDArray[np.bool_] = np.arange(columns) >= self._choices[:, None]
         return forbidden
 
-    @cached_property
+    @derived
     def _choices(self) -> NDArray[np.intp]:
         """The number of each node's choices: ``(nodes,)``."""
         kept = [node.operator.splits for node in self.nodes]
@@ -248,20 +250,20 @@ class Workload:
             kept = [tuple(choice for choice in splits if choice.axis) for splits in kept]
         return np.array([len(splits) for splits in kept])
 
-    @cached_property
+    @derived
     def elements(self) -> int:
         """Elements of all tensors together: an upper bound on any sum of tensor sizes."""
         parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
         statistics = (sum(node.statistics) for node in self.nodes)
         return sum(map(sum, parts)) + sum(statistics)
 
-    @cached_property
+    @derived
     def shuffles(self) -> NDArray[np.bool_]:
         """Which nodes reorder the channels that they read: ``(nodes,)``."""
         return np.array([node.operator.shuffles for node in self.nodes], bool)
 
-    @cached_property
-    def weight_users(self) -> dict[int, list[int]]:
+    @derived
+    def weight_users(self) -> Mapping[int, Sequence[int]]:
         """The nodes of shared weights, and the nodes that use each."""
         users: dict[int, list[int]] = {}
         for boundary in self.boundaries:
@@ -269,14 +271,14 @@ class Workload:
                 users.setdefault(boundary.source, []).append(boundary.target)
         return users
 
-    @cached_property
-    def tensor_writers(self) -> dict[int, int]:
+    @derived
+    def tensor_writers(self) -> Mapping[int, int]:
         """The nodes of tensors that several layers read, and the node that writes each."""
         shared = (b for b in self.boundaries if b.target < self.shared)
         return {boundary.target: boundary.source for boundary in shared}
 
-    @cached_property
-    def into_shared(self) -> dict[int, int]:
+    @derived
+    def into_shared(self) -> Mapping[int, int]:
         """For every node whose output several layers read, the boundary to its shared node."""
         return {
             boundary.source: number
@@ -284,8 +286,8 @@ class Workload:
             if boundary.target < self.shared
         }
 
-    @cached_property
-    def read_over(self) -> dict[tuple[int, int], int]:
+    @derived
+    def read_over(self) -> Mapping[tuple[int, int], int]:
         """The boundary over which a layer's node reads what another's writes: writer, reader."""
         writers = self.tensor_writers
         return {
@@ -294,7 +296,7 @@ class Workload:
             if boundary.target >= self.shared and not boundary.weights
         }
 
-    @cached_property
+    @derived
     def leads_weights(self) -> NDArray[np.bool_]:
         """Which boundaries lead from shared weights to their users: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)

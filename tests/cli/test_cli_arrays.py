@@ -236,8 +236,11 @@ def test_verify_proves_a_plan_of_time(tmp_path: Path, capsys: Capture) -> None:
     for cost in ("time", "energy"):
         args = ["solve", "vgg-a", "--array", "a100-4x8", "--cost", cost]
         assert run([*args, "--output", plan, "--certificate", proof]) == 0
-        assert run(["verify", plan, "--certificate", proof]) == 0
-    capsys.readouterr()
+        capsys.readouterr()
+        assert run(["verify", plan, "--certificate", proof, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        own = json.loads(Path(plan).read_text())["cost"]
+        assert (row["total"], row["unit"]) == (own["total"], own["unit"])
     document = json.loads(Path(plan).read_text())
     document["cost"]["total"] -= 1
     Path(plan).write_text(json.dumps(document))

@@ -342,20 +342,38 @@ def test_a_draft_is_private_and_the_file_is_as_the_umask_and_the_old_file_say(
     tmp_path: Path, umask: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    mode = files._mode
+    sync, make = os.fsync, os.open
 
-    def spy(target: Path) -> int:
-        seen.extend(stat.S_IMODE(draft.stat().st_mode) for draft in tmp_path.glob(".hypar-opt-*"))
-        return mode(target)
+    def opened(path: Path, flags: int, mode: int) -> int:
+        handle = make(path, flags, mode)
+        seen.append(stat.S_IMODE(os.fstat(handle).st_mode))
+        return handle
 
-    monkeypatch.setattr(files, "_mode", spy)
+    def synced(handle: int) -> None:
+        seen.append(stat.S_IMODE(os.fstat(handle).st_mode))
+        sync(handle)
+
     target = tmp_path / "plan.json"
-    files.write_whole(target, "one")
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
-    target.chmod(0o604)
-    files.write_whole(target, "two")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", synced)
+        patched.setattr(os, "open", opened)
+        files.write_whole(target, "one")
+        assert stat.S_IMODE(target.stat().st_mode) == 0o640
+        target.chmod(0o604)
+        files.write_whole(target, "two")
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("two", 0o604)
-    assert seen == [0o600, 0o600]
+    # As it is made, and once it is whole: a draft of what exists is its owner's until then.
+    assert seen == [0o640, 0o640, 0o600, 0o604]
+
+
+def test_writing_a_file_never_sets_the_umask(
+    tmp_path: Path, umask: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is that of all threads: two that write at once could leave the process with another's.
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "umask", None)
+        files.write_whole(tmp_path / "plan.json", "one")
+    assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == 0o640
 
 
 def test_a_draft_that_a_kill_left_is_removed_a_day_later(tmp_path: Path) -> None:

@@ -55,6 +55,28 @@ def test_ctrl_c_ends_the_command_without_a_word_also_while_it_is_loaded(
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
+def test_little_is_imported_before_ctrl_c_is_handled() -> None:
+    # Before that, Python itself prints a traceback.
+    program = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import hypar_opt.__main__\n"
+        "print(*sorted(set(sys.modules) - before))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(Path(ho.__file__).parent.parent)},
+    )
+    early = set(done.stdout.split())
+    assert {name for name in early if name.startswith("hypar_opt")} == {
+        *("hypar_opt", "hypar_opt.__main__", "hypar_opt.version")
+    }
+    assert not early & {"dataclasses", "importlib", "inspect", "re", "typing"}
+
+
 def test_what_an_import_makes_of_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(args: list[str]) -> NoReturn:
         try:

@@ -73,6 +73,22 @@ def test_an_array_comes_on_standard_input(shell: Shell) -> None:
     assert (plan["array"]["name"], plan["levels"]) == ("hmc-torus-4", 2)
 
 
+def test_what_is_shown_of_standard_input_is_told_by_its_keys_and_its_schema(
+    shell: Shell, plan: str, tmp_path: Path
+) -> None:
+    named = shell.output("show", "hmc-torus-4")
+    assert shell.output("show", "-", piped=ARRAY) == named
+    assert shell.output("show", "-", "--toml", piped=ARRAY) == ARRAY
+    assert "Lenet-c" in shell.output("show", "-", piped=LENET)
+    assert "Lenet-c" in shell.output("show", "-", piped=plan)
+    # With a key of the wrong form it is an array all the same.
+    (file := tmp_path / "array.toml").write_text('name = "x"\n[[accelerator]]\n')
+    status, _, err = shell("show", str(file))
+    assert (status, "input" in err, "missing key 'topology'" in err or "accelerator" in err) == (
+        *(2, False, True),
+    )
+
+
 def test_a_plan_is_told_from_a_network(shell: Shell, plan: str) -> None:
     for command in ("show", "simulate"):
         array = [] if command == "show" else ["--array", "hmc-torus-4"]

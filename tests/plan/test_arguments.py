@@ -42,7 +42,7 @@ def test_options_are_a_mapping_or_a_dataclass() -> None:
         ho.HyparError, match="unknown solver option 'time': did you mean time_limit"
     ):
         ho.solve("lenet-c", options={"time": 1})
-    with pytest.raises(ho.HyparError, match="options should be SolverOptions or a mapping, got 5"):
+    with pytest.raises(ho.HyparError, match="should be a SolverOptions or a mapping, got 5"):
         ho.solve("lenet-c", options=5)  # type: ignore[arg-type]
 
 

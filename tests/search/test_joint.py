@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
+from hypar_opt.costs import product
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.sharing import level_tables
 from hypar_opt.costs.table import Integers
+from hypar_opt.deadline import Deadline
+from hypar_opt.documents import preset_text
 from hypar_opt.search.completion import chain_table
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.joint_table import separable_table
@@ -330,3 +335,29 @@ def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> No
         picked = rng.integers(0, 4, len(workload.layers)).tolist()
         rows = list(zip(*(states[column] for column in picked), strict=True))
         assert price_table(plain, picked) == sum(price_levels(workload, cost, rows))
+
+
+def test_the_states_are_sorted_once_for_all_placements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = preset_text("hypar_opt.hardware.arrays", "hmc-torus-16")
+    file = tmp_path / "array.toml"
+    file.write_text(re.sub(r"shape = .*", "shape = [8, 4]", text))
+    sorted_states, calls = product._sorted_states, []
+
+    def spy(levels: int, choices: int, deadline: Deadline) -> list[product.State]:
+        calls.append((levels, choices))
+        return sorted_states(levels, choices, deadline)
+
+    monkeypatch.setattr(product, "_sorted_states", spy)
+    product._canonical_states.cache_clear()
+    placed: list[int] = []
+    ho.solve(
+        "lenet-c",
+        array=file,
+        cost="time",
+        place=True,
+        progress=lambda done, count: placed.append(count),
+    )
+    assert placed[-1] > 1
+    assert len(calls) == len(set(calls)) >= 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from fractions import Fraction
 from math import factorial, prod
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -260,3 +262,35 @@ def test_a_plan_taken_for_its_simulated_time_says_so(capsys: pytest.CaptureFixtu
     assert run(asked) == 0
     title = " ".join(capsys.readouterr().out.split())
     assert "dp joint (fastest simulated of the 12 best and the search's own) level" in title
+
+
+def test_more_plans_than_there_are_are_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ho.solve("sconv", levels=1)
+    for number in (16, 17, 10**6, 10**30):
+        assert len(ho.best_plans(plan, number)) == 2 ** len(plan.layers)
+    assert run(["solve", "sconv", "--levels", "1", "--best", str(10**30)]) == 0
+
+
+@pytest.mark.parametrize("kind", ["add", "mul"])
+def test_what_ends_a_network_may_be_whole_as_it_is_priced_and_run(
+    kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "net.toml"
+    file.write_text(
+        'schema = "hypar-opt/network/2"\nname = "ends"\ninput = { features = 64 }\n'
+        '[[layer]]\nname = "fc1"\nkind = "fc"\nunits = 64\n'
+        '[[layer]]\nname = "fc2"\nkind = "fc"\nunits = 64\ninputs = ["fc1"]\n'
+        f'[[layer]]\nname = "last"\nkind = "{kind}"\ninputs = ["fc1", "fc2"]\n'
+    )
+    asked: Any = {"levels": 2, "batch": 8, "choices": tuple(ho.Parallelism), "search": "joint"}
+    plan = ho.solve(file, **asked, reading="executed")
+    extras = {(r.level, r.choice): r.extra for r in ho.regrets(plan) if r.layer == "last"}
+    for level in (1, 2):
+        pinned = ho.solve(
+            file, **asked, reading="executed", constraints={"fix": (f"last@H{level}=whole",)}
+        )
+        extra = pinned.cost.total - plan.cost.total
+        assert extras[level, ho.Parallelism("whole")] == extra > 0
+        result = ho.run(pinned)
+        assert result.agrees
+        assert sum(result.counted) == pinned.cost.total

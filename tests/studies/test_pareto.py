@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -11,11 +13,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront
+from hypar_opt.report.pareto import pareto_view
+from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront, ParetoFronts
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import Asked
 from tests.problems import memory, priced_plans, random_network, random_problem
@@ -156,3 +160,20 @@ def test_the_table_csv_and_json_agree(
     for front in found["fronts"]:
         assert f"{front['points'][-1]['memory']:,} bytes" in table
     assert table.count("No plan takes less memory than") == len(OBJECTIVES)
+
+
+def test_a_front_that_ends_early_is_not_called_exact() -> None:
+    fronts = ho.pareto("lenet-c", levels=2)
+    shown = Console(width=200, file=io.StringIO())
+
+    def title(own: ParetoFronts) -> str:
+        with shown.capture() as captured:
+            shown.print(pareto_view(own))
+        return captured.get().splitlines()[0]
+
+    assert fronts[0].complete
+    assert title(fronts).endswith("reading text, exact")
+    # One that a limit of points ends is exact as far as it goes.
+    assert title(ho.pareto("lenet-c", levels=2, points=1)).endswith("reading text, exact")
+    early = replace(fronts[0], complete=False, reason="the solver refused")
+    assert title(replace(fronts, entries=(early,))).endswith("reading text, incomplete")

@@ -586,6 +586,26 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
     assert journal_of(table).read_text() == "hello\n"
 
 
+def test_a_row_of_a_journal_that_was_edited_is_refused(tmp_path: Path) -> None:
+    spec, table = spec_of(tmp_path, SMALL), tmp_path / "t.csv"
+    sweep(spec, table)
+    journal = journal_of(table)
+    first, *others = journal.read_text().splitlines()
+    entry = json.loads(first)
+    edits = [{**entry, "key": "another"}]
+    for name, value in entry["row"].items():
+        other = value + 1 if isinstance(value, int | float) else f"{value}x"
+        edits.append({**entry, "row": {**entry["row"], name: other}})
+    for edit in edits:
+        journal.write_text("\n".join([json.dumps(edit), *others, ""]))
+        with pytest.raises(ho.HyparError, match=r"t\.csv\.journal, line 1"):
+            sweep(spec, table)
+    # Spaces are not what it says.
+    spaced = json.dumps(entry, separators=(" ,  ", " : "))
+    journal.write_text("\n".join([spaced, *others, ""]))
+    assert sweep(spec, table).done_before == len(others) + 1
+
+
 def test_on_a_cluster_that_loses_a_worker_the_table_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: Path, whole: bytes
 ) -> None:

@@ -21,4 +21,5 @@ TOPOLOGIES: Registry[type[Topology]] = Registry(
         "nodes": "hypar_opt.hardware.topologies.nodes:Nodes",
         "graph": "hypar_opt.hardware.topologies.graph:Graph",
     },
+    base="hypar_opt.hardware.topologies.base:Topology",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError
+from hypar_opt.frozen import Frozen
 from hypar_opt.search.instance import Instance
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.result import TIE
@@ -26,7 +27,7 @@ MAX_PLANS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class ExploredFront:
+class ExploredFront(Frozen):
     """The Pareto front of a subspace.
 
     Parameters
@@ -40,7 +41,7 @@ class ExploredFront:
         all are on it together.
     """
 
-    amounts: dict[str, Values]
+    amounts: Mapping[str, Values]
     on_front: NDArray[np.bool_]
 
     @property

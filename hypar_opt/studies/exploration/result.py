@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.checked import checked
 from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError, Sentence
+from hypar_opt.frozen import Frozen
 from hypar_opt.plan.plan import words_of
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
@@ -30,7 +32,7 @@ TIE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class Grid(Frozen):
     """Plans on two axes; each axis is labelled with the digits of its own free choices.
 
     Parameters
@@ -68,7 +70,7 @@ class PricedPlan:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Exploration(Displayed):
+class Exploration(Frozen, Displayed):
     """What every plan of a subspace costs, one axis a layer that has something free.
 
     Parameters
@@ -170,6 +172,7 @@ class Exploration(Displayed):
         """How many plans cost as little as the best."""
         return int(np.count_nonzero(self.is_best()))
 
+    @checked
     def ratio(self, value: float) -> float | None:
         """Return Data Parallelism's cost over a value; None where the value is 0."""
         return self.data_parallel_cost / value if value else None
@@ -179,11 +182,13 @@ class Exploration(Displayed):
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.values == 0, np.nan, self.data_parallel_cost / self.values)
 
+    @checked
     def best_plans(self, max_plans: int = 12) -> list[tuple[tuple[Parallelism, ...], ...]]:
         """Return the best plans, levels x layers, the first of those that tie."""
         plans = np.flatnonzero(self.is_best())[:max_plans]
         return [words_of(digits, self.plan.words) for digits in self.digits(plans).tolist()]
 
+    @checked
     def histogram(
         self, bins: int = 20, *, relative: bool = False
     ) -> tuple[NDArray[np.intp], Values]:
@@ -210,6 +215,7 @@ class Exploration(Displayed):
         counts, edges = np.histogram(values, bins, (low, high))
         return counts, edges
 
+    @checked
     def grid(self, rows: str, columns: str, *, of: Values | None = None) -> Grid:
         """Return the values on two axes: what is free, in two parts.
 
@@ -264,6 +270,7 @@ class Exploration(Displayed):
         values[np.ix_(*codes)] = of
         return values
 
+    @checked
     def digits(self, plans: NDArray[np.intp]) -> NDArray[np.uint8]:
         """Return the choices of plans.
 

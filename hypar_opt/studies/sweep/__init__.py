@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.checked import checked
 from hypar_opt.display import Results
-from hypar_opt.errors import HyparError, InputError, argument
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.files import check_outputs, recorded_reads
-from hypar_opt.parsing import shown
+from hypar_opt.search.partition import Progress, silent
 from hypar_opt.studies.sweep.case import SweepRow
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import run_local, run_on_cluster
@@ -20,7 +21,6 @@ from hypar_opt.studies.sweep.table import check_table, write_table
 from hypar_opt.studies.sweep.together import is_solved_together, run_together
 
 if TYPE_CHECKING:
-    from hypar_opt.search.partition import Progress
     from hypar_opt.studies.sweep.case import Case
 
 
@@ -53,13 +53,14 @@ class SweepResult(Results[SweepRow]):
         )
 
 
+@checked
 def sweep(
     spec: str | Path,
     output: str | Path,
     *,
     workers: int | None = None,
     scheduler: str | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> SweepResult:
     """Run each case of a sweep file that no earlier call has finished; write one table.
 
@@ -97,7 +98,6 @@ def sweep(
     check_table(output)
     # Locked until the table is written: two calls cannot run the same cases.
     with Journal(journal_of(output)) as journal:
-        _check_rows(cases, journal)
         todo = {key: case for key, case in cases.items() if key not in journal.rows}
         done_before = len(cases) - len(todo)
         progress(done_before, len(cases))
@@ -114,22 +114,6 @@ def sweep(
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
     return SweepResult(rows, done_before)
-
-
-def _check_rows(cases: dict[str, Case], journal: Journal) -> None:
-    """Refuse a journal in which the row of a case's key is of another case."""
-    for key, case in cases.items():
-        row = journal.rows.get(key)
-        for name, ours in case.columns().items() if row is not None else ():
-            theirs = getattr(row, name)
-            # A case may leave the search to `solve`; its row says which it was.
-            if theirs != ours and (name, ours) != ("search", None):
-                raise InputError(
-                    f"should be {shown(ours)}, as in the sweep, got {shown(theirs)};"
-                    " remove the row's line",
-                    where=f"row {key[:8]}..., {name}",
-                    file=str(journal.path),
-                )
 
 
 def journal_of(output: str | Path) -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from hypar_opt.documents import Document, validate
 from hypar_opt.errors import InputError
@@ -21,10 +22,16 @@ SYNC_SECONDS = 1.0
 
 
 class JournalLine(Document):
-    """A case's key and its row."""
+    """A case's key and its row, and a checksum: a row that was edited is no result."""
 
     key: str
     row: SweepRow
+    checksum: str
+
+
+def _checksum(key: object, row: object) -> str:
+    """Return the checksum of a line, by what it says rather than how it is spaced."""
+    return hashlib.sha256(json.dumps([key, row]).encode()).hexdigest()[:16]
 
 
 class Journal:
@@ -84,6 +91,9 @@ class Journal:
             where = f"{file}, line {line_number}"
             data = parse_json(line.decode(errors="replace"), file=where)
             entry = validate(JournalLine, data, file=where)
+            if entry.checksum != _checksum(data["key"], data["row"]):
+                problem = "should be the row's; the line was edited: remove it"
+                raise InputError(problem, where="checksum", file=where)
             self.rows[entry.key] = entry.row
             complete_bytes += len(line) + 1
         # A file of one line without a newline may be anybody's: ours begins with a key.
@@ -102,7 +112,8 @@ class Journal:
         InputError
             If the disk is full, or the file cannot be written.
         """
-        entry = {"key": key, "row": row.model_dump()}
+        entry: dict[str, Any] = {"key": key, "row": row.model_dump()}
+        entry["checksum"] = _checksum(key, entry["row"])
         line = (json.dumps(entry, allow_nan=False) + "\n").encode()
         try:
             while line:  # a full disk takes a part, and then refuses the rest

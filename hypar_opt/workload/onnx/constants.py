@@ -57,6 +57,8 @@ class Constant:
         The weights of the file that it is made of, by name: one, but for sums.
     is_input
         Whether it stands for a further input of the model, such as a mask of padding.
+    one_image
+        Its value for a batch of one, where it depends on a batch that the model leaves open.
     """
 
     shape: tuple[int, ...]
@@ -64,6 +66,7 @@ class Constant:
     known: bool = True
     weights: tuple[str, ...] = ()
     is_input: bool = False
+    one_image: Array | None = None
 
     @cached_property
     def value(self) -> Array:
@@ -103,6 +106,10 @@ class Constants:
         """Remember a node that reads constants alone."""
         for name in node.outputs:
             self._nodes[name] = node
+
+    def node(self, name: str) -> Node | None:
+        """Return the node that computes a constant, if any does."""
+        return self._nodes.get(name)
 
     def get(self, name: str) -> Constant:
         """Return a constant by its tensor's name.

@@ -103,6 +103,8 @@ class Graph:
     producer: str
     proto: ModelProto = field(repr=False)
     notes: tuple[str, ...] = ()
+    open_batch: bool = False
+    """Whether the model leaves the size of its batch open."""
 
 
 def load(path: str | Path) -> ModelProto:
@@ -195,6 +197,7 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         ),
         proto=model,
         notes=_batch_notes(given, dims),
+        open_batch=_batch_of(given) == 0,
     )
 
 
@@ -280,7 +283,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
     """Return the inputs with concrete sizes."""
     unread = set(dims)
     missing: dict[str, None] = {}
-    batch = _batch_of(values)
+    batch = _batch_of(values) or BATCH
     inputs = []
     for value in values:
         tensor = value.type.tensor_type
@@ -323,9 +326,9 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:
-    """Return the leading dimension of the first input that has a fixed one."""
+    """Return the leading dimension of the first input that has a fixed one; 0 if none has."""
     for value in values:
         shape = value.type.tensor_type.shape.dim
         if shape and shape[0].HasField("dim_value") and 0 < shape[0].dim_value <= MOST_DIMENSION:
             return int(shape[0].dim_value)
-    return BATCH
+    return 0

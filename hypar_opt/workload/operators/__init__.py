@@ -27,4 +27,5 @@ OPERATORS: Registry[type[Operator]] = Registry(
         "shuffle": "hypar_opt.workload.operators.elementwise:Shuffle",
         "output": "hypar_opt.workload.operators.elementwise:Output",
     },
+    base="hypar_opt.workload.operators.base:Operator",
 )

@@ -1,0 +1,143 @@
+"""Arguments checked by their annotations where a caller comes in, with errors of one line."""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from hypar_opt.errors import HyparError, argument
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_SHOWN = 60
+"""The most letters of a value in a message."""
+
+_WORDS = {
+    bool: "True or False",
+    float: "a number",
+    int: "a whole number",
+    str: "a string",
+    tuple: "a list",
+    Callable: "a function",
+    Mapping: "a mapping",
+    Path: "a path",
+    Sequence: "a list",
+}
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Refuse arguments of a public function that are not of the types that it is annotated with.
+
+    The annotations are all that is said: a new function or argument needs no line of its own.
+    What is unpacked of a TypedDict is for whoever takes it to check.
+    """
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @wraps(function)
+    def call(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
+        given = dict(zip(names, args, strict=False)) | {
+            name: value for name, value in named.items() if name in names
+        }
+        check(function, given)
+        return function(*args, **named)
+
+    return call
+
+
+def check(annotated: Any, given: Mapping[str, object]) -> None:
+    """Refuse the first value that is not of the type that its name is annotated with.
+
+    Parameters
+    ----------
+    annotated
+        A function, or the class of a dataclass.
+
+    Raises
+    ------
+    HyparError
+        Naming the argument, what it should be, and what it is.
+    """
+    kinds = _kinds(annotated)
+    for name, value in given.items():
+        if name in kinds and not _fits(value, kinds[name]):
+            shown = " ".join(repr(value).split())
+            shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+            raise HyparError(f"{argument(name)} should be {_in_words(kinds[name])}, got {shown}")
+
+
+class _Named(type):
+    """The type of a name that is imported for type checkers alone: any class of that name."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
+
+
+class _Names(dict[str, Any]):
+    def __missing__(self, name: str) -> type:
+        return _Named(name, (), {})
+
+
+@cache
+def _kinds(annotated: Any) -> dict[str, Any]:
+    """Return the types of a function's arguments, or of a class's fields, by name."""
+    module = __import__(annotated.__module__, fromlist=["_"])
+    names = _Names(vars(collections.abc) | vars(builtins) | vars(module))
+    own = {name: kind for name, kind in annotated.__annotations__.items() if name != "return"}
+    return get_type_hints(SimpleNamespace(__annotations__=own), {}, names)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:  # which of the words, its reader says
+        return isinstance(value, str)
+    if isinstance(value, bool) and origin is not object:
+        return origin is bool
+    if origin in (int, float):
+        return isinstance(value, Integral if origin is int else Real)
+    if origin in (Sequence, tuple):
+        # Also an array of numpy; a string is one name, and not several letters.
+        several = isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0
+        return several and not isinstance(value, str) and _all_fit(value, parts[:1])
+    if origin is Mapping:
+        return isinstance(value, Mapping) and _all_fit(value.values(), parts[1:])
+    if is_typeddict(origin):
+        return isinstance(value, Mapping) and _all_fit(value, (str,))
+    return isinstance(value, origin)
+
+
+def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
+    """Whether all entries fit: one of each type is looked at, for there may be a million."""
+    examples: Iterable[object] = {type(value): value for value in values}.values()
+    return all(_fits(value, kind) for value in examples for kind in kinds)
+
+
+def _in_words(kind: Any) -> str:
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        # That nothing need be given is no way to correct what was.
+        *others, last = dict.fromkeys(_in_words(part) for part in parts if part is not NoneType)
+        return f"{', '.join(others)} or {last}" if others else last
+    same = str if origin is Literal else Mapping if is_typeddict(origin) else origin
+    return _WORDS.get(same) or f"{'an' if same.__name__[0] in 'AEIOU' else 'a'} {same.__name__}"

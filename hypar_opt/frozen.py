@@ -1,0 +1,67 @@
+"""Values that nobody can change in place: the mappings, arrays and rows of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
+from typing import Any, NoReturn, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class FrozenDict(dict[Key, Value]):
+    """A dict that is never changed after it is made.
+
+    Unlike `types.MappingProxyType` it can be pickled, copied, hashed and written as JSON.
+    """
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a result cannot be changed in place; dict(...) makes a copy that can be")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As a whole: pickle's way with a dict sets its entries one after the other.
+        return type(self), (dict(self),)
+
+
+def frozen(value: Value) -> Value:
+    """Return a value whose dicts, lists and arrays cannot be changed, however deep they are.
+
+    An array itself becomes read-only; what holds others is made anew.
+    """
+    kept: Any = value
+    if hasattr(kept, "setflags"):  # an array; not every caller needs numpy
+        kept.setflags(write=False)
+    elif isinstance(kept, Mapping):
+        kept = FrozenDict({key: frozen(entry) for key, entry in kept.items()})
+    elif type(kept) in (list, tuple):
+        kept = tuple(map(frozen, kept))
+    elif hasattr(kept, "_make"):  # a named tuple
+        kept = kept._make(map(frozen, kept))
+    return kept  # type: ignore[no-any-return]
+
+
+def derived(compute: Callable[[Any], Value]) -> cached_property[Value]:
+    """Return a property that is computed once, and whose value cannot be changed in place."""
+
+    @wraps(compute)
+    def computed(owner: Any) -> Value:
+        return frozen(compute(owner))
+
+    return cached_property(computed)
+
+
+class Frozen:
+    """A dataclass whose fields cannot be changed in place, nor those of its copies."""
+
+    def __post_init__(self) -> None:
+        self.__setstate__(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: frozen(value) for name, value in state.items()})

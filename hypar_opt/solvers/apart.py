@@ -1,0 +1,71 @@
+"""A solver in a process of its own, where its library cannot be loaded into this one.
+
+OR-Tools and highspy each bring a build of HiGHS under one name. A process that has loaded the one
+cannot load the other.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions
+
+_PROGRAM = "from hypar_opt.solvers.apart import _main; _main()"
+
+
+def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
+    """Solve a table, in another process where this one cannot load the solver's library.
+
+    Raises
+    ------
+    HyparError
+        If the library cannot be loaded there either; and as the solver does.
+    RefusedError
+        If another package's solver fails.
+    """
+    try:
+        return solver.solve(table, options)
+    except (HyparError, MemoryError):
+        raise
+    except ImportError:
+        # Its import is what failed: nothing has been solved yet.
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            input=pickle.dumps((solver, table, options)),
+            capture_output=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except Exception as error:
+        if type(solver).__module__.startswith("hypar_opt."):
+            raise
+        # Of another package, whose name the search puts in front.
+        raise RefusedError(f"failed: {type(error).__name__}: {error}") from error
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise HyparError(f"the solver's library cannot be loaded: {last}")
+    answer: SolveResult | HyparError = pickle.loads(done.stdout)
+    if isinstance(answer, HyparError):
+        raise answer
+    return answer
+
+
+def _main() -> None:
+    """Solve what is on standard input; print the result, or the error, pickled."""
+    solver, table, options = pickle.load(sys.stdin.buffer)
+    # What the library prints goes to standard error.
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)
+        output.write(pickle.dumps(_answer(solver, table, options)))
+
+
+def _answer(solver: Solver, table: Any, options: SolverOptions) -> SolveResult | HyparError:
+    try:
+        return solver.solve(table, options)
+    except HyparError as error:
+        return error

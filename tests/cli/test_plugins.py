@@ -1,0 +1,123 @@
+"""Packages of others that fail: one line that names them, and all others still work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODULE = """
+from hypar_opt.costs.base import CostModel
+from hypar_opt.hardware.topologies.base import Topology
+from hypar_opt.solvers.base import Solver
+from hypar_opt.workload.operators.base import Operator
+
+anything = 3
+class NoSolver: summary = "no solver at all"
+class Half(Solver): pass
+class HalfCost(CostModel): pass
+class HalfTopology(Topology): pass
+class HalfOperator(Operator): pass
+class Raising(Solver):
+    summary = "raises"
+    def solve(self, table, options):
+        raise KeyError("two\\nlines \\x1b[31m")
+"""
+
+KINDS = {
+    "solvers": ("solver", "hypar_opt.solvers.base.Solver", "Half", "solve, summary"),
+    "costs": ("cost", "hypar_opt.costs.base.CostModel", "HalfCost", "from_problem"),
+    "topologies": (
+        "topology",
+        "hypar_opt.hardware.topologies.base.Topology",
+        "HalfTopology",
+        "dimensions, graph, summary",
+    ),
+    "operators": (
+        "kind of layer",
+        "hypar_opt.workload.operators.base.Operator",
+        "HalfOperator",
+        "choices, contraction, maps, sizes, trick",
+    ),
+}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """An environment in which packages are installed that fail in every way."""
+    (tmp_path / "theirs.py").write_text(MODULE)
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "shouts.py").write_text("raise ValueError('\\x1b[31mred\\nof two lines')\n")
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    lines = []
+    for group, (_, _, half, _) in KINDS.items():
+        lines += [
+            f"[hypar_opt.{group}]",
+            *("leaves = leaves:X", "shouts = shouts:X", "number = theirs:anything"),
+            *("none = theirs:NoSolver", f"half = theirs:{half}"),
+            *(["raising = theirs:Raising"] if group == "solvers" else []),
+        ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def hypar(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hypar_opt", *args]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("group", KINDS)
+def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, env: dict[str, str]) -> None:
+    kind, base, half, lacks = KINDS[group]
+    listed = hypar("list", group, "--json", env=env)
+    assert listed.returncode == 0, listed.stderr
+    document = json.loads(listed.stdout)
+    rows = {
+        row["name"]: row["summary"]
+        for row in (document["solvers"] if group == "solvers" else document)
+    }
+    assert rows["leaves"] == f"{kind} 'leaves' cannot be loaded from 'leaves:X': SystemExit: 0"
+    assert rows["shouts"] == (
+        f"{kind} 'shouts' cannot be loaded from 'shouts:X':"
+        r" ValueError: \x1b[31mred\nof two lines"
+    )
+    derives = f"should be a class that derives from {base}"
+    assert rows["number"] == f"{kind} 'number' cannot be loaded from 'theirs:anything': {derives}"
+    assert rows["none"] == f"{kind} 'none' cannot be loaded from 'theirs:NoSolver': {derives}"
+    assert rows["half"].startswith(
+        f"{kind} 'half' cannot be loaded from 'theirs:{half}': should define"
+    )
+    assert all(name in rows["half"] for name in lacks.split(", "))
+    # Ours are there, with what they say of themselves.
+    assert sum("cannot be loaded" in summary for summary in rows.values()) == 5
+    table = hypar("list", group, env=env)
+    assert table.returncode == 0
+    assert "\x1b" not in table.stdout
+
+
+@pytest.mark.parametrize("name", ["leaves", "shouts", "number", "none", "half"])
+def test_a_solver_or_cost_that_cannot_be_loaded_is_one_line(name: str, env: dict[str, str]) -> None:
+    for option in ("solver", "cost"):
+        done = hypar("solve", "sfc", f"--{option}", name, env=env)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"hypar-opt: {option} {name!r} cannot be loaded from ")
+
+
+def test_a_solver_that_fails_at_work_is_named(env: dict[str, str]) -> None:
+    done = hypar("solve", "sfc", "--solver", "raising", env=env)
+    assert done.returncode == 2
+    reason = r"KeyError: 'two\nlines \x1b[31m'"
+    assert done.stderr == f"hypar-opt: solver 'raising' on SFC: failed: {reason}" + "\n"
+
+
+def test_ours_work_beside_what_fails(env: dict[str, str]) -> None:
+    assert hypar("solve", "sfc", env=env).returncode == 0

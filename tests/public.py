@@ -1,0 +1,112 @@
+"""One of each result, and what can be reached from it, for tests of all of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import hypar_opt as ho
+from hypar_opt.simulator import RunOptions
+from hypar_opt.studies.sweep import sweep
+from hypar_opt.workload.tensors import workload_of
+
+FEW = 12
+"""Entries of a list that are looked at."""
+
+SWEEP = """
+schema = "hypar-opt/sweep/1"
+networks = ["lenet-c"]
+batches = [16]
+levels = [2]
+simulate = false
+"""
+
+
+def results(folder: Path) -> list[Any]:
+    """Return what the public functions return, one of each kind."""
+    options = ho.SolverOptions(parameters={"threads": "1"}, log=folder / "log")
+    constraints = ho.Constraints(fix=("conv1=data",), memory="1GB")
+    network = ho.load("lenet-c")
+    plan = ho.solve(network, levels=2, constraints=constraints)
+    placed = ho.solve("lenet-c", array="hmc-htree-2", search="joint")
+    spec = folder / "sweep.toml"
+    spec.write_text(SWEEP)
+    return [
+        options,
+        network,
+        plan,
+        placed,
+        plan.problem,
+        ho.load("resnet-18"),
+        ho.read_array(_array(folder)),
+        ho.best_plans(placed, 3),
+        ho.regrets(placed),
+        ho.certify(placed),
+        ho.compare("sfc", "hmc-htree-2", batches=16),
+        ho.simulate(placed, trace=True),
+        RunOptions(input_sizes={"conv1": (8, 8)}),
+        ho.explore(placed, "H1"),
+        ho.explore(placed, "H1", objective="time", array="hmc-htree-2").grid("conv*", "fc*"),
+        ho.pareto("lenet-c", array="hmc-htree-2", points=2),
+        ho.solve_many("lenet-c", batch=[1, 16], element_bytes=[1, 4]),
+        ho.run(ho.solve("lenet-c", levels=1, reading="executed"), scale_down=True),
+        workload_of(ho.load("gpt2"), 2, shared_tensors=True),
+        sweep(spec, folder / "table.csv"),
+    ]
+
+
+def _array(folder: Path) -> Path:
+    from hypar_opt.documents import preset_text
+
+    path = folder / "array.toml"
+    path.write_text(preset_text("hypar_opt.hardware.arrays", "hmc-torus-4"))
+    return path
+
+
+def subclasses(base: type) -> set[type]:
+    """Return the package's classes below one, wherever they are defined."""
+    for module in pkgutil.walk_packages(ho.__path__, "hypar_opt."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found, todo = set(), [base]
+    while todo:
+        todo += (own := todo.pop()).__subclasses__()
+        if own.__module__.startswith("hypar_opt."):
+            found.add(own)
+    return found
+
+
+def reached(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all that a result holds, and where; of what is alike and long, the first few."""
+    seen: dict[int, Any] = {}
+    todo = [(type(value).__name__, value)]
+    while todo:
+        where, here = todo.pop()
+        if id(here) in seen:
+            continue
+        seen[id(here)] = here  # kept, or another could have its id
+        yield where, here
+        if isinstance(here, Mapping):
+            todo += islice(((f"{where}[{key!r}]", part) for key, part in here.items()), FEW)
+        elif isinstance(here, tuple | list):
+            todo += islice(((f"{where}[{n}]", part) for n, part in enumerate(here)), FEW)
+        elif type(here).__module__.startswith("hypar_opt."):
+            todo += [(f"{where}.{name}", part) for name, part in _held(here)]
+
+
+def _held(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the public attributes that are the same object at each access."""
+    for name in dir(owner):
+        if name.startswith(("_", "model_")):
+            continue
+        try:
+            value = getattr(owner, name)
+            again = getattr(owner, name)
+        except ho.HyparError:  # as the energies of an array without any
+            continue
+        if value is again and not callable(value):
+            yield name, value

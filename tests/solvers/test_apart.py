@@ -1,0 +1,42 @@
+"""Solvers in a process that has loaded another library's build of HiGHS."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SOLVE = """
+import hypar_opt as ho
+print(ho.solve("resnet-18", levels=1, reading="executed", solver={solver!r}).cost.total)
+"""
+
+
+def printed(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("solver", ["cut", "cpsat"])
+def test_or_tools_solves_where_highspy_was_imported_first(solver: str) -> None:
+    pytest.importorskip("highspy")
+    program = SOLVE.format(solver=solver)
+    assert printed("import highspy" + program) == printed(program)
+
+
+def test_a_refusal_in_another_process_is_raised_in_this_one() -> None:
+    pytest.importorskip("highspy")
+    out = printed(
+        "import highspy\n"
+        "import hypar_opt as ho\n"
+        "try:\n"
+        "    ho.solve('sfc', solver='cpsat', options={'parameters': {'no_such': '1'}})\n"
+        "except ho.HyparError as error:\n"
+        "    print(error)\n"
+    )
+    assert "no_such" in out
+    assert len(out.splitlines()) == 1

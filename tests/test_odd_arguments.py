@@ -1,0 +1,169 @@
+"""Values of odd types for any argument of any public function: one line of our own error."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.documents import preset_text
+from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.studies.evaluation import RunArguments
+from hypar_opt.studies.sweep import sweep
+
+
+class InTwoLines:
+    def __repr__(self) -> str:
+        return "two\nlines"
+
+
+ODD = [
+    *(None, True, 3, -1, 2.0, float("nan"), float("inf"), 10**30, 1j),
+    *("", "2", "no\nname", b"x", [], ["dp"], [3], [[]], (), {}, {"parameters": 3}, {1: 2}, set()),
+    *(object(), InTwoLines(), pytest, np.array([1.5]), np.float64(1), np.int64(-1)),
+]
+"""Some are right for some arguments."""
+
+FUNCTIONS = {
+    name: function for name in ho.__all__ if inspect.isfunction(function := getattr(ho, name))
+}
+
+
+@cache
+def plan() -> ho.Plan:
+    return ho.solve("lenet-c", levels=1)
+
+
+def needed(name: str, folder: Path) -> dict[str, Any]:
+    """Return arguments that are right, for those that have no default."""
+    files = {"read_array": "array.toml", "read_network": "network.toml", "read_plan": "plan.json"}
+    ho.write_plan(plan(), folder / "plan.json")
+    (folder / "array.toml").write_text(preset_text("hypar_opt.hardware.arrays", "hmc-htree-2"))
+    (folder / "network.toml").write_text(preset_text("hypar_opt.models", "lenet-c"))
+    return {
+        "arrays": "hmc-htree-2",
+        "certificate": ho.certify(plan()),
+        "free": "H1",
+        "model": folder / "model.lp",
+        "name": "sfc",
+        "network": "lenet-c" if name != "layer_graph" else ho.load("lenet-c"),
+        "networks": "lenet-c",
+        "number": 2,
+        "path": folder / files.get(name, "written.json"),
+        "plan": ho.solve("lenet-c", array="hmc-htree-2") if name == "simulate" else plan(),
+        "rows": (),
+    }
+
+
+def arguments_of(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    unpacked = next((p.annotation for p in parameters if p.kind == p.VAR_KEYWORD), "")
+    more: dict[str, Any] = {
+        "Unpack[ProblemArguments]": ProblemArguments.__annotations__,
+        "Unpack[RunArguments]": RunArguments.__annotations__,
+        "Never": {},
+        "": {},
+    }[unpacked]
+    return [*(p.name for p in parameters if p.kind != p.VAR_KEYWORD), *more]
+
+
+def is_refused_in_a_line(function: Callable[..., object], *args: Any, **given: Any) -> bool:
+    try:
+        function(*args, **given)
+    except ho.HyparError as error:
+        return len(str(error).splitlines()) == len(error.for_shell.splitlines()) == 1
+    return False
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_value_of_an_odd_type_is_refused_in_a_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    function = FUNCTIONS[name]
+    parameters = inspect.signature(function).parameters
+    right = needed(name, tmp_path)
+    own = [p for p in parameters.values() if p.kind != p.VAR_KEYWORD]
+    given = {p.name: right[p.name] for p in own if p.default is p.empty}
+    assert not is_refused_in_a_line(function, **given)
+    for argument in arguments_of(function):
+        # An argument that takes anything would be one that nothing reads.
+        odd = [is_refused_in_a_line(function, **{**given, argument: value}) for value in ODD]
+        assert any(odd), argument
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(ho.HyparError) as error:
+        call()
+    return str(error.value)
+
+
+def test_what_should_be_given_is_said_in_words() -> None:
+    other: Any = ho
+    assert refused(lambda: other.solve("sfc", solver=["dp"])) == (
+        "solver should be a string, got ['dp']"
+    )
+    assert refused(lambda: other.solve("sfc", search=["joint"])) == (
+        "search should be a string, got ['joint']"
+    )
+    assert refused(lambda: other.solve("sfc", options={"parameters": 3})) == (
+        "parameters should be a mapping, got 3"
+    )
+    assert refused(lambda: other.solve("sfc", progress=3)) == "progress should be a function, got 3"
+    assert refused(lambda: other.load(3)) == "name should be a string, got 3"
+    assert refused(lambda: other.best_plans(plan(), 2.0)) == (
+        "number should be a whole number, got 2.0"
+    )
+    assert refused(lambda: other.best_plans(plan(), "2")) == (
+        "number should be a whole number, got '2'"
+    )
+    assert refused(lambda: other.pareto("sfc", points=float("nan"))) == (
+        "points should be a whole number, got nan"
+    )
+    assert refused(lambda: other.explore(plan(), None)) == "free should be a string, got None"
+    assert refused(lambda: other.write_plan({}, "plan.json")) == "plan should be a Plan, got {}"
+    assert refused(lambda: other.regrets(plan(), parameters=1)) == (
+        "parameters should be True or False, got 1"
+    )
+    assert refused(lambda: sweep(3, "table.csv")) == (  # type: ignore[arg-type]
+        "spec should be a string or a path, got 3"
+    )
+
+
+def test_methods_of_results_refuse_odd_types_too() -> None:
+    many = ho.solve_many("lenet-c", batch=[1, 2], levels=1)
+    (front,) = ho.pareto("lenet-c", levels=1)
+    explored = ho.explore(plan(), "H1")
+    methods: list[Callable[[Any], object]] = [
+        many.choices,
+        many.plan,
+        lambda odd: many.plan(0, 0, 0, odd),
+        front.within,
+        front.ratio,
+        plan().at,
+        plan().__getitem__,
+        lambda odd: explored.grid(odd, "fc*"),
+        lambda odd: explored.best_plans(odd),
+    ]
+    for method in methods:
+        # As a list, also what a place of one is: none of them takes one.
+        for odd in (*ODD[9:12], [], ["dp"], {}, object(), InTwoLines(), np.array([1.5, 2])):
+            assert is_refused_in_a_line(method, odd), (method, odd)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert len(ho.best_plans(plan(), np.int64(3))) == 3  # type: ignore[arg-type]
+    assert ho.solve_many("sfc", batch=np.array([8, 16])).batch == (8, 16)  # type: ignore[arg-type]
+
+
+def test_a_function_keeps_what_it_says_of_itself() -> None:
+    for name, function in FUNCTIONS.items():
+        assert function.__name__ == name
+        assert function.__doc__
+        assert "return" in function.__annotations__
