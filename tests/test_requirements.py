@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,7 @@ def requirements() -> list[Requirement]:
     return [Requirement(line) for group in groups for line in group]
 
 
-def locked(python: str) -> dict[str, Version]:
+def locked(python: str) -> dict[NormalizedName, Version]:
     """Return the version of each package that a lock file names.
 
     A line is ``name==version`` and a comment; an option, an address or a path is no requirement.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.table import CostTable, exact_dtype
+from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ class CostModel(ABC):
         """Return the charges of pairs of choices: ``(boundaries, choices, choices)``.
 
         A boundary's charge depends on the splits of its source in ``source`` and on those
-        of its target in ``target``; in a level's table the two are the same state.
+        of its target in ``target``; in a level's table the two are the same state. Boundaries
+        that lead from shared weights (`Workload.leads_weights`) are free: tables keep them alike.
         """
 
     def reads_splits(self, workload: Workload) -> tuple[bool, bool]:  # noqa: ARG002
@@ -269,6 +271,8 @@ def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> Cos
         edge[coupled] = _appended(cost, workload, coupled, splits)
         largest = int(node.max(axis=1).sum()) + int(edge.max(axis=(1, 2)).sum())
         node, edge = (part.astype(exact_dtype(largest)) for part in (node, edge))
+    each_choice = [(choice,) for choice in range(cost.choices)]
+    node, (edge,) = with_penalties(workload, node, [edge], each_choice)
     return CostTable(
         node=node,
         edge=edge,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
-from hypar_opt.costs.factors import conversions_of, quarters_of, reductions_of, split_weights
+from hypar_opt.costs.factors import conversions_of, quarters_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype
@@ -69,9 +69,7 @@ class CommunicationCost(CostModel):
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     levels
-        H: what is stored and read whole repeats its exchanges up to 2^H times. Layers that share
-        weights which are stored split pay more than any level of H could save, so that the
-        weights are stored as all of them split them.
+        H: what is stored and read whole repeats its exchanges up to 2^H times.
 
     Raises
     ------
@@ -322,12 +320,6 @@ class CommunicationCost(CostModel):
             if self._row.gathers_last:
                 copies = copies * self._gathers(workload)[boundaries, read]
             charges = charges << copies
-        weights = workload.leads_weights
-        if weights.any():
-            split: Integers = split_weights(self.phases, self.choices).astype(dtype)
-            above = np.array([self._above(level) for level in levels], dtype)[:, None]
-            differ = np.broadcast_to(split[written, read], charges.shape)[..., weights]
-            charges[..., weights] = differ * (scales * sizes[weights] << above)
         return charges
 
     def _gathers(self, workload: Workload) -> NDArray[np.bool_]:
@@ -366,10 +358,11 @@ class CommunicationCost(CostModel):
         ):
             charges += scale * quarters * lacks
         conversions: Integers = self._conversions(workload).astype(object)
-        weights = workload.leads_weights
-        if weights.any():
-            conversions[weights] = split_weights(self.phases, 2).astype(object) << levels
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
+        weights = workload.leads_weights
+        stored = charges.max(axis=0)[workload.ends[weights, 0]]
+        # As `with_penalties`: no question charges the weights' node as much as this.
+        pairs[2, weights] = 1 + (stored << levels)
         table = SeparableTable(
             data=charges[0],
             model=charges[1],

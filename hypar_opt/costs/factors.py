@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 def conversions_of(
     workload: Workload, reading: str, phases: tuple[Phase, ...], choices: int
 ) -> NDArray[np.int64]:
-    """Return what boundaries move for pairs of choices: ``(boundaries, choices, choices)``."""
+    """Return what boundaries move for pairs of choices: ``(boundaries, choices, choices)``.
+
+    Nothing of weights that layers share: these are stored as their users split them.
+    """
     quarters = quarters_of(reading, phases)
     reads, writes = layouts(workload, choices)
     sources, targets = workload.ends.T
     pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
+    pairs[workload.leads_weights] = 0
     pairs.setflags(write=False)
     return pairs
 
@@ -42,13 +46,6 @@ def quarters_of(reading: str, phases: tuple[Phase, ...]) -> NDArray[np.int64]:
         quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
     quarters.setflags(write=False)
     return quarters
-
-
-def split_weights(phases: tuple[Phase, ...], choices: int) -> NDArray[np.int64]:
-    """Return the quarters of an element for shared weights that a user splits in another way."""
-    differs = ~np.eye(choices, dtype=bool)
-    differs[0] = False  # stored whole: a user slices its part
-    return np.where(differs, 8 * (Phase.GRADIENT in phases), 0)
 
 
 @lru_cache(maxsize=64)

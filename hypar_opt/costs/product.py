@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel, EndStates, SplitCounts
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.sharding.layouts import kind_of_boundary
@@ -147,6 +148,8 @@ def factored(
             extra = np.stack([charge[boundary] for charge in source_charges])[prefixes]
             view = node[source_layer].reshape(len(prefixes), choices, -1)
             view += extra[:, :, None]
+    each_choice = [(choice,) for choice in range(choices)]
+    node, pairs = with_penalties(workload, node, pairs, each_choice)
     columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
     return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
 
@@ -189,6 +192,7 @@ def expanded(
         charges = _coupled(cost, workload, coupled, states, deadline)
         edge = edge.astype(np.result_type(edge, charges), copy=False)
         edge[coupled] = charges
+    node, (edge,) = with_penalties(workload, node, [edge], states)
     return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
 
 

@@ -95,15 +95,13 @@ def _energy(step: StepResult) -> Table:
 
 
 def _bounds(step: StepResult) -> list[str]:
-    """Say what the closed form gives, where it differs from the simulated step."""
+    """Say between which bounds the step is, where the closed form is not its time."""
     if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
         return []
-    upper = format_si(step.closed_form, "s")
-    # Exchanges that overlap make the closed form an interval, else it is one number.
-    if step.lower_bound == step.closed_form:
-        return [f"Added up in closed form, as if in lockstep: {upper}."]
-    lower = format_si(step.lower_bound, "s")
-    return [f"In lockstep between {lower}, the longest chain, and {upper}, nothing overlapping."]
+    lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
+    if step.in_lockstep:
+        return [f"Between {lower}, the longest chain, and {in_sequence}, nothing overlapping."]
+    return [f"At least {lower}; in lockstep, and nothing overlapping, {in_sequence}."]
 
 
 def _bottleneck(step: StepResult) -> str:

@@ -56,6 +56,16 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
         raise WrongClaimError(f"claims an optimum of {costs} with the bound {result.bound}")
 
 
+def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
+    """Return whether a table allows an assignment, and it fits the capacity."""
+    layers = range(table.layers)
+    if table.allowed is not None and not table.allowed[layers, assignment].all():
+        return False
+    if table.load is None or table.capacity is None:
+        return True
+    return int(table.load[layers, assignment].sum()) <= table.capacity
+
+
 def assigned(result: SolveResult) -> tuple[int, ...]:
     """Return the assignment of a result that has one; callers have checked its status."""
     assert result.assignment is not None

@@ -1,9 +1,9 @@
 """Constraints on a plan: pinned choices, even splits, memory.
 
 A constraint on all levels becomes one on each level: a choice is allowed if there are choices
-at the levels below that complete it feasibly. Layers are independent in that, so the rule is
-exact: for pins and even splits layer by layer, for memory on the sum over layers of the least
-load that each can still reach.
+at the levels below that complete it feasibly. Layers are independent in that, but for the memory
+of weights that several of them share, so the rule is exact: for pins and even splits layer by
+layer, for memory on the sum over layers of the least load that each can still reach.
 
 Source: docs/decisions/0005-joint-optimum.md.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.costs.sharing import shared_weights
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, argument
-from hypar_opt.search.axes import axes_of, halvings_of
-from hypar_opt.search.pins import Pin, pinned_choices
+from hypar_opt.search.axes import axes_of
+from hypar_opt.search.least_loads import Counts, LeastLoads, one_more
+from hypar_opt.search.pins import Pin
+from hypar_opt.sharding.weights import with_users
+from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.workload.parallelism import DATA, OUTPUT
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.search.least_loads import Way
     from hypar_opt.workload.tensors import Workload
-
-Counts = tuple[int, ...]
 
 
 class Feasibility:
@@ -56,17 +56,8 @@ class Feasibility:
         self._levels = problem.levels
         self._choices = problem.choices
         self._problem = problem
-        # What layers share is not pinned: it follows from their choices.
-        free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
-        self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
-        # The first level with the same pins as each.
-        rows = [tuple(map(frozenset, row)) for row in self._pinned]
-        self._alike = [rows.index(row) for row in rows]
-        self._answers: dict[tuple[int, int, int], NDArray[np.bool_]] = {}
-        self._forbidden = workload.forbidden(len(problem.choices))
-        self._lacks_choices = bool(self._forbidden.any())
-        self._least: dict[Counts, Integers] = {}
-        self._impossible = 1 + sum(self.load((0,) * len(self._choices)).tolist())
+        self._loads = LeastLoads(problem, workload)
+        self._lacks_choices = bool(workload.forbidden(len(problem.choices)).any())
         self._raise_if_infeasible()
 
     @property
@@ -89,17 +80,33 @@ class Feasibility:
         return not self.couple_layers and all(pin.level is None for pin in pins)
 
     def level(self, table: CostTable, splits: SplitCounts) -> CostTable:
-        """Restrict a level's table to choices that the levels below can complete."""
-        if not self.any:
-            return table
+        """Restrict a level's table to choices that the levels below can complete.
+
+        Under a memory limit each layer is completed by itself, those that share weights too: what
+        the table allows is a plan if one of `in_ways` allows it.
+        """
+        return self._completed(table, splits, None) if self.any else table
+
+    def in_ways(self, table: CostTable, splits: SplitCounts) -> list[CostTable]:
+        """Return a level's table for each way in which it and those below may split shared weights.
+
+        They allow between them what the levels below can complete within the memory. Those that
+        allow nothing are left out; none where `level` says it all.
+        """
+        if not (self.couple_layers and self._workload.weight_users):
+            return []
+        ways = self._loads.ways(splits.level)
+        tables = (self._completed(table, splits, way) for way in ways)
+        return [table for table in tables if not trivially_infeasible(table)]
+
+    def _completed(self, table: CostTable, splits: SplitCounts, way: Way | None) -> CostTable:
         least = np.zeros(table.node.shape, object)
         # Layers with the same splits above have the same loads below: one computation each.
         for counts in {tuple(column) for column in splits.counts.T.tolist()}:
             here = np.all(np.array(counts) == splits.counts.T, axis=1)
             for choice in range(table.choices):
-                after = self._completed(splits.level, counts, choice)
-                least[here, choice] = after[here]
-        allowed = least < self._impossible
+                least[here, choice] = self._loads.completed(counts, choice, way)[here]
+        allowed = least < self._loads.impossible
         return self._limited(table, allowed.astype(bool), least)
 
     def states(
@@ -167,7 +174,7 @@ class Feasibility:
             deadline.check()
             for count in range(level + 1):
                 alike = np.flatnonzero(made[:, level, choice] & (above[:, level, choice] == count))
-                never = np.flatnonzero(~self._may(level, count, choice))
+                never = np.flatnonzero(~self._loads.may(level, count, choice))
                 allowed[np.ix_(never, alike)] = False
         totals, column_of = np.unique(made.sum(axis=1), axis=0, return_inverse=True)
         for number, counts in enumerate(map(tuple, totals.tolist())):
@@ -175,7 +182,7 @@ class Feasibility:
             alike = np.flatnonzero(column_of.reshape(-1) == number)
             allowed[: self._workload.shared, alike] &= self._even_tensors(counts)[:, None]
             if self.couple_layers:
-                loads[:, alike] = self.load(counts)[:, None]
+                loads[:, alike] = self._loads.load(counts)[:, None]
         return allowed, loads
 
     def check(
@@ -201,12 +208,12 @@ class Feasibility:
                 column = row[position]
                 if (
                     position >= self._workload.shared
-                    and not self._may(level, counts[column], column)[position]
+                    and not self._loads.may(level, counts[column], column)[position]
                 ):
                     word = layer.word(column) or self._choices[column]
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
-                counts = _one_more(counts, column)
+                counts = one_more(counts, column)
         memory = self._constraints.memory
         if memory is not None and (needed := self._memory_of(rows)) > memory:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
@@ -224,11 +231,7 @@ class Feasibility:
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
         """Return all nodes' choices, those of shared tensors, which take no memory, at will."""
-        workload = self._workload
-        full = [DATA] * workload.shared + list(row)
-        for node, column in shared_weights(workload, full).items():
-            full[node] = column
-        return full
+        return with_users(self._workload, [DATA] * self._workload.shared + list(row))
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:
         """Return whether a plan, ``(levels, layers)``, satisfies the constraints."""
@@ -248,14 +251,6 @@ class Feasibility:
         load = memory_load(self._workload, np.array(counts), self._problem).sum()
         return _whole_bytes(int(load), self._levels)
 
-    def least_memory(self) -> int:
-        """Return a lower bound, in bytes, on the memory of all plans: each layer at its least.
-
-        Where no layers share weights, a plan attains it.
-        """
-        least = self._least_below(0, (0,) * len(self._choices))
-        return _whole_bytes(sum(least.tolist()), self._levels)
-
     def load(self, counts: Counts) -> Integers:
         """Return each layer's load on an accelerator's memory, in bytes times 2^levels.
 
@@ -264,44 +259,41 @@ class Feasibility:
         counts : (choices,)
             How often every layer makes each choice over all levels.
         """
-        nodes = len(self._workload.nodes)
-        same_for_all: Integers = np.broadcast_to(
-            np.array(counts, object)[:, None], (len(counts), nodes)
-        )
-        return memory_load(self._workload, same_for_all, self._problem)
+        return self._loads.load(counts)
+
+    def least_memory(self) -> int:
+        """Return the least bytes that a plan takes of an accelerator's memory."""
+        return _whole_bytes(self._loads.least_of_plans(), self._levels)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
         memory = self._constraints.memory
         if memory is None:
             return replace(table, allowed=allowed)
-        # `_impossible` stands for a load where nothing is feasible; it must not widen the dtype.
+        # `impossible` stands for a load where nothing is feasible; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
         capacity = memory << self._levels
         dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
-        return replace(table, allowed=allowed, load=loads.astype(dtype), capacity=capacity)
+        return replace(
+            self._with_memory_penalties(table),
+            allowed=allowed,
+            load=loads.astype(dtype),
+            capacity=capacity,
+        )
 
-    def _may(self, level: int, count: int, choice: int) -> NDArray[np.bool_]:
-        """Return which layers may make a choice at a level, having made it so often above."""
-        # Most levels have the same pins, or none.
-        key = self._alike[level], count if self._constraints.even else 0, choice
-        if key not in self._answers:
-            self._answers[key] = self._may_make(level, count, choice)
-            self._answers[key].setflags(write=False)
-        return self._answers[key]
+    def _with_memory_penalties(self, table: CostTable) -> CostTable:
+        """Charge shared weights that are split otherwise than a layer that uses them above all.
 
-    def _may_make(self, level: int, count: int, choice: int) -> NDArray[np.bool_]:
-        pinned = self._pinned[level]
-        allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
-        # No pin at a layer and level leaves all choices.
-        allowed &= np.array([not pins or choice in pins for pins in pinned])
-        if self._constraints.even:
-            # Shared weights are split as their users are, and a level's shared tensors at will:
-            # what is left of them below depends on no layer (`_even_tensors`).
-            shared = self._workload.shared
-            # The axis is split once more than above; other choices split other axes.
-            allowed[shared:] &= self._halvings[choice, shared:] > count
-        return allowed
+        To store them whole takes memory, so that other layers may have to choose otherwise, too.
+        """
+        weights = self._workload.leads_weights
+        if not weights.any():
+            return table
+        penalty = 1 + table.largest
+        dtype = exact_dtype(penalty * (1 + int(weights.sum())))
+        edge = table.edge.astype(np.result_type(table.edge, dtype))
+        edge[weights] = penalty * (edge[weights] > 0)
+        return replace(table, node=table.node.astype(edge.dtype), edge=edge)
 
     def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
         """Return which shared nodes may make each choice so often: tensors into equal parts."""
@@ -309,40 +301,17 @@ class Feasibility:
         if self._constraints.even:
             tensors = list(self._workload.tensor_writers)
             made = np.array(counts[: len(self._choices)])[:, None]
-            allowed[tensors] = (made <= self._halvings[:, tensors]).all(axis=0)
+            allowed[tensors] = (made <= self._loads.halvings[:, tensors]).all(axis=0)
         return allowed
 
-    @cached_property
-    def _halvings(self) -> NDArray[np.intp]:
-        return halvings_of(self._workload, len(self._choices), self._levels)
-
-    def _completed(self, level: int, counts: Counts, choice: int) -> Integers:
-        """Return each layer's least load after a choice; `_impossible` if nothing completes it."""
-        below = self._least_below(level + 1, _one_more(counts, choice))
-        return np.where(self._may(level, counts[choice], choice), below, self._impossible)
-
-    def _least_below(self, level: int, counts: Counts) -> Integers:
-        """Return each layer's least load over all completions from a level on, memoised."""
-        # Counts determine the level: they add up to it.
-        if counts not in self._least:
-            if level == self._levels:
-                self._least[counts] = self.load(counts)
-            else:
-                choices = range(len(self._choices))
-                loads = [self._completed(level, counts, choice) for choice in choices]
-                self._least[counts] = np.stack(loads).min(axis=0)
-        return self._least[counts]
-
     def _raise_if_infeasible(self) -> None:
-        start: Counts = (0,) * len(self._choices)
         if not self.any:
             return
-        # The least load over all levels decides both: whether each layer has a plan, and whether
-        # the layers together fit the memory.
-        least = self._least_below(0, start)
-        for layer, load in zip(self._workload.nodes, least.tolist(), strict=True):
-            if load >= self._impossible:
-                level = self._first_infeasible_level(layer.name)
+        # These decide both: whether each layer has a plan, and whether one fits the memory.
+        least = self._loads.least((0,) * len(self._choices))
+        for position, layer in enumerate(self._workload.nodes):
+            if least[position] >= self._loads.impossible:
+                level = self._loads.first_infeasible_level(position)
                 constraints = ", ".join(
                     argument(f"constraints.{name}")
                     for name in ("even", "fix")
@@ -367,26 +336,6 @@ class Feasibility:
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
                 f" the smallest memory that would do is {needed:,} bytes"
             )
-
-    def _first_infeasible_level(self, name: str) -> int:
-        """Return the first level, from 1, at which a layer has no feasible choice."""
-        position = [layer.name for layer in self._workload.nodes].index(name)
-        reached = {(0,) * len(self._choices)}
-        for level in range(self._levels):
-            reached = {
-                _one_more(counts, choice)
-                for counts in reached
-                for choice in range(len(self._choices))
-                if self._may(level, counts[choice], choice)[position]
-            }
-            if not reached:
-                return level + 1
-        raise AssertionError(f"layer {name!r} can be completed")
-
-
-def _one_more(counts: Counts, choice: int) -> Counts:
-    """Return the counts after one more choice."""
-    return (*counts[:choice], counts[choice] + 1, *counts[choice + 1 :])
 
 
 def _whole_bytes(load: int, levels: int) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from hypar_opt.costs.base import EndStates, SplitCounts
 from hypar_opt.costs.sharing import nodes_choices
 from hypar_opt.costs.table import CostTable, exact_dtype
+from hypar_opt.costs.weights import unlike
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.partition import silent
@@ -187,8 +188,8 @@ class _Counted:
     ) -> Integers:
         """Return a boundary's charges for pairs of states, each ``(levels, n)``: ``(n,)``."""
         if self._workload.boundaries[boundary].weights:
-            # Each level by itself: users that split shared weights otherwise than they are stored.
-            charge: Integers = self._at_top[boundary][sources, targets].sum(axis=0)
+            penalty = 1 + self._node[self._workload.ends[boundary, 0]].max()
+            charge: Integers = penalty * unlike(sources, targets).any(axis=0)
             return charge
         ends = EndStates.of_one(boundary, sources, targets)
         total: Integers = self._cost.pairs(self._workload, ends).sum(axis=0)
@@ -227,11 +228,6 @@ class _Counted:
             for end in ends:
                 around[end].append(boundary)
         return around
-
-    @cached_property
-    def _at_top(self) -> Integers:
-        none = SplitCounts.none(len(self._workload.nodes), self._choices)
-        return self._cost.edge(self._workload, none, none)
 
     def _column_of(self, state: Sequence[int]) -> int:
         return self._column[tuple(state.count(choice) for choice in range(self._choices))]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.base import SplitCounts, level_table
-from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
+from hypar_opt.errors import NoAnswerError, RefusedError, argument
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.sharding.weights import with_users
 
 if TYPE_CHECKING:
     from hypar_opt.search.partition import Partition, Search
@@ -44,22 +45,17 @@ def levelwise(search: Search) -> Partition:
         for level in range(search.levels):
             search.deadline.check()
             table = level_table(cost, workload, splits)
-            table = instance.constraints.level(table, splits)
+            limited = instance.constraints.level(table, splits)
+            ways = instance.constraints.in_ways(table, splits)
             labels = instance.labels(f"H{level + 1}")
-            result = tables.solve(table, search.start_of(level), f"-H{level + 1}", labels)
-            nodes = assigned(result)
+            start, suffix = search.start_of(level), f"-H{level + 1}"
+            result = tables.solve(limited, start, suffix, labels, ways=ways)
+            nodes = with_users(workload, assigned(result))
             rows.append(nodes)
             # Greedy: what this level chose is what the next one has to split.
             splits = splits.after(nodes)
     except NoAnswerError as error:
         return to_partition(search, "level", rows, tables, error.stopped_by)
-    except InfeasibleError:
-        if not (instance.constraints.couple_layers and workload.weight_users and rows):
-            raise
-        # A level's loads are the least that those below can reach, of shared weights and of the
-        # layers that use them each by itself.
-        memory = argument("constraints.memory")
-        raise RefusedError(f"{memory} with weights that layers share: {needs_joint}") from None
     # Known only of a complete plan: whether the DRAM binds depends on the final shards.
     charged = cost.beyond_levels(workload, splits)
     if charged is not None and search.solver.searches:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argument
+from hypar_opt.errors import NoAnswerError, WrongClaimError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.search.claims import assigned
 from hypar_opt.search.partition import Assignments, Partition, Search
@@ -44,9 +44,9 @@ def to_partition(
     rows = [search.layers_of(row) for row in nodes]
     found_by, plan = None, tuple(rows)
     # A gap is a limit that was set on purpose: its plan is within the gap, and stays.
-    if len(rows) < search.levels or not (solved or stopped_by in (None, "gap")):
+    unproved = not (solved or stopped_by in (None, "gap"))
+    if len(rows) < search.levels or unproved or not _fits(search, plan):
         found_by, plan = _best_known(search, rows, stopped_by or "limits")
-    _check_shared_weights(search, plan)
     # Another plan has the layouts that cost least for it.
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     # The bound is compared with the plan's own price, not with the solver's objective.
@@ -69,20 +69,10 @@ def to_partition(
     )
 
 
-def _check_shared_weights(search: Search, plan: Assignments) -> None:
-    """Refuse a plan that fits the memory only if shared weights are split and not.
-
-    A table's loads are of each node alone, and it knows by a price that weights are whole where
-    a layer that shares them needs them whole: where nothing else fits, it pays the price.
-    """
-    instance = search.instance
-    constraints, users = instance.constraints, instance.workload.weight_users
-    if constraints.couple_layers and users and not constraints.allow(plan):
-        weights = ", ".join(instance.workload.nodes[node].name for node in users)
-        raise RefusedError(
-            f"{argument('constraints.memory')}: found no plan that fits with the {weights}, which"
-            " layers share; take more memory, or pin their choices"
-        )
+def _fits(search: Search, plan: Assignments) -> bool:
+    """Return whether a plan fits the memory: within a wide gap, shared weights may be unlike."""
+    constraints = search.instance.constraints
+    return not constraints.couple_layers or constraints.allow(plan)
 
 
 def _best_known(

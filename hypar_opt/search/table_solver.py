@@ -12,12 +12,14 @@ from hypar_opt.errors import (
     WrongClaimError,
     argument,
 )
-from hypar_opt.search.claims import check_claim
+from hypar_opt.search.claims import check_claim, keeps_to
 from hypar_opt.solvers import apart
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.costs.labels import Labels
     from hypar_opt.costs.product import FactoredTable
     from hypar_opt.costs.separable import SeparableTable
@@ -95,21 +97,39 @@ class TableSolver:
         start: tuple[int, ...] | None = None,
         suffix: str = "",
         labels: Labels | None = None,
+        *,
+        ways: Sequence[CostTable] = (),
     ) -> SolveResult:
         """Solve a table, and check the solver's claims against it.
+
+        Parameters
+        ----------
+        ways
+            The table with what it leaves out, if that cannot be said in one: an assignment has
+            to keep to one of these, too.
 
         Raises
         ------
         RefusedError, InfeasibleError, NoAnswerError, WrongClaimError
         """
-        solver, deadline = self._search.solver, self._search.deadline
-        refusal = solver.accepts(table)
+        refusal = self._search.solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
+        options = self.options(start, suffix, labels)
+        result = self._solved(table, options)
+        found = result.assignment
+        if ways and found is not None and not any(keeps_to(way, found) for way in ways):
+            # The file that was asked for is of the table itself.
+            result = _best(ways, [self._solved(way, self.options(start)) for way in ways])
+        return self.checked(result)
+
+    def _solved(self, table: CostTable, options: SolverOptions) -> SolveResult:
+        """Return what the solver claims, which holds."""
+        solver = self._search.solver
         # Known before the solver starts: a bound for a search that a limit ends without one.
         self.least = least_cost(table.node, table.edge)
-        deadline.check()
-        result = apart.solve(solver, table, self.options(start, suffix, labels))
+        self._search.deadline.check()
+        result = apart.solve(solver, table, options)
         if result.assignment is not None:
             check_claim(table, result)
         # A solver that runs out of time has been seen to claim infeasibility
@@ -122,7 +142,7 @@ class TableSolver:
             raise WrongClaimError("claims that there is no assignment, and there is one")
         if result.bound is None and result.stopped_by is not None:
             result = replace(result, bound=self.least)
-        return self.checked(result)
+        return result
 
     def checked(self, result: SolveResult) -> SolveResult:
         """Keep a result that has an assignment; end the search otherwise.
@@ -141,3 +161,22 @@ class TableSolver:
         self.least = None
         self._search.progress(len(self.results), self._count)
         return result
+
+
+def _best(tables: Sequence[CostTable], results: Sequence[SolveResult]) -> SolveResult:
+    """Return the canonical one of the cheapest answers to several tables of the same costs."""
+    answers = [
+        (table.price(result.assignment), result.assignment[::-1], number)
+        for number, (table, result) in enumerate(zip(tables, results, strict=True))
+        if result.assignment is not None
+    ]
+    if not answers:
+        return results[0]
+    optimal = all(result.status is Status.OPTIMAL for result in results)
+    bounds = [result.bound for result in results if result.bound is not None]
+    return replace(
+        results[min(answers)[-1]],
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        bound=min(bounds) if len(bounds) == len(results) else None,
+        stopped_by=next((result.stopped_by for result in results if result.stopped_by), None),
+    )

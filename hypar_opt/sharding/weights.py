@@ -21,3 +21,9 @@ def shared_weights(workload: Workload, choice: Sequence[int]) -> dict[int, int]:
         columns = {choice[user] for user in users}
         weights[node] = columns.pop() if len(columns) == 1 else DATA
     return weights
+
+
+def with_users(workload: Workload, choice: Sequence[int]) -> tuple[int, ...]:
+    """Return the choices of all nodes, shared weights' as those of their users are."""
+    own = shared_weights(workload, choice)
+    return tuple(own.get(node, column) for node, column in enumerate(choice))

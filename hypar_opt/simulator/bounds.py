@@ -1,38 +1,178 @@
-"""Bounds on a step's time without simulation: its tasks in sequence, and its critical path."""
+"""What a step takes at most, if nothing overlaps, and at least: without simulating it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.simulator.rounds import message_bytes
 from hypar_opt.simulator.tasks import Compute, Exchange, Task, predecessors
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.traffic import Indices, Traffic
+
+Seconds = NDArray[np.float64]
 
 
-def lockstep_bounds(tasks: Sequence[Task], interconnect: Interconnect) -> tuple[float, float]:
-    """Return a lower and an upper bound of a step's seconds, all accelerators in lockstep.
+def in_sequence(tasks: Sequence[Task], interconnect: Interconnect) -> float:
+    """Return a step's seconds in closed form: its tasks in sequence, in lockstep.
 
-    The upper bound is the closed form: the tasks in sequence, an exchange taking its messages'
-    latencies and its bytes over the bandwidth that the topology gives its pattern. The lower
-    bound is the critical path, the longest chain of tasks that wait for one another, or the sum
-    of an accelerator's computations if that is longer. Without overlap the two are equal.
+    An exchange takes its messages' latencies and its bytes over the bandwidth that the topology
+    gives its pattern. Where all accelerators do the same at the same instants that is its time,
+    and the sum an upper bound on a step with overlap; elsewhere it is neither bound.
+    """
+    return sum(_in_lockstep(task, interconnect) for task in tasks)
+
+
+def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
+    """Return a lower bound, in seconds, on a step that runs in lockstep.
+
+    It is the longest chain of tasks that wait for one another, or the sum of an accelerator's
+    computations if that is longer. All messages of an exchange have one rate then, and so none
+    above that at which its most loaded channel is full.
     """
     ends: list[float] = []
-    computed = total = 0.0
     for task, before in zip(tasks, predecessors(tasks), strict=True):
-        seconds = task.seconds if isinstance(task, Compute) else _seconds(task, interconnect)
-        total += seconds
-        # One at a time, whatever they wait for.
-        computed += seconds if isinstance(task, Compute) else 0.0
-        ends.append(max((ends[other] for other in before), default=0.0) + seconds)
-    return max([*ends, computed]), total
+        start = max((ends[other] for other in before), default=0.0)
+        ends.append(start + _in_lockstep(task, interconnect))
+    return max([*ends, _computed(tasks)])
 
 
-def _seconds(task: Exchange, interconnect: Interconnect) -> float:
-    """Return an exchange's seconds with all accelerators in lockstep: latency and bandwidth."""
+def lower_bound(tasks: Sequence[Task], interconnect: Interconnect) -> float:
+    """Return a lower bound, in seconds, on a step in which no two accelerators need be alike.
+
+    It is the longest of
+
+    - the last accelerator's end, if every message has its route for itself;
+    - an accelerator's computations, which run one at a time;
+    - for each channel, all bytes that cross it at its bandwidth, between the earliest start of a
+      message that crosses it and the least that follows one.
+    """
+    exchanged = _Exchanges(tasks, interconnect)
+    starts, ends = exchanged.forward()
+    channels = exchanged.by_channel(starts)
+    return float(max(_computed(tasks), *(end.max() for end in ends), channels.max(initial=0.0)))
+
+
+def _computed(tasks: Sequence[Task]) -> float:
+    # One at a time, whatever they wait for.
+    return sum(task.seconds for task in tasks if isinstance(task, Compute))
+
+
+def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
+    """Return a task's seconds with all accelerators in lockstep: latency and bandwidth."""
+    if isinstance(task, Compute):
+        return task.seconds
     link = interconnect.ring(task.bits) if task.ring else interconnect.bisection(task.bits[0])
     # Messages are sent one after the other, so every one adds its latency; `task.bytes` are
     # those of all messages, so the bandwidth term is added once.
     return task.messages * float(link.latency) + task.bytes * float(link.seconds_per_byte)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
+    """The messages of a round, by their sender, each as if it were alone.
+
+    Parameters
+    ----------
+    sender : (accelerators,)
+        The one that sends to each accelerator.
+    latency, seconds_per_byte : (accelerators,)
+    """
+
+    traffic: Traffic
+    sender: Indices
+    latency: Seconds
+    seconds_per_byte: Seconds
+
+    @classmethod
+    def of(cls, exchange: Exchange, interconnect: Interconnect) -> _Pattern:
+        traffic = interconnect.traffic(exchange.bits, ring=exchange.ring)
+        receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
+        share = (traffic.weight / traffic.unit).astype(np.float64)
+        slowest = np.zeros(len(traffic.hops))
+        np.maximum.at(
+            slowest, traffic.message, share / interconnect.float_capacities[traffic.channel]
+        )
+        latencies = np.array([float(latency) for latency in traffic.latencies])
+        return cls(traffic, np.argsort(receivers), latencies[traffic.latency], slowest)
+
+
+class _Exchanges:
+    """A step's tasks, and the messages of its exchanges, each as if it were alone."""
+
+    def __init__(self, tasks: Sequence[Task], interconnect: Interconnect) -> None:
+        self._tasks, self._interconnect = tasks, interconnect
+        self._before = predecessors(tasks)
+        patterns: dict[tuple[tuple[int, ...], bool], _Pattern] = {}
+        self._patterns: dict[int, _Pattern] = {}
+        for number, task in enumerate(tasks):
+            if isinstance(task, Exchange):
+                key = task.bits, task.ring
+                if key not in patterns:
+                    patterns[key] = _Pattern.of(task, interconnect)
+                self._patterns[number] = patterns[key]
+
+    def forward(self) -> tuple[list[Seconds], list[Seconds]]:
+        """Return the earliest start and end of every task, by accelerator."""
+        starts: list[Seconds] = []
+        ends: list[Seconds] = []
+        for number, (task, before) in enumerate(zip(self._tasks, self._before, strict=True)):
+            now = np.zeros(self._interconnect.accelerators)
+            for other in before:
+                now = np.maximum(now, ends[other])
+            starts.append(now)
+            if isinstance(task, Compute):
+                ends.append(now + task.seconds)
+                continue
+            sender, sending = self._patterns[number].sender, self._sending(number, task)
+            for _ in range(task.messages):
+                # On with its own message delivered, and with one received.
+                delivered = now + sending
+                now = np.maximum(delivered, delivered[sender])
+            ends.append(now)
+        return starts, ends
+
+    def by_channel(self, starts: Sequence[Seconds]) -> Seconds:
+        """Return the least seconds of a step in which each channel carries all its bytes."""
+        capacities = self._interconnect.float_capacities
+        first, last = np.full((2, len(capacities)), np.inf)
+        crossing = np.zeros(len(capacities))
+        follows = self._follows()
+        for number, pattern in self._patterns.items():
+            task, traffic = self._tasks[number], pattern.traffic
+            assert isinstance(task, Exchange)
+            moved = task.messages * message_bytes(task, self._interconnect)
+            share = (traffic.weight / traffic.unit).astype(np.float64)
+            crossing += np.bincount(traffic.channel, moved * share, len(capacities))
+            np.minimum.at(first, traffic.channel, starts[number][traffic.message])
+            after = pattern.latency + follows[number]
+            np.minimum.at(last, traffic.channel, after[traffic.message])
+        used = crossing > 0
+        seconds: Seconds = first[used] + (crossing / capacities)[used] + last[used]
+        return seconds
+
+    def _follows(self) -> list[Seconds]:
+        """Return what an accelerator's own tasks take at least behind the end of each task."""
+        follows = [np.zeros(self._interconnect.accelerators) for _ in self._tasks]
+        for number in range(len(self._tasks) - 1, -1, -1):
+            task = self._tasks[number]
+            seconds: Seconds | float
+            if isinstance(task, Compute):
+                seconds = task.seconds
+            else:
+                seconds = task.messages * self._sending(number, task)
+            for other in self._before[number]:
+                follows[other] = np.maximum(follows[other], follows[number] + seconds)
+        return follows
+
+    def _sending(self, number: int, task: Exchange) -> Seconds:
+        """Return what each accelerator's message of a round takes alone."""
+        pattern = self._patterns[number]
+        moved = message_bytes(task, self._interconnect)
+        return pattern.latency + moved * pattern.seconds_per_byte

@@ -93,12 +93,16 @@ class StepResult(Displayed):
         The all-reduce algorithm and what overlaps: `RunOptions`, with the array's own algorithm.
     seconds
         From the first task to the last.
+    in_lockstep
+        Whether all accelerators did the same at the same instants.
     closed_form
         The cost of time: all tasks in sequence, as if nothing overlapped and all accelerators
-        ran in lockstep. Where that is so, it equals ``seconds``.
+        ran in lockstep. In lockstep it equals ``seconds`` without overlap, and is an upper bound
+        with it; else, as around rings with hops of several lengths, it is no bound.
     lower_bound
-        With overlap, the critical path of the tasks; else ``closed_form``.
-        In lockstep ``seconds`` is between the two.
+        No step of these tasks takes less, but for rounding: in lockstep their critical path, which
+        without overlap is ``closed_form``; else what messages take that have their routes for
+        themselves, or the bytes of the busiest channel.
     layers
         By layer and pass, in the order of the step; they add up to ``seconds``.
     levels
@@ -124,6 +128,7 @@ class StepResult(Displayed):
     collective: str = field(compare=False)
     overlap: str = field(compare=False)
     seconds: float
+    in_lockstep: bool
     closed_form: float
     lower_bound: float
     layers: tuple[LayerTime, ...]
@@ -197,6 +202,7 @@ class StepResult(Displayed):
             bottleneck = {"link": self.bottleneck[0], "alike": self.bottleneck[1]}
         return {
             "seconds": self.seconds,
+            "in_lockstep": self.in_lockstep,
             "closed_form_seconds": self.closed_form,
             "lower_bound_seconds": self.lower_bound,
             "compute_seconds": self.compute,

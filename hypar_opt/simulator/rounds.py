@@ -68,7 +68,7 @@ class Patterns:
         key = exchange.ring, exchange.bits
         if key not in self._patterns:
             self._patterns[key] = self._pattern(exchange)
-        message = _message_bytes(exchange, self._routes.interconnect)
+        message = message_bytes(exchange, self._routes.interconnect)
         return MessageRounds(number, exchange.messages, message, self._patterns[key])
 
     def _pattern(self, exchange: Exchange) -> TrafficPattern:
@@ -89,7 +89,7 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
             key = task.levels, task.bits, task.ring
             if key not in messages:
                 messages[key] = _messages_by_level(task, interconnect)
-            moved = task.messages * _message_bytes(task, interconnect)
+            moved = task.messages * message_bytes(task, interconnect)
             for level, count in messages[key].items():
                 total[level] += count * moved
     return total
@@ -108,6 +108,6 @@ def _messages_by_level(exchange: Exchange, interconnect: Interconnect) -> dict[i
     return counts
 
 
-def _message_bytes(exchange: Exchange, interconnect: Interconnect) -> float:
+def message_bytes(exchange: Exchange, interconnect: Interconnect) -> float:
     """Return the bytes of one message: an exchange's are those of all accelerators and rounds."""
     return exchange.bytes / (interconnect.accelerators * exchange.messages)

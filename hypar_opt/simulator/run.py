@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
@@ -45,6 +45,8 @@ class Run:
         byte crossed it; the seconds of its busier direction's bytes at the full bandwidth.
     events
         Computations and messages, each of which would be one timeout without a network.
+    in_lockstep
+        Whether all accelerators did the same at the same instants, and one was simulated.
     spans
         If recorded: for every accelerator, its tasks in order. Those of different streams
         overlap.
@@ -59,6 +61,7 @@ class Run:
     link_busy: tuple[float, ...]
     link_seconds_at_capacity: tuple[float, ...]
     events: int
+    in_lockstep: bool = field(compare=False)
     spans: tuple[tuple[TaskSpan, ...], ...] = ()
     segments: tuple[tuple[Segment, ...], ...] = ()
 
@@ -137,6 +140,7 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Run:
         link_busy=network.link_busy,
         link_seconds_at_capacity=network.link_seconds_at_capacity,
         events=interconnect.accelerators * sum(map(_rounds, tasks)),
+        in_lockstep=isinstance(routes, PatternRoutes),
         spans=tuple(spans) * alike if record else (),
         segments=network.segments if record else (),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.simulator.bounds import lockstep_bounds
+from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.result import (
     LayerTime,
@@ -68,8 +68,8 @@ def simulate_step(
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
     tasks = program(plan, workload, array, options, rows)
-    lower_bound, closed_form = lockstep_bounds(tasks, array.interconnect)
     measured = run(tasks, array.interconnect, record=options.trace)
+    at_least = critical_path if measured.in_lockstep else lower_bound
     counts, passes = final_counts(plan, workload, rows), len(phases_of(plan))
     weights, inputs, outputs = local_words(workload, counts)
     # The words of all accelerators, once per pass; an element may be smaller than a word.
@@ -83,8 +83,9 @@ def simulate_step(
         collective=options.collective or array.collective,
         overlap=options.overlap,
         seconds=measured.seconds,
-        closed_form=closed_form,
-        lower_bound=lower_bound,
+        in_lockstep=measured.in_lockstep,
+        closed_form=in_sequence(tasks, array.interconnect),
+        lower_bound=at_least(tasks, array.interconnect),
         layers=_layers(tasks, measured),
         levels=_levels(tasks, measured),
         links=_links(measured, array.interconnect),

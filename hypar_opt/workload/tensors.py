@@ -166,11 +166,15 @@ class Workload:
 
     @derived
     def trick(self) -> tuple[int, ...]:
-        """Each node's choice under the "one weird trick", by its kind."""
-        return tuple(
+        """Each node's choice under the "one weird trick", by its kind; shared weights' by users."""
+        trick = [
             [choice.word for choice in node.operator.splits].index(node.operator.trick)
             for node in self.nodes
-        )
+        ]
+        for node, users in self.weight_users.items():
+            columns = {trick[user] for user in users}
+            trick[node] = columns.pop() if len(columns) == 1 else trick[node]
+        return tuple(trick)
 
     def lacking(self, columns: int) -> Lacking:
         """Return which tensors lack the axis that a choice halves, for the first ``columns``.

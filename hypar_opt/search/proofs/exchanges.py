@@ -120,7 +120,6 @@ class Exchanges:
     graph: Nodes
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[tuple[Matrix, ...], ...]
-    levels: int
     passes: int
     in_order: bool
 
@@ -164,9 +163,6 @@ class Exchanges:
     def boundary(self, position: int, target: Counts) -> int:
         """Return the elements of an edge's A in all groups together, as its target reads it."""
         edge = self.graph.edges[position]
-        if edge.weights:
-            # Weights that a user splits otherwise than they are stored: more than all levels save.
-            return edge.elements << self.levels
         return edge.elements << self.nodes[edge.target].copies(target).inputs
 
     def together(self, position: int) -> bool:
@@ -231,17 +227,15 @@ def exchanges_of(plan: Plan) -> Exchanges:
     in_order = reads_whole and reading.scattered
     for edge in graph.edges:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
-        steps = [_slices(choices, step) for step in passes]
-        if not edge.weights:
-            of_counts = () if in_order else passes
-            steps = [_conversions(reading, step, source, target, choices) for step in of_counts]
+        # Weights move in no conversion: a layer has them as they are stored, or slices its part.
+        of_counts = () if in_order or edge.weights else passes
+        steps = [_conversions(reading, step, source, target, choices) for step in of_counts]
         conversions.append(tuple(pairs for pairs in steps if any(map(any, pairs))))
     return Exchanges(
         choices,
         graph,
         tuple(reductions),
         tuple(conversions),
-        plan.levels,
         passes=sum(step in passes for step in (Pass.FORWARD, Pass.BACKWARD)),
         in_order=in_order,
     )
@@ -272,15 +266,6 @@ def shares_tensors(plan: Plan) -> bool:
     """Return whether a tensor with several readers is a node by the plan's reading."""
     reading = READINGS.get(plan.cost.reading)
     return reading is not None and reading.scattered
-
-
-def _slices(choices: int, step: Pass) -> Matrix:
-    """Return the quarters of shared weights for each pair of choices: none where they are whole."""
-    columns = range(choices)
-    return tuple(
-        tuple(8 * (stored not in (0, user)) * (step is Pass.GRADIENT) for user in columns)
-        for stored in columns
-    )
 
 
 def _reductions(

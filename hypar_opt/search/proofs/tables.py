@@ -112,8 +112,9 @@ def _level_tables(
                 return None
             return restrictions.least(level + 1, layer, one_more(counts[layer], choice))
 
+        columns = states(1, len(plan.choices))
         table = _table(
-            charges, np.array(node, object), _objects(edge, len(plan.choices)), _ends(graph)
+            charges, np.array(node, object), _objects(edge, len(plan.choices)), graph, columns
         )
         tables.append(_restricted(table, restrictions, load))
         above = [(*prefix, choice) for prefix, choice in zip(above, row, strict=True)]
@@ -155,8 +156,8 @@ def _threshold_table(plan: Plan, charges: Bytes, graph: Nodes) -> CostTable:
     ]
     # A boundary tensor is split by either choice, so its charge is the same at every level.
     edge = [charges.edge(0, n, unsplit, unsplit) for n in range(len(graph.edges))]
-    ends = np.concatenate([_ends(graph) + t * nodes for t in range(levels)])
-    return _table(charges, np.array(node, object), _objects(edge * levels, 2), ends)
+    columns = states(1, 2)
+    return _table(charges, np.array(node, object), _objects(edge * levels, 2), graph, columns)
 
 
 def _states_table(
@@ -189,7 +190,7 @@ def _states_table(
     def load(layer: int, column: int) -> int | None:
         return _load(restrictions, layer, columns[column])
 
-    return _restricted(_table(charges, node, edges, _ends(graph)), restrictions, load)
+    return _restricted(_table(charges, node, edges, graph, columns), restrictions, load)
 
 
 def _check_states(plan: Plan, graph: Nodes) -> None:
@@ -251,12 +252,33 @@ def _objects(edge: Sequence[Matrix | Integers], choices: int) -> Integers:
     return np.array(edge, object).reshape(-1, choices, choices)
 
 
-def _table(charges: Charges, node: Integers, edge: Integers, ends: NDArray[np.intp]) -> CostTable:
-    """Return a table of charges: int64 if no sum overflows, else Python's integers."""
+def _table(
+    charges: Charges, node: Integers, edge: Integers, graph: Nodes, columns: Sequence[State]
+) -> CostTable:
+    """Return a table of charges: int64 if no sum overflows, else Python's integers.
+
+    A plan stores weights whole, or as every layer that uses them splits them. What is no plan is
+    charged more than it saves, which is less than all that the weights' node may be charged.
+
+    Parameters
+    ----------
+    node : (graphs * nodes, columns)
+        Of one or more copies of the graph.
+    columns
+        The choices of each column.
+    """
+    graphs, nodes = len(node) // len(graph.nodes), len(graph.nodes)
+    ends = np.concatenate([_ends(graph) + copy * nodes for copy in range(graphs)])
+    weights = np.flatnonzero([edge.weights for edge in graph.edges] * graphs)
+    penalty: Integers = 1 + node.astype(object)[ends[weights, 0]].max(axis=1, initial=0)
     # Each node and each edge at its highest charge bounds every assignment.
     largest = sum(node.max(axis=1).tolist()) + sum(edge.max(axis=(1, 2), initial=0).tolist())
-    dtype = exact_dtype(largest)
-    return CostTable(node.astype(dtype), edge.astype(dtype), ends, resolution=charges.resolution)
+    dtype = exact_dtype(largest + sum(penalty.tolist()))
+    edge = edge.astype(dtype, copy=False)
+    stored = np.array(columns, np.intp).reshape(len(columns), 1, -1)
+    split_unlike = ((stored != 0) & (stored != stored.transpose(1, 0, 2))).any(axis=2)
+    edge[weights] += penalty.astype(dtype)[:, None, None] * split_unlike
+    return CostTable(node.astype(dtype), edge, ends, resolution=charges.resolution)
 
 
 def _restricted(
