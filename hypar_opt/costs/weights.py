@@ -57,7 +57,8 @@ def unlike(stored: NDArray[np.intp], used: NDArray[np.intp]) -> NDArray[np.bool_
 
     Of weights that are stored whole it slices its part, which is free.
     """
-    return (stored != DATA) & (stored != used)
+    differ: NDArray[np.bool_] = (stored != DATA) & (stored != used)
+    return differ
 
 
 def _unlike_columns(states: Sequence[Sequence[int]]) -> NDArray[np.bool_]:

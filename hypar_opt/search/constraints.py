@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.errors import HyparError, InfeasibleError, argument
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
 from hypar_opt.search.axes import axes_of
 from hypar_opt.search.least_loads import Counts, LeastLoads, one_more
 from hypar_opt.search.pins import Pin
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.search.least_loads import Way
     from hypar_opt.workload.tensors import Workload
+
+MAX_WAYS = 1_000
+"""The most splits of shared weights that are compared at a level, each with a table of its own."""
 
 
 class Feasibility:
@@ -95,7 +98,13 @@ class Feasibility:
         """
         if not (self.couple_layers and self._workload.weight_users):
             return []
-        ways = self._loads.ways(splits.level)
+        ways = list(islice(self._loads.ways(splits.level), MAX_WAYS + 1))
+        if len(ways) > MAX_WAYS:
+            memory, joint = argument("constraints.memory"), argument("search", "joint")
+            raise RefusedError(
+                f"{memory} level by level compares all splits of the weights that layers share, at"
+                f" most {MAX_WAYS:,}; it needs {joint}"
+            )
         tables = (self._completed(table, splits, way) for way in ways)
         return [table for table in tables if not trivially_infeasible(table)]
 
@@ -200,6 +209,8 @@ class Feasibility:
         HyparError
             Naming the layer, level and choice, or the memory that the plan needs.
         """
+        if not self.any:
+            return
         self._check_tensors(nodes or ())
         rows = [self._with_shared_weights(row) for row in rows]
         for position, layer in enumerate(self._workload.nodes):

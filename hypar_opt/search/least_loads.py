@@ -9,7 +9,7 @@ Source: docs/decisions/0005-joint-optimum.md, docs/decisions/0010-graphs.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING
@@ -56,8 +56,10 @@ class LeastLoads:
         free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
         self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
         # The first level with the same pins as each.
-        rows = [tuple(map(frozenset, row)) for row in self._pinned]
-        self._alike = [rows.index(row) for row in rows]
+        self._alike = [0] * self._levels
+        if problem.constraints.fix:
+            rows = [tuple(map(frozenset, row)) for row in self._pinned]
+            self._alike = [rows.index(row) for row in rows]
         self._forbidden = workload.forbidden(self._choices)
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
         self._least: dict[tuple[Counts, Way | None], Integers] = {}
@@ -94,7 +96,7 @@ class LeastLoads:
             allowed[shared:] &= self.halvings[choice, shared:] > count
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
-            allowed[users] &= own in (DATA, choice)
+            allowed[list(users)] &= own in (DATA, choice)
         return allowed
 
     @cached_property
@@ -159,7 +161,18 @@ class LeastLoads:
     def least_of_plans(self) -> int:
         """Return the least load of a plan; `impossible` or more if there is none."""
         start: Counts = (0,) * self._choices
-        return min(sum(self.least(start, way).tolist()) for way in self.ways(0))
+        shared = self._workload.weight_users
+        total: int = sum(np.delete(self.least(start), self._tied).tolist())
+        # Layers that share one layer's weights depend on no others.
+        for position, (weights, users) in enumerate(shared.items()):
+            others = [DATA] * len(shared)
+            ways = (
+                tuple((*others[:position], split, *others[position + 1 :]) for split in splits)
+                for splits in self._splits(0, users)
+            )
+            nodes = [weights, *users]
+            total += min(sum(self.least(start, way)[nodes].tolist()) for way in ways)
+        return total
 
     def ways(self, level: int) -> Iterator[Way]:
         """Yield the ways of shared weights from a level on: a plan's own is among them, or alike.
@@ -171,7 +184,7 @@ class LeastLoads:
         for columns in product(*own):
             yield tuple(tuple(column[n] for column in columns) for n in range(self._levels - level))
 
-    def _splits(self, level: int, users: list[int]) -> Iterator[tuple[int, ...]]:
+    def _splits(self, level: int, users: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Yield the splits of one layer's shared weights at the levels from one on."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for n in range(level, self._levels):

@@ -49,6 +49,29 @@ def test_unless_a_file_is_named_it_is_printed(capsys: pytest.CaptureFixture[str]
     assert "87,250,536 parameters" in printed.err
 
 
+def test_copies_that_the_exporter_wrote_once_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    model = EXPORTED / "torch/clones.legacy.onnx"
+    assert run(["import", str(model)]) == 0
+    printed = capsys.readouterr()
+    assert (
+        "weights that several layers share are counted once: 'block.0.1.1.1' has those of '0.0.1',"
+        " 'block.0.1.1.3' has those of '0.0.3', 'block.1.1.1.1' has those of '0.0.1' and 3 more"
+        " (6,912 parameters); exporters write equal tensors once"
+    ) in printed.err
+    assert printed.out.count("tied = ") == 2  # in a block of three
+
+
+@pytest.mark.parametrize("op", ["LSTM", "TopK"])
+def test_a_hopeless_operator_is_refused_before_dimensions_are_asked_for(
+    op: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = GraphWriter(("x", ["batch", "sequence", 24]))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(g(op, "x", name="odd")).SerializeToString())
+    assert run(["import", str(path)]) == 2
+    assert f"node 'odd' ({op}): " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["solve", "show", "simulate"])
 def test_a_model_stands_where_a_network_does(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

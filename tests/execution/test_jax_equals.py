@@ -18,7 +18,7 @@ from tests.execution.drawn_plans import alike_program, equal_layers
 from tests.execution.small_networks import SCHEMA, chain, gpt
 from tests.execution.steps_in_jax import results
 
-CHUNKS = 4
+CHUNKS = 3
 PLANS_A_CHUNK = 9
 
 

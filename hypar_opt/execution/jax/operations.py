@@ -247,9 +247,9 @@ def layer_norm(
     return affine(x * lax.rsqrt(square + 1e-5), w)
 
 
-def batch_norm(x: jax.Array, w: jax.Array, apart: Levels = ()) -> jax.Array:
+def batch_norm(x: jax.Array, w: jax.Array, shares: Levels = ()) -> jax.Array:
     """Normalise each channel over the images that this device holds, and their positions."""
-    over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in map(LEVELS.index, apart))
+    over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in map(LEVELS.index, shares))
     centred = x - jnp.mean(x, axis=over, keepdims=True)
     spread = jnp.mean(centred * centred, axis=over, keepdims=True)
     return affine(centred * lax.rsqrt(spread + 1e-5), w)

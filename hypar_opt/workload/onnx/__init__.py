@@ -34,7 +34,15 @@ def read_model(
     InputError
         Naming the file, the node and the operator, and what would be right.
     """
+    content, _, notes = _read(path, dims or {})
+    return content, notes
+
+
+def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Network, list[str]]:
+    from hypar_opt.documents import validate
     from hypar_opt.workload.kept import biases, sentences
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.onnx.account import account, check
     from hypar_opt.workload.onnx.document import document
     from hypar_opt.workload.onnx.layers import layers_of
     from hypar_opt.workload.onnx.model import graph_of, load
@@ -43,27 +51,30 @@ def read_model(
     file = str(path)
     model = load(path)
     try:
-        graph = graph_of(model, dims or {})
+        graph = graph_of(model, dims)
         state = trace(graph, Path(path).parent)
         layers = layers_of(state)
+        source = f"ONNX model {_printable(Path(file).name)}"
+        if graph.producer:
+            source += f", written by {_printable(graph.producer)}"
+        name = _printable(Path(file).stem) or "model"
+        content = document(name, source, state.input.layer.sizes, layers)
+        biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
+        said: dict[str, Any] = {
+            "element_type": state.element_type,
+            "not_kept": [*state.omitted.phrases(), *biases(biased)],
+            "remarks": [*state.remarks, *account(state, layers)],
+        }
+        head = {key: value for key, value in said.items() if value}
+        # Behind the source, as a network file has them.
+        first = {key: content.pop(key) for key in ("schema", "name", "source")}
+        content = {**first, **head, **content}
+        network = validate(Network, content, file=file)
+        check(network, layers)
+        notes = [*state.notes, *sentences(said["not_kept"], said["remarks"])]
+        return content, network, notes
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
-    source = f"ONNX model {_printable(Path(file).name)}"
-    if graph.producer:
-        source += f", written by {_printable(graph.producer)}"
-    name = _printable(Path(file).stem) or "model"
-    content = document(name, source, state.input.layer.sizes, layers)
-    biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
-    said: dict[str, Any] = {
-        "element_type": state.element_type,
-        "not_kept": [*state.omitted.phrases(), *biases(biased)],
-        "remarks": state.remarks,
-    }
-    head = {key: value for key, value in said.items() if value}
-    # Behind the source, as a network file has them.
-    first = {key: content.pop(key) for key in ("schema", "name", "source")}
-    notes = [*state.notes, *sentences(said["not_kept"], state.remarks)]
-    return {**first, **head, **content}, notes
 
 
 def _printable(text: str) -> str:
@@ -78,8 +89,4 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Networ
     InputError
         Naming the file and what is wrong with it.
     """
-    from hypar_opt.documents import validate
-    from hypar_opt.workload.network import Network
-
-    content, _ = read_model(path, dims)
-    return validate(Network, content, file=str(path))
+    return _read(path, dims or {})[1]

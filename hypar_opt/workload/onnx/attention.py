@@ -14,6 +14,7 @@ from hypar_opt.workload.onnx.exact import check_scores
 from hypar_opt.workload.onnx.features import Features
 from hypar_opt.workload.onnx.fused_attention import check_fused
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Weights, arranged, stored
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 
 
@@ -260,10 +261,11 @@ def fused_projection(state: Trace, node: Node) -> None:
     features = state.settled(node.inputs[0], node)
     if len(features.dims) != 3 or len(weight.shape) != 2:
         raise shape_error(node, features.shape, weight.shape)
-    projected = linear(state, node, features, (2,), weight.shape[1:], weight, place=2)
+    held = Weights((weight.weights or node.inputs[1:])[0], arranged(weight, (0,), (1,)))
+    projected = linear(state, node, features, (2,), weight.shape[1:], held, place=2)
     layer = state.layer(projected.source)
     if len(node.inputs) > 2 and node.inputs[2]:
-        layer.keys["bias"] = True
+        layer.add_bias(stored(state.constant(node.inputs[2])))
     keys: dict[str, Any] = {"heads": attributes["num_heads"]}
     if attributes.get("unidirectional"):
         keys["causal"] = True

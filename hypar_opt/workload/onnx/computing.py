@@ -122,19 +122,26 @@ def _expand(inputs: list[Array | None], _: Attributes) -> Array:
 def _slice(inputs: list[Array | None], attributes: Attributes) -> Array:
     data = inputs[0]
     assert data is not None
+    return data[tuple(slice_cuts(data.shape, inputs, attributes))]
+
+
+def slice_cuts(
+    shape: Sequence[int], inputs: Sequence[Array | None], attributes: Attributes
+) -> list[slice]:
+    """Return the range of each dimension that Slice reads, of its inputs' values or attributes."""
     given = [*inputs[1:], None, None, None, None][:4]
     names = ("starts", "ends", "axes", "steps")
     starts, ends, axes, steps = (
         _ints(array, attributes, name) for array, name in zip(given, names, strict=True)
     )
-    cuts = [slice(None)] * data.ndim
+    cuts = [slice(None)] * len(shape)
     for position, (start, end) in enumerate(zip(starts or [], ends or [], strict=True)):
         axis = axes[position] if axes else position
         step = steps[position] if steps else 1
         # Beyond the beginning, going backwards, numpy's bound is none and ONNX's is very low.
-        stop = None if step < 0 and end < -data.shape[axis] else end
+        stop = None if step < 0 and end < -shape[axis] else end
         cuts[axis] = slice(start, stop, step)
-    return data[tuple(cuts)]
+    return cuts
 
 
 def split(inputs: list[Array | None], attributes: Attributes, parts: int) -> list[Array]:

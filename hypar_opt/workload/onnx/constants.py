@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx.budget import MOST_ELEMENTS, Budget
 from hypar_opt.workload.onnx.inference import concrete_shapes, inferred
 from hypar_opt.workload.onnx.model import MOST_DIMENSION, MOST_RANK, Graph, Node
+from hypar_opt.workload.onnx.regions import Regions, regions_of, whole
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -28,6 +29,9 @@ Array = NDArray[Any]
 
 MOST_INTEGERS = 2**16
 """The most integers that say a shape, or which indices are read."""
+
+_REGION = 2**9
+"""What a region of an initializer takes, that a constant is made of, in time as bytes."""
 
 _LISTED = 64
 """What an integer of a list takes, in bytes and time."""
@@ -53,8 +57,8 @@ class Constant:
         Returns its value, hollow where it is not known.
     known
         Whether the value is the real one.
-    weights
-        The weights of the file that it is made of, by name: one, but for sums.
+    regions
+        The elements of the file's initializers that it is made of: one region, but for sums.
     is_input
         Whether it stands for a further input of the model, such as a mask of padding.
     one_image
@@ -64,7 +68,7 @@ class Constant:
     shape: tuple[int, ...]
     load: Callable[[], Array]
     known: bool = True
-    weights: tuple[str, ...] = ()
+    regions: Regions = ()
     is_input: bool = False
     one_image: Array | None = None
 
@@ -75,6 +79,16 @@ class Constant:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one number of the file at most, or computed of none."""
+        return sum(region.elements for region in self.regions) < 2
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The initializers that it is made of, by name."""
+        return tuple(dict.fromkeys(region.name for region in self.regions))
 
 
 def hollow(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
@@ -148,10 +162,6 @@ class Constants:
             return None
         return [int(value) for value in constant.value.ravel().tolist()]
 
-    def weight_of(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an initialiser."""
-        return tuple(self._graph.initialisers[name].dims)
-
     def _fill(self, node: Node) -> bool:
         """Make the weights of a model without weights, whose shape is all that is read."""
         tensor = self._graph.initialisers.get(node.inputs[0])
@@ -162,7 +172,9 @@ class Constants:
         if not 0 < len(shape) == math.prod(tensor.dims) <= MOST_RANK or min(shape) < 0:
             return False
         name = node.outputs[0]
-        self._made[name] = Constant(shape, lambda: self._filled(node, shape), weights=(name,))
+        self._made[name] = Constant(
+            shape, lambda: self._filled(node, shape), regions=(whole(name, shape),)
+        )
         return True
 
     def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
@@ -178,23 +190,29 @@ class Constants:
         inputs = [self._made[name] if name else None for name in node.inputs]
         folded = fold(node, inputs, self._budget)
         given = [constant for constant in inputs if constant is not None]
-        weights = _weights(node, given)
-        if not self._budget.take(_LISTED * len(weights)):
-            raise node.refuse("is made of too many weights, with those before it")
-        known = folded is not None and folded.known and all(constant.known for constant in given)
+        # A shape is known where the values are in another file.
+        known = node.op in ("Shape", "Size") or all(constant.known for constant in given)
+        known = known and folded is not None and folded.known
         is_input = any(constant.is_input for constant in given)
-        arrays = folded.arrays if folded else []
+        folded_arrays = folded.arrays if folded else []
+        names: list[str] = []
+        arrays: list[Array] = []
         shapes = None
         for index, name in enumerate(node.outputs):
             if not name:
                 continue
-            if index < len(arrays):
-                load, shape = _returns(arrays[index]), arrays[index].shape
+            if index < len(folded_arrays):
+                array = folded_arrays[index]
             else:
                 shapes = self._shapes(node, inputs) if shapes is None else shapes
-                shape, known = self._shape(node, name, shapes), False
-                load = _returns(hollow(shape))
-            self._made[name] = Constant(shape, load, known, weights, is_input)
+                array, known = hollow(self._shape(node, name, shapes)), False
+            names.append(name)
+            arrays.append(array)
+        if not self._budget.take(_REGION * sum(len(constant.regions) for constant in given)):
+            raise node.refuse("is made of too many weights, with those before it")
+        regions = regions_of(node, inputs, [array.shape for array in arrays])
+        for name, array, held in zip(names, arrays, regions, strict=False):
+            self._made[name] = Constant(array.shape, _returns(array), known, held, is_input)
 
     def _shapes(self, node: Node, inputs: list[Constant | None]) -> dict[str, tuple[int, ...]]:
         """Return shapes by ONNX's own inference, which runs only where ours does not get there."""
@@ -213,16 +231,6 @@ def _returns(array: Array) -> Callable[[], Array]:
     return lambda: array
 
 
-def _weights(node: Node, inputs: Iterable[Constant]) -> tuple[str, ...]:
-    if node.op in ("Shape", "Size", "Constant", "ConstantOfShape"):
-        # A tensor that is made here is a weight by its own name.
-        return node.outputs[:1]
-    tensors = [constant for constant in inputs if constant.weights and constant.elements > 1]
-    if node.op in ("Gather", "Slice", "Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze"):
-        tensors = tensors[:1]  # the others are indices and shapes
-    return tuple(dict.fromkeys(name for constant in tensors for name in constant.weights))
-
-
 def of_tensor(tensor: TensorProto) -> Constant:
     """Return the constant of an initialiser; its value is read when it is needed, if ever.
 
@@ -236,10 +244,10 @@ def of_tensor(tensor: TensorProto) -> Constant:
         raise InputError(
             f"should have a shape, got {list(shape)}", where=f"initializer {tensor.name!r}"
         )
-    weights = (tensor.name,)
+    regions = (whole(tensor.name, shape),)
     hidden = tensor.external_data or tensor.data_location == 1 or tensor.data_type in _NO_NUMBERS
     if hidden or math.prod(shape) > MOST_ELEMENTS:
-        return Constant(shape, lambda: hollow(shape), known=False, weights=weights)
+        return Constant(shape, lambda: hollow(shape), known=False, regions=regions)
 
     def load() -> Array:
         if tensor.data_type == _INT64:
@@ -258,4 +266,4 @@ def of_tensor(tensor: TensorProto) -> Constant:
                 f"cannot be read: {problem}", where=f"initializer {tensor.name!r}"
             ) from None
 
-    return Constant(shape, load, weights=weights)
+    return Constant(shape, load, regions=regions)

@@ -22,6 +22,8 @@ def document(
     names = proposals(layers)
     runs = [] if _is_chain(layers) else runs_of(layers, names)
     full, tables = _named(layers, names, runs)
+    for layer, name_ in zip(layers, full, strict=True):
+        layer.name = name_
     shown_input = _input(input_sizes, layers)
     _drop_vocabularies(layers, shown_input)
     out: Table = {"schema": SCHEMA, "name": name, "source": source, "input": shown_input}

@@ -19,6 +19,7 @@ from hypar_opt.workload.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.workload.onnx.joins import fit, join
 from hypar_opt.workload.onnx.masks import read_mask, read_mask_of_tokens, shown_by
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Weights, is_stored, stored
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.views import broadcast
 
@@ -159,9 +160,12 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
         return widened._replace(
             operators=widened.operators | {shown} if shown else widened.operators
         )
-    if node.op in _SCALES and is_channels and features.source != INPUT:
+    # What only the network's input has been through is how its pixels are scaled.
+    is_learned = is_channels and (features.source != INPUT or features.norm is not None)
+    is_learned = is_learned and is_stored(constant)
+    if node.op in _SCALES and is_learned:
         return _scaled(state, node, bare, name)
-    if node.op in _SHIFTS and is_channels and features.source != INPUT:
+    if node.op in _SHIFTS and is_learned:
         return _shifted(state, node, bare, name)
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
         return _with_tables(state, node, bare, constant)
@@ -183,7 +187,7 @@ def _shifted(state: Trace, node: Node, features: Features, name: str) -> Feature
     norm = features.norm
     takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
     if norm is None and takes_bias and activation(features.operators) is None:
-        layer.keys["bias"] = True
+        layer.add_bias(stored(state.constant(name)))
         return features
     if norm is None or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
@@ -212,16 +216,17 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
     features = state.as_tokens(state.settle(features, node), node)
     layer = state.layer(features.source)
     if not layer.is_tokens:
-        state.note(node, "a learned map added to an image is taken as elementwise")
+        return features
+    if not constant.regions:
+        state.note(node, "positions that are computed")
         return features
     tokens, channels = layer.sizes["t"], layer.channels
-    tables = []
-    for weight in constant.weights or (node.label,):
-        rows = tokens
-        if weight in state.constants:
-            rows = max(1, state.constant(weight).elements // channels)
+    tables: dict[int, Features] = {}
+    for region in constant.regions:
+        table = state.constant(region.name)
+        rows = max(1, table.elements // channels)
         # A table that is longer than the sequence, or shorter (two types of tokens), is read by
-        # index; one that fits is read whole.
+        # index, so that all its rows are learned; one that fits is read whole.
         by_index = rows != tokens and state.input.is_tokens
         if by_index:
             state.note(
@@ -230,9 +235,10 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
-        source = state.emit(node, "embedding", keys, inputs, sizes, weight)
-        tables.append(state.made(source, _without_batch(features.dims)))
-    return join(state, node, "add", [features, *tables])
+        weights = Weights(region.name, stored(table) if by_index else (region,))
+        source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
+        tables[source] = state.made(source, _without_batch(features.dims))
+    return join(state, node, "add", [features, *tables.values()])
 
 
 def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -9,11 +9,12 @@ some nodes have been read, positions that have been averaged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hypar_opt.workload.onnx.axes import Dim, Share, extent
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Regions, Weights
 
 INPUT = -1
 """The position of the network's input, among layers."""
@@ -91,16 +92,21 @@ class Layer:
     sizes: Mapping[str, int]
     """The size of each axis of its output map."""
     node: Node | None = None
-    weight: str = ""
-    """The name of its weights in the file."""
-    is_transposed: bool = False
-    """Whether its weights are the transpose of the file's."""
+    weights: Weights = Weights()  # noqa: RUF009 - frozen
+    """What of the file's initializers it learns."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""
     dims: tuple[Dim, ...] = ()
     """How it writes its map."""
     operands: tuple[Features, ...] = ()
     """Of a score: the queries and keys."""
+    name: str = ""
+    """Its name in the network, once it has one."""
+
+    def add_bias(self, bias: Regions) -> None:
+        """Give the layer a bias."""
+        self.keys["bias"] = True
+        self.weights = replace(self.weights, vectors=(*self.weights.vectors, *bias))
 
     @property
     def is_image(self) -> bool:

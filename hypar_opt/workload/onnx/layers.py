@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from hypar_opt.errors import InputError
@@ -10,6 +9,7 @@ from hypar_opt.workload.onnx.exact import word_of
 from hypar_opt.workload.onnx.features import INPUT, Layer
 from hypar_opt.workload.onnx.losses import end_in_a_loss
 from hypar_opt.workload.onnx.rules import refusals
+from hypar_opt.workload.onnx.sharing import share
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -27,7 +27,7 @@ def layers_of(state: Trace) -> list[Layer]:
     end_in_a_loss(state, layers)
     for layer in layers:
         _activate(state, layer)
-    _tie(layers)
+    share(layers)
     return layers
 
 
@@ -102,9 +102,8 @@ def _divided(layers: list[Layer]) -> list[Layer]:
             keys = {**whole.keys, size: layer.keys["size"]}
             inputs = [new[source] for source in whole.inputs]
             new[position] = len(out)
-            # Weights of its own: a part of the whole layer's.
-            weight = f"{whole.weight}.{layer.keys['start']}"
-            part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, weight=weight)
+            weights = whole.weights.part(layer.keys["start"], layer.keys["size"])
+            part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, weights=weights)
             out.append(replace(part, read_as=layer.read_as))
         else:
             new[position] = len(out)
@@ -142,32 +141,3 @@ def _activate(state: Trace, layer: Layer) -> None:
 
 
 _ACTIVATED = frozenset({"conv", "fc", "norm", "add", "mul"})
-
-
-def _tie(layers: list[Layer]) -> None:
-    """Name the layer whose weights a fully-connected layer shares, by position."""
-    first: dict[str, int] = {}
-    for position, layer in enumerate(layers):
-        if layer.kind not in ("fc", "embedding") or not layer.weight:
-            continue
-        owner = first.setdefault(layer.weight, position)
-        if owner != position and layer.kind == "fc" and _same_weights(layers, owner, position):
-            layer.keys["tied"] = owner
-
-
-def _same_weights(layers: list[Layer], owner: int, position: int) -> bool:
-    """Whether a layer has its owner's weights as they are, or an embedding's transposed."""
-    own, theirs = layers[owner], layers[position]
-    shape = _width(layers, theirs), theirs.keys["units"]
-    if own.kind == "embedding":
-        return shape == (own.keys["features"], own.keys["vocabulary"])
-    return shape == (_width(layers, own), own.keys["units"])
-
-
-def _width(layers: list[Layer], layer: Layer) -> int:
-    """Return the number of features that a fully-connected layer reads of a token or image."""
-    (source,) = layer.inputs
-    if source == INPUT:
-        return 0  # no layer that shares its weights reads the input
-    sizes = layers[source].sizes
-    return math.prod(size for axis, size in sizes.items() if axis != "t")

@@ -41,6 +41,8 @@ def read_mask(state: Trace, node: Node, scores: Features, name: str) -> None:
             return
         shown = visible if isinstance(visible, str) else _shown(scores, layer, visible)
         state.mask_values.shown[key] = shown
+    if shown in (PAST, ALL):
+        state.fixed.add(name)
     _apply(state, node, layer, shown)
 
 
@@ -79,6 +81,8 @@ def read_attention_mask(state: Trace, node: Node, layer: Layer, name: str) -> No
     queries, keys = layer.sizes.get("t", 1), value.shape[-1] if value.ndim else 1
     visible = value if value.dtype == bool else _by_sum(value)
     shown = visible if isinstance(visible, str) else _of_square(visible, queries, keys)
+    if shown in (PAST, ALL):
+        state.fixed.add(name)
     _apply(state, node, layer, shown)
 
 
@@ -112,6 +116,7 @@ def _visible(state: Trace, node: Node, name: str) -> Array | str | None:
     if node.op == "Mul" and np.isin(value, (0, 1)).all():
         # GPT-2's own way: scores times the mask, less 10,000 where that is 0.
         state.layer(state.features(_scores_of(state, node)).source).keys["zeroed"] = node
+        state.fixed.add(name)
         return None
     return f"it is read by {node.op}"
 

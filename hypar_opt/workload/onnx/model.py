@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.files import record_read
 from hypar_opt.workload.onnx.functions import inlined, line_of
+from hypar_opt.workload.onnx.table import HOPELESS
 from hypar_opt.workload.onnx.weightless import (
     MOST_STRUCTURE,
     BrokenError,
@@ -178,6 +179,9 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         raise InputError(f"its nodes should have at most {MOST_NAMES:,} inputs and outputs")
     nodes = [_node(proto) for proto in graph.node]
     _check_texts(nodes, graph)
+    for node in nodes:
+        if node.op in HOPELESS:
+            raise node.refuse(HOPELESS[node.op])
     initialisers = {tensor.name: tensor for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
         raise InputError(
@@ -227,6 +231,9 @@ def _node(proto: NodeProto) -> Node:
     # The one name that two domains give to operators with different inputs.
     if op == "Attention" and proto.domain == "com.microsoft":
         op = "com.microsoft.Attention"
+    if op == "CastLike":
+        # Of its second input it takes the type alone: it depends on the first.
+        return Node("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
     return Node(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
 
 

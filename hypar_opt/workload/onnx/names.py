@@ -28,14 +28,15 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
 
     They may occur twice.
     """
-    shared = Counter(layer.weight for layer in layers)
-    tables = {layer.weight for layer in layers if layer.kind == "embedding"}
+    shared = Counter(layer.weights.name for layer in layers)
+    tables = {layer.weights.name for layer in layers if layer.kind == "embedding"}
     names = []
     for layer in layers:
         # Exporters write equal tensors once: a name that several layers have is of none of them;
         # but for an embedding's, which the last layer is called after.
-        own = shared[layer.weight] == 1 or (layer.kind == "fc" and layer.weight in tables)
-        names.append(_name(layer, layer.weight if own else ""))
+        weight = layer.weights.name
+        own = shared[weight] == 1 or (layer.kind == "fc" and weight in tables)
+        names.append(_name(layer, weight if own else ""))
     # A first component that all names share, such as gpu_0/, tells nothing.
     firsts = {name.partition(".")[0] for name in names if name}
     while len(firsts) == 1 and all("." in name for name in names if name):

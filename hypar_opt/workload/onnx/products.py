@@ -11,6 +11,7 @@ from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whol
 from hypar_opt.workload.onnx.constants import Constant
 from hypar_opt.workload.onnx.features import Features
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Weights, arranged, is_stored, stored, whole
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.windows import (
     image_of,
@@ -53,9 +54,10 @@ def convolution(state: Trace, node: Node) -> None:
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
             raise node.refuse("is a convolution of what is no image")
-        made = linear(state, node, features, (1,), (filters,), weight, place=1)
+        held = _matrix_of(node, weight, 1, (1,), (0,))
+        made = linear(state, node, features, (1,), (filters,), held, place=1)
         if bias:
-            state.layer(made.source).keys["bias"] = True
+            _add_bias(state, made, node.inputs[2])
         state.put(node, made)
         return
     stride = image.pair(attributes.get("strides"), 1)
@@ -75,12 +77,14 @@ def convolution(state: Trace, node: Node) -> None:
         **_unless("padding", numbers(padding), 0),
         **_unless("groups", groups, 1),
         **_unless("dilation", numbers(dilation), 1),
-        **_unless("bias", bias, False),
     }
     sizes = {"c": filters, "h": height, "w": width}
     inputs = [state.read(features._replace(border=None), node)]
-    source = state.emit(node, "conv", keys, inputs, sizes, _weight_name(node, weight, 1))
+    held = _matrix_of(node, weight, 1, range(1, len(weight.shape)), (0,))
+    source = state.emit(node, "conv", keys, inputs, sizes, held)
     made = state.made(source, image.dims(filters, height, width))
+    if bias:
+        _add_bias(state, made, node.inputs[2])
     if "activation" in attributes:  # com.microsoft.FusedConv
         made = made._replace(operators=frozenset({attributes["activation"]}))
     state.put(node, made)
@@ -90,8 +94,19 @@ def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
     return {} if value == default else {key: value}
 
 
-def _weight_name(node: Node, weight: Constant, index: int) -> str:
-    return (weight.weights or (node.inputs[index],))[0]
+def _matrix_of(
+    node: Node, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
+) -> Weights:
+    """Return weights as a matrix of the dimensions that are summed over, and of the others."""
+    name = (weight.weights or (node.inputs[index],))[0]
+    return Weights(name, arranged(weight, rows, columns))
+
+
+def _add_bias(state: Trace, made: Features, name: str) -> None:
+    """Give a layer its bias; copies of fewer numbers are none."""
+    bias, layer = state.constant(name), state.layer(made.source)
+    if bias.elements == layer.channels and is_stored(bias):
+        layer.add_bias(stored(bias))
 
 
 def product(state: Trace, node: Node) -> None:
@@ -100,32 +115,35 @@ def product(state: Trace, node: Node) -> None:
     if state.is_constant(b):
         weight = _weight(state, node, 1)
         features = state.features(a)
-        shape = _matrix(node, weight.shape)
+        shape, axes = _matrix(node, weight.shape)
         if node.attributes().get("transB"):
-            shape = shape[::-1]
+            shape, axes = shape[::-1], axes[::-1]
         features = state.settle(features, node)
         _fits(node, features, (-1,), shape[0], weight)
         rank = len(features.dims) - 1
-        made = linear(state, node, features, (rank,), shape[1:], weight, place=rank)
+        held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
+        made = linear(state, node, features, (rank,), shape[1:], held, place=rank)
     elif state.is_constant(a):
         weight = _weight(state, node, 0)
         features = state.settle(state.features(b), node)
-        shape = _matrix(node, weight.shape)
+        shape, axes = _matrix(node, weight.shape)
         place = max(0, len(features.dims) - 2)
         _fits(node, features, (place,), shape[-1], weight)
-        made = linear(state, node, features, (place,), shape[:-1], weight, place=place)
+        held = _matrix_of(node, weight, 0, axes[-1:], axes[:-1])
+        made = linear(state, node, features, (place,), shape[:-1], held, place=place)
     else:
         made = product_of_maps(state, node, state.features(a), state.features(b))
     state.put(node, made)
 
 
-def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a weight matrix, without leading dimensions of size 1."""
-    while len(shape) > 2 and shape[0] == 1:
-        shape = shape[1:]
-    if not 1 <= len(shape) <= 2:
+def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a weight matrix's sizes and dimensions, without leading ones of size 1."""
+    axes = tuple(range(len(shape)))
+    while len(axes) > 2 and shape[axes[0]] == 1:
+        axes = axes[1:]
+    if not 1 <= len(axes) <= 2:
         raise node.refuse(f"should have a matrix of weights, got {list(shape)}")
-    return shape
+    return tuple(shape[axis] for axis in axes), axes
 
 
 def _fits(
@@ -143,18 +161,19 @@ def general_product(state: Trace, node: Node) -> None:
     if attributes.get("transA"):
         raise node.refuse("reads its input transposed, which mixes the images of a batch")
     weight = _weight(state, node, 1)
-    shape = _matrix(node, weight.shape)
+    shape, axes = _matrix(node, weight.shape)
     if attributes.get("transB"):
-        shape = shape[::-1]
+        shape, axes = shape[::-1], axes[::-1]
     features = state.settled(node.inputs[0], node)
     if len(features.dims) != 2 or len(shape) != 2:
         raise shape_error(node, features.shape, weight.shape)
     _fits(node, features, (1,), shape[0], weight)
-    made = linear(state, node, features, (1,), shape[1:], weight, place=1)
+    held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
+    made = linear(state, node, features, (1,), shape[1:], held, place=1)
     if _is_given(node, 2):
         if not state.is_constant(node.inputs[2]):
             raise node.refuse("adds a feature map to its product; its third input should be a bias")
-        state.layer(made.source).keys["bias"] = True
+        _add_bias(state, made, node.inputs[2])
     state.put(node, made)
 
 
@@ -166,7 +185,10 @@ def quantised_product(state: Trace, node: Node) -> None:
     _fits(node, features, (-1,), attributes["K"], weight)
     rank = len(features.dims) - 1
     units = (attributes["N"],)
-    state.put(node, linear(state, node, features, (rank,), units, weight, place=rank))
+    # Packed: the elements of the tensor are not those of the weights.
+    name = (weight.weights or node.inputs[1:])[0]
+    held = Weights(name, (whole(name, (attributes["K"], *units)),))
+    state.put(node, linear(state, node, features, (rank,), units, held, place=rank))
 
 
 def linear(
@@ -175,7 +197,7 @@ def linear(
     features: Features,
     places: tuple[int, ...],
     units: tuple[int, ...],
-    weight: Constant,
+    weights: Weights,
     *,
     place: int,
 ) -> Features:
@@ -207,8 +229,7 @@ def linear(
     elif layer.is_image and not axes & POSITIONS and _has_positions(layer.sizes):
         kind, keys = "conv", {"filters": width, "kernel": 1}
         sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
-    name = (weight.weights or (node.label,))[0]
-    made = state.emit(node, kind, keys, [source], sizes, name)
+    made = state.emit(node, kind, keys, [source], sizes, weights)
     new = reshaped([(Digit("c", width),)] if width > 1 else [()], units)
     dims = (*kept[:place], *new, *kept[place:])
     return state.made(made, dims)
@@ -253,7 +274,9 @@ def einsum(state: Trace, node: Node) -> None:
     for label in summed:
         _fits(node, features, (mine.index(label),), sizes[label], weight)
     rest = [label for label in mine if label not in summed]
-    made = linear(state, node, features, places, units, weight, place=len(rest))
+    rows, columns = ([theirs.index(label) for label in of] for of in (summed, new))
+    held = _matrix_of(node, weight, index, rows, columns)
+    made = linear(state, node, features, places, units, held, place=len(rest))
     written = [*rest, *new]
     state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
 

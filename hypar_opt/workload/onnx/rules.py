@@ -9,7 +9,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx import attention, elementwise, norms, pools, products, views
 from hypar_opt.workload.onnx.axes import UnalignedError
 from hypar_opt.workload.onnx.model import Node
-from hypar_opt.workload.onnx.table import CONTROL_FLOW, OPERATORS
+from hypar_opt.workload.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED
 from hypar_opt.workload.onnx.trace import Trace
 
 RULES: dict[str, Callable[[Trace, Node], None]] = {
@@ -84,7 +84,7 @@ def _unknown(node: Node) -> InputError:
     import difflib
 
     if node.op in CONTROL_FLOW:
-        return node.refuse("control flow and recurrences are not supported")
+        return node.refuse(UNSUPPORTED)
     known = [name for name in OPERATORS if "." not in name]
     near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
     return node.refuse(f"is no operator that can be imported; the nearest known is {near[0]!r}")

@@ -129,7 +129,13 @@ _PLAIN = dict.fromkeys(
 )
 
 # Refused for what they are, however well a name fits.
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap", "LSTM", "GRU", "RNN"})
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+UNSUPPORTED = "control flow and recurrences are not supported"
+# Those that no size of a dimension helps, before any is asked for.
+HOPELESS = {
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), UNSUPPORTED),
+    "TopK": "chooses by values, which a network has no layer for",
+}
 
 OPERATORS: dict[str, Row] = {
     **_WEIGHTED,

@@ -29,6 +29,12 @@ from hypar_opt.workload.onnx.inputs import InputAxes
 from hypar_opt.workload.onnx.mask_values import MaskValues
 from hypar_opt.workload.onnx.model import MOST_RANK, Graph, Node
 from hypar_opt.workload.onnx.omitted import Omitted
+from hypar_opt.workload.onnx.regions import Weights, stored
+
+_NONE = Weights()
+
+MOST_DIGITS = 64
+"""The most parts of axes that a tensor's dimensions are made of."""
 
 MOST_DIGITS = 64
 """The most parts of axes that a tensor's dimensions are made of."""
@@ -50,6 +56,8 @@ class Trace:
         # How often each tensor is read, the graph's outputs included.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
         self.uses.update(graph.outputs)
+        self.fixed: set[str] = set()
+        """Constants that are numbers of an operator's formula, and not learned."""
         self._emitted: dict[Hashable, int] = {}
         for name, shape in self.input.others.items():
             self.constants.add(name, _stand_in(shape, self.input.batch, graph.open_batch))
@@ -122,10 +130,10 @@ class Trace:
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weight: str = "",
+        weights: Weights = _NONE,
     ) -> int:
         """Add a layer and return its position."""
-        self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weight))
+        self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weights))
         return len(self.layers) - 1
 
     def emit_once(
@@ -135,12 +143,13 @@ class Trace:
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weight: str = "",
+        weights: Weights = _NONE,
+        of: str = "",
     ) -> int:
-        """Add a layer without weights of its own, or return the one that is there already."""
-        key = (kind, tuple(sorted(keys.items())), tuple(inputs), weight)
+        """Add a layer, or return the one that does the same already, of the same tensor."""
+        key = (kind, tuple(sorted(keys.items())), tuple(inputs), weights, of)
         if key not in self._emitted:
-            self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weight)
+            self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weights)
         return self._emitted[key]
 
     def note(self, node: Node, sentence: str) -> None:
@@ -178,7 +187,7 @@ class Trace:
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
             if norm.scale:
-                self.note(node, "a norm of each head is taken as elementwise, without weights")
+                self.note(node, "a norm of each head is taken as elementwise")
             return bare
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
@@ -189,10 +198,15 @@ class Trace:
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
         source = self.read(ordered, node)
-        name = norm.scale or norm.shift
-        weight = (self.constant(name).weights or (name,))[0] if name else ""
+        learned = [self.constant(name) for name in (norm.scale, norm.shift) if name]
+        vectors = tuple(region for constant in learned for region in stored(constant))
+        name = vectors[0].name if vectors else norm.scale or norm.shift
+        # Its kind has a scale, also where the file does not.
+        weights = Weights(
+            name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
+        )
         sizes = self.layer(source).sizes
-        layer = self.emit_once(node, "norm", keys, [source], sizes, weight)
+        layer = self.emit_once(node, "norm", keys, [source], sizes, weights)
         return Features(layer, ordered.dims, only=features.only)
 
     def _settle_pool(self, features: Features, node: Node) -> Features:

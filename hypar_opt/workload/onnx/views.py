@@ -25,6 +25,7 @@ from hypar_opt.workload.onnx.constants import Array, Constant
 from hypar_opt.workload.onnx.features import INPUT, Features
 from hypar_opt.workload.onnx.joins import fit, positions_of
 from hypar_opt.workload.onnx.model import Node
+from hypar_opt.workload.onnx.regions import Weights, arranged, first, stored
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -248,8 +249,10 @@ def _embedding(state: Trace, node: Node, axis: int) -> None:
     vocabulary, features = table.shape
     keys = {"features": features, "vocabulary": vocabulary}
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
-    weight = (table.weights or node.inputs)[0]
-    source = state.emit(node, "embedding", keys, [INPUT], sizes, weight)
+    name = (table.weights or node.inputs)[0]
+    weights = Weights(name, arranged(table, (0,), (1,)))
+    # The same ids, looked up twice, are one layer.
+    source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
     state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
 
 
@@ -330,8 +333,10 @@ def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over:
         raise node.refuse(f"joins the constant {name!r} to a feature map")
     tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
     keys = {"features": channels, "vocabulary": tokens}
-    weight = (constant.weights or (name,))[0]
-    source = state.emit(node, "embedding", keys, [], {"t": tokens, "c": channels}, weight)
+    # Exporters that fold constants write it once for each image of the batch.
+    regions = first(constant) if len(constant.shape) > 2 else stored(constant)
+    weights = Weights((constant.weights or (name,))[0], regions)
+    source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
     dims: list[Dim] = [() for _ in beside.dims]
     for axis, dim in enumerate(beside.dims):
         if "c" in axes_of([dim]):
