@@ -37,7 +37,7 @@ def step_bytes(network: Network, program: Program) -> int:
         # What all devices keep for the backward pass, and one device's outputs and gradients.
         held += own.kept * _copies(program.read[node]) + (1 + own.inputs) * inputs
         held += outputs + 2 * pooled + workload.pooled[node]
-        held += weights * (2 + 2 * copies)
+        held += weights * (3 + 2 * copies)
         # What they work with: tensors before and after an exchange, and what has arrived.
         exchanged = 4 * inputs + 3 * written + 2 * outputs + 3 * weights * copies
         statistics = 6 * max(workload.nodes[node].statistics) * _sharing(program.read[node])

@@ -96,7 +96,7 @@ class LeastLoads:
             allowed[shared:] &= self.halvings[choice, shared:] > count
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
-            allowed[users] &= own in (DATA, choice)
+            allowed[list(users)] &= own in (DATA, choice)
         return allowed
 
     @cached_property

@@ -16,8 +16,10 @@ from typer.core import TyperGroup
 import hypar_opt as ho
 from hypar_opt.cli.app import app
 from hypar_opt.search.certificate import certify
+from tests.fuzz.models import model
 from tests.fuzz.mutations import ODD, mutated, mutated_text, to_json, to_toml
 
+MODEL = "model.onnx"
 NETWORK: dict[str, Any] = {
     "schema": "hypar-opt/network/1",
     "name": "mine",
@@ -129,6 +131,24 @@ SWEEP: dict[str, Any] = {
 }
 THREE = ("--choices", "data,model,output", "--reading", "executed")
 """Plans of three choices that run."""
+_OF_GRAPHS: tuple[tuple[str, ...], ...] = (
+    ("show", "deep.json"),
+    ("verify", "deep.json", "--certificate", "deep-proof.json"),
+    ("verify", "deep.json", "--certificate", "deep-proof.json"),
+    ("run", "deep.json", "--max-memory", "300MB"),
+    ("run", "deep.json", "--scale-down"),
+    ("simulate", "deep.json"),
+    ("explore", "deep.json", "--free", "head"),
+    ("export", "deep.json", "--to", "jax", "-o", "out.py"),
+    ("report", "deep.json", "-o", "out.html"),
+)
+"""Plans of a graph, and their certificates."""
+_OF_MODELS: tuple[tuple[str, ...], ...] = (
+    *[("import", MODEL)] * 4,
+    ("import", MODEL, "--dim", "tokens=4", "-o", "out.toml"),
+    ("solve", MODEL, "--levels", "2"),
+    ("show", MODEL),
+)
 CALLS: tuple[tuple[str, ...], ...] = (
     ("solve", "net.toml"),
     ("solve", "net.toml", "--array", "array.toml"),
@@ -154,8 +174,8 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("verify", "net.toml", "--solvers", "dp,brute", "--levels", "2"),
     ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml"),
     ("simulate", "plan.json"),
-    ("run", "plan.json"),
-    ("run", "plan.json", "--scale-down", "-o", "out.json"),
+    ("run", "plan.json", "--max-memory", "300MB"),
+    ("run", "plan.json", "--scale-down", "-o", "out.json", "--max-memory", "300MB"),
     ("compare", "net.toml", "--array", "array.toml"),
     ("explore", "plan.json", "--free", "H1"),
     ("explore", "net.toml", "--free", "fc1", "--levels", "2"),
@@ -164,6 +184,8 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("pareto", "deep.toml", "--array", "array.toml", "--cost", "time", "--points", "2"),
     ("report", "net.toml", "--array", "array.toml", "-o", "out.html"),
     ("sweep", "sweep.toml", "--workers", "1", "-o", "out.csv"),
+    *_OF_GRAPHS,
+    *_OF_MODELS,
 )
 OPTIONS: dict[str, tuple[str, ...]] = {
     "--array": ("array.toml", "hmc-htree-4", "nowhere", "/dev/zero", "."),
@@ -190,6 +212,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "--json": (),
     "--level-weights": ("2,1", "1", "1,,1"),
     "--levels": ("0", "1", "3", "64", "65"),
+    "--max-memory": ("300MB", "1", "1TB"),
     "--memory": ("8GB", "1", "array", "0.5B", "1e3"),
     "--objective": ("bytes", "time", "energy"),
     "--optimizer": ("adam", "12", "-1"),
@@ -237,6 +260,14 @@ def valid() -> dict[str, Any]:
     network = ho.Network.model_validate(NETWORK)
     array = ho.Array.model_validate({**ARRAY, "topology": TOPOLOGIES[0]})
     plan = ho.solve(network, array=array, search="joint", constraints={"fix": ["fc1@H1=data"]})
+    deep = ho.solve(
+        ho.Network.model_validate(DEEP),
+        levels=2,
+        batch=8,
+        search="joint",
+        reading="executed",
+        choices=("data", "model", "output"),
+    )
     return {
         "net.toml": NETWORK,
         "deep.toml": DEEP,
@@ -246,6 +277,8 @@ def valid() -> dict[str, Any]:
         "sweep.toml": SWEEP,
         "plan.json": plan.document(),
         "proof.json": json.loads(certify(plan).to_json()),
+        "deep.json": deep.document(),
+        "deep-proof.json": json.loads(certify(deep).to_json()),
     }
 
 
@@ -258,22 +291,31 @@ def takes(command: str) -> list[str]:
     return sorted(own & OPTIONS.keys())
 
 
+@cache
+def texts() -> dict[str, bytes]:
+    """Return the files of all documents that are right."""
+    return {name: _text(name, document).encode() for name, document in valid().items()}
+
+
+def _text(name: str, document: Any) -> str:
+    return to_toml(document) if name.endswith(".toml") else to_json(document)
+
+
 def call(seed: int) -> Call:
     """Return the call of a seed: one file wrong, or the command line, or both."""
     rng = Random(seed)
-    documents = dict(valid())
-    documents["array.toml"] = ARRAY | {"topology": rng.choice(TOPOLOGIES)}
+    array = ARRAY | {"topology": rng.choice(TOPOLOGIES)}
+    files = {**texts(), "array.toml": to_toml(array).encode()}
     args = [*rng.choice(CALLS)]
-    named = [name for name in documents if name in args]
+    named = [name for name in files if name in args]
     if args[0] == "sweep" or "array.toml" in args:
         named += ["net.toml", "array.toml", "graph.json"]
     wrong = rng.choice(named) if named and rng.random() < 0.8 else None
     if wrong:
-        documents[wrong] = mutated(documents[wrong], rng)
-    files = {}
-    for name, document in documents.items():
-        text = to_toml(document) if name.endswith(".toml") else to_json(document)
-        files[name] = mutated_text(text, rng) if name == wrong else text.encode()
+        document = mutated(array if wrong == "array.toml" else valid()[wrong], rng)
+        files[wrong] = mutated_text(_text(wrong, document), rng)
+    if MODEL in args:
+        wrong, files[MODEL] = MODEL, model(rng)
     if wrong is None or rng.random() < 0.3:
         args = _wrong_call(args, rng)
     return Call(tuple(args), files)

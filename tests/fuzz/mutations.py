@@ -82,7 +82,7 @@ def _alike(table: Any, key: Any, rng: Random) -> None:
 
 def _scale(table: Any, key: Any, rng: Random) -> None:
     value = table[key]
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not abs(value) > 10**300:
         table[key] = rng.choice(
             (value + 1, -value, value * 2, value * 10**9, value / 2, str(value))
         )

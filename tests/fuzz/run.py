@@ -8,7 +8,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType
 from xml.etree import ElementTree as ET
@@ -19,15 +19,26 @@ from tests.fuzz.calls import Call, call, place
 STATUSES = {0, 1, 2, 3, 4}
 
 
+MOST_MEMORY = 2**30
+"""Bytes that a call may add to what the process has."""
+
+
 class TooLongError(BaseException):
     """A call was not done in time; no handler of errors is to catch it."""
 
 
 def broken(seed: int, folder: Path, *, seconds: float) -> str:
-    """Run a seed's call in a folder of its own; return what did not hold, or nothing."""
+    """Run a seed's call in a folder of its own; return what did not hold, or nothing.
+
+    Parameters
+    ----------
+    seconds
+        Of the processor, that the call may take.
+    """
     made = call(seed)
     place(made, folder)
     out, err = _stream(), _stream()
+    before = _resident()
     try:
         with chdir(folder), redirect_stdout(out), redirect_stderr(err), _within(seconds):
             with warnings.catch_warnings():
@@ -35,16 +46,37 @@ def broken(seed: int, folder: Path, *, seconds: float) -> str:
                 status = run([*made.args])
             out.flush()
     except TooLongError:
-        return f"took longer than {seconds:g} s"
+        return f"took longer than {seconds:g} s of the processor"
     except BaseException:
         return traceback.format_exc()
     said, told = _text(out), _text(err)
     return (
-        _wrong_status(status, told)
+        _wrong_memory(before, told)
+        or _wrong_status(status, told)
         or _wrong_text(said, told)
         or _wrong_json(made, status, said)
         or _wrong_files(made, folder, status)
     )
+
+
+def _resident() -> int | None:
+    """Begin to measure the most memory of this process, in bytes, and return what it has now."""
+    with suppress(OSError):  # what Linux alone has
+        Path("/proc/self/clear_refs").write_text("5")
+        return _of_status("VmRSS")
+    return None
+
+
+def _of_status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
+
+
+def _wrong_memory(before: int | None, told: str) -> str:
+    if "memory is short" in told:
+        return told
+    taken = 0 if before is None else _of_status("VmHWM") - before
+    return f"took {taken / 2**20:,.0f} MiB" if taken > MOST_MEMORY else ""
 
 
 def _wrong_status(status: int, told: str) -> str:
@@ -113,10 +145,10 @@ def _within(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooLongError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypar_opt.workload.onnx import read_model
+from hypar_opt.workload.onnx import read_model, read_onnx
 from tests.onnx_graphs import GraphWriter, attributes, kinds, parameters, sources
 
 BATCH, TOKENS, WIDTH = 2, 16, 24
@@ -316,3 +316,14 @@ def test_runs_that_differ_in_one_layer_are_no_block(tmp_path: Path) -> None:
     path.write_bytes(g.model(x).SerializeToString())
     content, _ = read_model(path)
     assert "block" not in content
+
+
+def test_a_norm_without_weights_may_be_the_output(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [2, 16, 24]))
+    x = g.linear("x", "first", 24, 24)
+    apart = g("Sub", x, g("ReduceMean", x, axes=[-1], keepdims=1))
+    variance = g("ReduceMean", g("Mul", apart, apart), axes=[-1], keepdims=1)
+    y = g("Div", apart, g("Sqrt", g("Add", variance, g.value(1e-5))))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(g.model(y).SerializeToString())
+    assert [layer.kind for layer in read_onnx(path).layers] == ["fc", "norm"]

@@ -206,6 +206,19 @@ def tiled(count: int) -> Any:
     return g.model(g("Relu", x))
 
 
+def masks(count: int, nodes: int, tokens: int) -> Any:
+    """Scores to which masks are added that are all made of the same many nodes."""
+    g = GraphWriter(("x", [2, tokens, 8]))
+    query, key, value = (g("MatMul", "x", g.weight(name, 8, 8)) for name in "qkv")
+    scores = g("MatMul", query, g("Transpose", key, perm=[0, 2, 1]))
+    mask = g("Cast", filled(g, 0, tokens, tokens), to=1)
+    for _ in range(nodes):
+        mask = g("Neg", mask)
+    for _ in range(count):
+        scores = g("Add", scores, g("Neg", mask))
+    return g.model(g("MatMul", g("Softmax", scores, axis=-1), value))
+
+
 def residuals(nodes: int) -> Any:
     """A model of many layers, of which no few are alike."""
     g = small()
@@ -236,6 +249,8 @@ BOMBS: dict[str, Callable[[], Any]] = {
     "slices of slices": lambda: sliced(4000),
     "rank": lambda: transposed(2000),
     "tiled": lambda: tiled(15_000),
+    "masks of many nodes": lambda: masks(5000, 900, 2),
+    "large masks": lambda: masks(5000, 10, 2048),
     "most nodes": lambda: residuals(MOST_NODES - 2),
     "more nodes": lambda: residuals(MOST_NODES + 3),
 }
@@ -252,7 +267,7 @@ HOLLOW = {"doubled values", "Where", "Mod", "Clip", "Add", "GatherND", "Gather o
 def test_an_import_takes_little_memory_and_time(tmp_path: Path) -> None:
     said = read_within({name: make() for name, make in BOMBS.items()}, tmp_path)
     read = {name for name, words in said.items() if words.endswith(" layers")}
-    assert read == HOLLOW | {"most nodes"}
+    assert read == HOLLOW | {"most nodes", "masks of many nodes", "large masks"}
     assert {said[name] for name in HOLLOW} == {"1 layers"}
     assert "should come to at most" in said["doubled calls"]
     assert "is too long" in said["Reshape of a map"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.workload.onnx import read_model, read_onnx
@@ -106,6 +109,20 @@ def test_a_shape_that_is_in_another_file(tmp_path: Path) -> None:
     g = GraphWriter(IMAGE)
     text = refusal(tmp_path, g.model(g("Reshape", "x", g.weight("target", 2), name="odd")))
     assert text == "node 'odd' (Reshape): its shape 'target' is not in the file"
+
+
+@pytest.mark.parametrize("through", ["initializer", "constant", "computed"])
+def test_complex_numbers_as_a_shape_without_a_warning(through: str, tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    numbers = np.array([2, 16, 24], np.complex64)
+    shape = g.value(numbers)
+    if through != "initializer":
+        shape = g("Constant", value=numpy_helper.from_array(numbers))
+    if through == "computed":
+        shape = g("Cast", shape, to=7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert " (Reshape): its shape " in refusal(tmp_path, g.model(g("Reshape", "x", shape)))
 
 
 def test_a_further_input_that_joins(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypar_opt.workload.onnx.computing import (
     steps,
     triangle,
 )
-from hypar_opt.workload.onnx.constants import Array, Constant, hollow
+from hypar_opt.workload.onnx.constants import Array, Constant, hollow, of_tensor
 from hypar_opt.workload.onnx.model import MOST_RANK, Node
 
 Attributes = dict[str, Any]
@@ -84,7 +84,9 @@ def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded |
         if not _may_write(_copied(op, values), budget):
             return None
         result = VIEWS[op](values, attributes)
-        return Folded([result]) if result.ndim <= MOST_RANK else None
+        tensor = attributes.get("value")
+        known = tensor is None or of_tensor(tensor).known
+        return Folded([result], known) if result.ndim <= MOST_RANK else None
     total = sum(constant.elements for constant in given)
     if not all(constant.known for constant in given) or total > MOST_ELEMENTS:
         return None

@@ -8,6 +8,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx.exact import word_of
 from hypar_opt.workload.onnx.features import INPUT, Layer
 from hypar_opt.workload.onnx.losses import end_in_a_loss
+from hypar_opt.workload.onnx.rules import refusals
 from hypar_opt.workload.onnx.sharing import share
 from hypar_opt.workload.onnx.trace import Trace
 
@@ -37,7 +38,8 @@ def _ends(state: Trace) -> list[int]:
     for name in state.graph.outputs:
         if name not in state.tensors or name not in nodes:
             continue  # an input, or a constant, that is handed on
-        features = state.settled(name, nodes[name])
+        with refusals(nodes[name]):
+            features = state.settled(name, nodes[name])
         layer = state.layer(features.source)
         layer.read_as.add(word_of(state, nodes[name], features))
         if layer.kind == "scores":

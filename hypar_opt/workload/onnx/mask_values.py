@@ -43,12 +43,18 @@ MOST_MADE = 2**31
 """The most bytes that are computed for all masks of a model, one after the other."""
 
 
+STEP = 2**14
+"""What a node takes, in time as bytes."""
+
+
 class Unknown(NamedTuple):
     """A tensor whose values are not known: why, and its shape where that is known."""
 
     why: str
     shape: tuple[int, ...] | None = None
 
+
+SPENT = Unknown("takes too long, after the masks before it")
 
 Known = Array | Unknown
 
@@ -74,6 +80,8 @@ class MaskValues:
         room = min(MOST_AT_ONCE, self._work)
         waiting, steps = [name], 0
         while waiting:
+            if self._work <= 0:
+                return SPENT
             wanted = waiting[-1]
             if wanted in made:
                 waiting.pop()
@@ -91,9 +99,12 @@ class MaskValues:
             before = [n for n in node.inputs if n and n not in made]
             waiting += before
             if not before:
-                outputs = _computed(node, [made[n] if n else None for n in node.inputs], room)
+                inputs = [made[n] if n else None for n in node.inputs]
+                outputs = _computed(node, inputs, room)
                 taken = sum(_held(one) for one in outputs)
-                room, self._work = room - taken, self._work - taken
+                looked = sum(one.size for one in inputs if isinstance(one, np.ndarray))
+                self._work -= taken + STEP + (looked if node.op in _PICKS else 0)
+                room -= taken
                 for place, output in enumerate(node.outputs):
                     lacks = Unknown(f"comes of node {node.label!r} ({node.op})")
                     made[output] = outputs[place] if place < len(outputs) else lacks

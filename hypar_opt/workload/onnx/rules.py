@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hypar_opt.errors import InputError
 from hypar_opt.workload.onnx import attention, elementwise, norms, pools, products, views
@@ -55,11 +56,18 @@ def read_node(state: Trace, node: Node) -> None:
     row = OPERATORS.get(node.op)
     if row is None:
         raise _unknown(node)
-    try:
+    with refusals(node):
         if row.rule in RULES:
             RULES[row.rule](state, node)
         else:
             WORDED_RULES[row.rule](state, node, row.word)
+
+
+@contextmanager
+def refusals(node: Node) -> Iterator[None]:
+    """Refuse a node by name for whatever goes wrong while what it writes is read."""
+    try:
+        yield
     except UnalignedError:
         raise node.refuse("its view goes across the axes of a feature map") from None
     except InputError:
