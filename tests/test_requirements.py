@@ -33,7 +33,7 @@ def locked(python: str) -> dict[str, Version]:
 
     A line is ``name==version`` and a comment; an option, an address or a path is no requirement.
     """
-    versions = {}
+    versions: dict[str, Version] = {}
     for line in (ROOT / f"requirements/dev-{python}.txt").read_text().splitlines():
         if not line.startswith("#"):
             requirement = Requirement(line.partition("#")[0].strip())
@@ -47,7 +47,7 @@ def test_each_python_that_is_promised_has_a_lock_file() -> None:
     files = {path.name for path in (ROOT / "requirements").iterdir()}
     assert files == {f"dev-{python}.txt" for python in PYTHONS}
     allowed = SpecifierSet(PROJECT["requires-python"])
-    assert PYTHONS == [f"3.{minor}" for minor in range(40) if f"3.{minor}" in allowed]
+    assert [f"3.{minor}" for minor in range(40) if f"3.{minor}" in allowed] == PYTHONS
 
 
 @pytest.mark.parametrize("python", PYTHONS)
