@@ -2,13 +2,14 @@
 # make test   everything that must hold: formatting, types, import contract, tests
 # make test-browser   that the HTML page opens clean in a real browser
 # make fuzz N=100000   wrong input of every kind; SEED=... begins at another
+# make alone   that each test file can be collected by itself
 # make docs   the documentation, in build/docs
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo test alone test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -17,6 +18,13 @@ demo: $(VENV)/.installed
 # The runner's summary comes last.
 test: lint
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+
+# 5 is a file whose tests are all deselected: those of the browser.
+alone: $(VENV)/.installed-dev
+	@for file in $$(find tests -name 'test_*.py' | sort); do \
+	  $(BIN)/python -m pytest -qq --collect-only $$file >/dev/null || [ $$? = 5 ] || \
+	    { echo "$$file does not run alone" >&2; failed=1; }; \
+	done; [ -z "$$failed" ]
 
 # The HTML page in a real browser, which Debian's packages bring where we may install them;
 # where there is none, the tests are skipped and say so.
