@@ -1,22 +1,34 @@
 # make demo   the main job on VGG-A, from nothing but Python and make
 # make test   everything that must hold: formatting, types, import contract, tests
+# make newest   the same with the newest versions that pyproject.toml allows
+# make lowest   the tests with the lowest versions that it allows
+# make lock   takes the newest versions for all else: requirements/, a file for each Python
 # make test-browser   that the HTML page opens clean in a real browser
 # make fuzz N=100000   wrong input of every kind; SEED=... begins at another
 # make alone   that each test file can be collected by itself
 # make docs   the documentation, in build/docs
+#
+# PYTHON=python3.12 after any of these takes that Python, in an environment of its own.
 PYTHON ?= python3
-VENV ?= .venv
+PYTHONS := 3.11 3.12 3.13
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV ?= .venv$(if $(filter file,$(origin PYTHON)),,-$(VERSION))
+LOCK ?= requirements/dev-$(VERSION).txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+UV := .venv-uv/bin/uv
+COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo test alone test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo test suite alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
 	@$(BIN)/hypar-opt solve vgg-a --solver dp
 
 # The runner's summary comes last.
-test: lint
+test: lint suite
+
+suite: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 
 # 5 is a file whose tests are all deselected: those of the browser.
@@ -25,6 +37,24 @@ alone: $(VENV)/.installed-dev
 	  $(BIN)/python -m pytest -qq --collect-only $$file >/dev/null || [ $$? = 5 ] || \
 	    { echo "$$file does not run alone" >&2; failed=1; }; \
 	done; [ -z "$$failed" ]
+
+# Formatting and types hold with one version of their tools, so the lowest are not asked.
+newest: resolution = highest
+newest: goal = test
+lowest: resolution = lowest-direct
+lowest: goal = suite
+newest lowest: $(UV)
+	@mkdir -p $(VENV)-$@
+	$(UV) $(COMPILE) --resolution $(resolution) --python-version $(VERSION) \
+	  --output-file $(VENV)-$@/lock.txt
+	$(MAKE) $(goal) VENV=$(VENV)-$@ LOCK=$(VENV)-$@/lock.txt
+
+lock: $(UV)
+	@mkdir -p requirements
+	for version in $(PYTHONS); do \
+	  $(UV) $(COMPILE) --custom-compile-command 'make lock' --python-version $$version \
+	    --output-file requirements/dev-$$version.txt || exit; \
+	done
 
 # The HTML page in a real browser, which Debian's packages bring where we may install them;
 # where there is none, the tests are skipped and say so.
@@ -74,30 +104,34 @@ notebook: $(VENV)/.installed-dev
 	$(BIN)/python docs/_ext/notebooks.py docs/notebook.ipynb
 
 # The documentation, from nothing each time; a warning is an error.
-docs: $(VENV)/.installed-docs
+docs: $(VENV)/.installed-dev
 	rm -rf build/docs
 	$(BIN)/python -m sphinx -W --keep-going -n -E -q -b html -d build/doctrees docs build/docs
 	@echo build/docs/index.html
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-	  { echo "hypar-opt needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@case " $(PYTHONS) " in *" $(VERSION) "*) ;; *) \
+	  echo "hypar-opt needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2;; esac
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PIP) install --editable .
 	@touch $@
 
-# Dependency groups need pip 25.1.
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --upgrade 'pip>=25.1'
-	$(PIP) install --group dev
+# Nothing but what is locked: the package is built by the hatchling that the lock names.
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(LOCK)
+	$(PIP) install --requirement $(LOCK)
+	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP) install --upgrade 'pip>=25.1'
-	$(PIP) install --group docs
-	@touch $@
+$(UV):
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/python -m pip --quiet --disable-pip-version-check install uv
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-lowest .venv-uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Wrong on purpose: whether tests notice each mutant of the table in tests/mutants.
+.PHONY: mutants
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.mutants

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import NoReturn
 
 from hypar_opt.errors import NoAnswerError
 
@@ -47,7 +48,11 @@ class Deadline:
             A caller that knows a feasible plan catches it.
         """
         if self.passed(needed):
-            raise NoAnswerError(f"no answer within the {TIME_LIMIT}", stopped_by=TIME_LIMIT)
+            self.expire()
+
+    def expire(self) -> NoReturn:
+        """Raise what `check` raises once the deadline has passed."""
+        raise NoAnswerError(f"no answer within the {TIME_LIMIT}", stopped_by=TIME_LIMIT)
 
 
 NEVER = Deadline()

@@ -35,6 +35,7 @@ from hypar_opt.plan.plan import (
     words_of,
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
+from hypar_opt.search.claims import check_record
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
@@ -303,7 +304,10 @@ def _priced(
     solver: SolverRecord,
     tensors: Tensors | None = None,
 ) -> Plan:
-    """Return the plan priced from its choices, with the gap to the bound that the solver claims."""
+    """Return the plan priced from its choices, with the gap to the bound that the solver claims.
+
+    The record is of a search of ours: only here a plan's claims become our own.
+    """
     problem = instance.problem
     if tensors is None:
         tensors = tensors_of(instance, rows)
@@ -323,7 +327,7 @@ def _priced(
         parallelism=words_of(rows, instance.network.choices(len(problem.choices))),
         layouts=layouts_of(instance, rows, tensors),
         cost=cost,
-        solver=solver,
+        solver=solver.vouched(),
         **fields,
     )
 
@@ -428,8 +432,8 @@ def read_plan(path: str | Path) -> Plan:
     Raises
     ------
     InputError
-        If it is not a plan, has a newer schema, a cost that its choices do not have, or choices
-        that violate its own constraints.
+        If it is not a plan, has a newer schema, a cost that its choices do not have, choices
+        that violate its own constraints, or a bound that a baseline disproves.
     """
     file = file_name(path)
     plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
@@ -441,6 +445,7 @@ def read_plan(path: str | Path) -> Plan:
             instance.constraints.check(plan.assignments(), plan_nodes(plan, instance.workload))
         except HyparError as error:
             raise InputError(error.message, file=file) from None
+    check_record(plan, file=file)
     return plan
 
 

@@ -1,5 +1,9 @@
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Time is measured in benchmarks/, never in a test; a fixed seed makes a red run repeat.
 settings.register_profile("hypar", deadline=None, derandomize=True, max_examples=60)
+# A mutant is to be noticed; the smallest example of that would take minutes to find.
+settings.register_profile(
+    "mutants", settings.get_profile("hypar"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("hypar")

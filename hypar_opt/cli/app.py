@@ -64,6 +64,10 @@ def run(args: list[str]) -> int:
     except OSError as error:
         where = repr(error.filename) if error.filename else "standard output"
         return _fail(f"{where}: {error.strerror}", 2)
+    except MemoryError as error:
+        # numpy says how much it wanted, in a line; others say nothing.
+        wanted = f": {error}" if str(error).isprintable() and str(error) else ""
+        return _fail(f"memory is short{wanted}", 2)
     return status if isinstance(status, int) else 0
 
 

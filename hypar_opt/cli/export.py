@@ -24,12 +24,18 @@ TO = typer.Option(
     help="jax: a Python module with the training step, which needs jax alone; json: which level"
     " splits which dimension of every weight and tensor, by name.",
 )
+APPROXIMATE = typer.Option(
+    "--approximate",
+    help="Export a network that does not keep all of its model, such as biases; the module says"
+    " what.",
+)
 OUTPUT = options.result_option(help="The file to write; printed unless given.")
 
 
 def export(
     plan: Annotated[str, PLAN],
     to: Annotated[str, TO],
+    approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
     """Write a plan as a program for JAX, or as shardings for other frameworks."""
@@ -44,11 +50,13 @@ def export(
             f"export takes a plan file, and {plan!r} is none; solve {plan} --output plan.json"
             " writes one"
         )
+    if approximate and to != "jax":
+        raise HyparError("--approximate goes with --to jax: shardings compute nothing")
     with recorded_reads() as read:
         described = pipeline.read_plan(plan)
     check_outputs(read, output_file)
     if to == "jax":
-        text = jax_module(described)
+        text = jax_module(described, approximate=approximate)
     else:
         text = json.dumps(shardings(described), indent=2, allow_nan=False) + "\n"
     if output_file is None:

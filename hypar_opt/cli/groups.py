@@ -37,9 +37,14 @@ class CostOptions:
     ] = "bytes"
     # None: the default depends on the array, which is not read yet.
     reading: options.READING = None
+    # None: the default depends on the network.
     element_bytes: Annotated[
-        int, problem_option(help="Bytes of a tensor's element: 4; 2 for half precision; 1, 8.")
-    ] = 4
+        int | None,
+        problem_option(
+            help="Bytes of a tensor's element: 4, or as the network's file says; 2 for half"
+            " precision; 1, 8."
+        ),
+    ] = None
     inference: Annotated[
         bool,
         problem_option(

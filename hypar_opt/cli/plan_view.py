@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import output
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import NoAnswerError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -19,38 +21,61 @@ def print_plan(
     best: int | None = None,
     layouts: bool = False,
     as_json: bool = False,
+    deadline: Deadline = NEVER,
 ) -> None:
-    """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it."""
-    from hypar_opt.studies import advice
+    """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it.
 
-    # The best plans first: they are refused at once, and regrets may take long.
-    plans: Sequence[Alternative] = () if best is None else _best_plans(plan, best)
-    regrets: Sequence[Regret] = _regrets(plan) if regret else ()
-    for sentence in (*advice.warnings(plan), *advice.warnings_of_cost(plan)):
+    Parameters
+    ----------
+    deadline
+        When to end. The plan is printed all the same.
+
+    Raises
+    ------
+    NoAnswerError
+        After that, if the deadline passes before the regrets and best plans are known.
+    """
+    from hypar_opt.studies import advice
+    from hypar_opt.workload.kept import remarks_on
+
+    late: NoAnswerError | None = None
+    plans: Sequence[Alternative] | None = None
+    regrets: Sequence[Regret] | None = None
+    try:
+        # The best plans first: they are refused at once, and regrets may take long.
+        plans = None if best is None else _best_plans(plan, best, deadline)
+        regrets = _regrets(plan, deadline) if regret else None
+    except NoAnswerError as error:
+        late = error
+    for sentence in (*advice.warnings(plan, deadline), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
+    for remark in remarks_on(plan.network.description):
+        output.note(f"{plan.network.name}: {remark}")
     if as_json:
         document: dict[str, Any] = plan.document()
-        if regret:
-            document["regret"] = [vars(row) for row in regrets]
-        if best is not None:
-            document["best"] = [vars(row) for row in plans]
+        for key, rows in (("regret", regrets), ("best", plans)):
+            if rows is not None:
+                document[key] = [vars(row) for row in rows]
         output.print_json(document)
-        return
-    from hypar_opt.report.plan import plan_view
+    else:
+        from hypar_opt.report.plan import plan_view
 
-    joint = advice.joint_optimum(plan) if plan.solver.scope == "level" else None
-    output.print_view(plan_view(plan, joint, regrets, plans, layouts=layouts), folds=True)
+        joint = advice.joint_optimum(plan, deadline) if plan.solver.scope == "level" else None
+        view = plan_view(plan, joint, regrets or (), plans or (), layouts=layouts)
+        output.print_view(view, folds=True)
+    if late is not None:
+        raise late
 
 
-def _best_plans(plan: Plan, number: int) -> Sequence[Alternative]:
+def _best_plans(plan: Plan, number: int, deadline: Deadline) -> Sequence[Alternative]:
     from hypar_opt.studies import alternatives
 
-    return alternatives.best_plans(plan, number)
+    return alternatives.best_plans(plan, number, deadline)
 
 
-def _regrets(plan: Plan) -> Sequence[Regret]:
+def _regrets(plan: Plan, deadline: Deadline) -> Sequence[Regret]:
     from hypar_opt.studies import alternatives
 
     with output.progress_bar("choices") as progress:
         # The solver's parameters, if any, were typed with this very command, so they are trusted.
-        return alternatives.regrets(plan, progress, parameters=True)
+        return alternatives.regrets(plan, progress, parameters=True, deadline=deadline)

@@ -32,6 +32,11 @@ SCALE_DOWN = typer.Option(
     help="Run the same choices on a network of the same structure, with small sizes that halve"
     " evenly.",
 )
+MAX_MEMORY = typer.Option(
+    "--max-memory",
+    metavar="BYTES",
+    help="Refuse a run that would take more memory, as 8GB or 512MiB.",
+)
 OUTPUT = options.result_option(help="Write the result as JSON, every exchange of it.")
 
 
@@ -40,6 +45,7 @@ def run(
     backend: Annotated[Backend, BACKEND] = Backend.NUMPY,
     seed: Annotated[int, SEED] = 0,
     scale_down: Annotated[bool, SCALE_DOWN] = False,
+    max_memory: Annotated[str, MAX_MEMORY] = "4GB",
     target: Annotated[Path | None, OUTPUT] = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -53,7 +59,12 @@ def run(
     targets.check_outputs(read, target)
     with output.progress_bar("layers") as progress:
         result = running.run(
-            planned, backend=backend.value, seed=seed, scale_down=scale_down, progress=progress
+            planned,
+            backend=backend.value,
+            seed=seed,
+            scale_down=scale_down,
+            max_memory=max_memory,
+            progress=progress,
         )
     document = result.document()
     if target is not None:

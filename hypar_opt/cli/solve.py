@@ -10,7 +10,8 @@ from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
 from hypar_opt.cli.options import file_option, solving_option, what_if_option
 from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import HyparError
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import HyparError, NoAnswerError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -71,6 +72,7 @@ def solve(
     from hypar_opt.files import record_read, recorded_reads
     from hypar_opt.models import find_network
 
+    deadline = Deadline.after(solving.time_limit)
     if plan_file is not None and str(plan_file) == "-":
         if regret or best is not None:
             raise HyparError("--output - prints a plan; --regret and --best go with a file")
@@ -95,9 +97,9 @@ def solve(
     )
     if simulate is not None:
         # From here on the fastest is the plan: it is written, drawn and certified.
-        plan = _fastest(plan, simulate)
+        plan = _fastest(plan, simulate, deadline)
     _write(plan, plan_file, picture)
-    print_plan(plan, regret=regret, best=best, as_json=as_json)
+    print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
     if certificate is not None:  # last: it may be refused, and the plan stands all the same
         from hypar_opt.search.certificate import certify, write_certificate
 
@@ -115,12 +117,16 @@ def _write(plan: Plan, plan_file: Path | None, picture: Path | None) -> None:
         pictures.save(pictures.plan_dots(plan), picture)
 
 
-def _fastest(plan: Plan, number: int) -> Plan:
+def _fastest(plan: Plan, number: int, deadline: Deadline) -> Plan:
     """Return the fastest of the best plans, and say how well their cost predicted that."""
     from hypar_opt.studies import evaluation
 
-    with output.progress_bar("plans") as progress:
-        contenders = evaluation.contenders(plan, number, progress=progress)
+    try:
+        with output.progress_bar("plans") as progress:
+            contenders = evaluation.contenders(plan, number, progress=progress, deadline=deadline)
+    except NoAnswerError as error:
+        output.warn(f"--simulate: {error.message}; the plan is the search's own")
+        return plan
     fastest = evaluation.fastest(contenders)
     output.note(_comparison(plan, contenders, fastest))
     return fastest.plan

@@ -245,8 +245,8 @@ class CommunicationCost(CostModel):
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
         if workload.couples_levels(self.choices):
             return None
-        exchanged = self.exchanged(workload, PlanChoices.of(plans, self.choices))
-        levels: Integers = sum(part.sum(axis=2) for part in exchanged)
+        nodes, boundaries = self.exchanged(workload, PlanChoices.of(plans, self.choices))
+        levels: Integers = nodes.sum(axis=2) + boundaries.sum(axis=2)
         return levels
 
     def exchanged(self, workload: Workload, choices: PlanChoices) -> tuple[Integers, Integers]:

@@ -26,6 +26,9 @@ Tensors = Sequence[Mapping[int, int]]
 MOST_STATES = 3**6
 """Of a shared tensor, its layouts at all levels, that are compared."""
 
+_LARGEST_ARRAY = 2**20
+"""Choices of boundaries' states at all levels that are charged at once."""
+
 _NONE: Mapping[int, int] = MappingProxyType({})
 
 
@@ -120,21 +123,33 @@ def _over_all_levels(
     its layouts at all levels, are compared. Of equals the first in canonical order is taken.
     """
     levels: list[dict[int, int]] = [{} for _ in rows]
-    if not workload.tensor_writers or not rows:
+    tensors = np.array(list(workload.tensor_writers), np.intp)
+    if not len(tensors) or not rows:
         return levels
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
     states = np.array(canonical_states(len(rows), cost.choices), np.intp).T
-    for node in workload.tensor_writers:
-        kept = states
-        if even:
-            kept = states[:, _into_equal_parts(workload.nodes[node], states)]
-        total: Integers = np.zeros(kept.shape[1], object)
-        for boundary in np.flatnonzero((workload.ends == node).any(axis=1)):
-            ends = (
-                kept if end == node else np.repeat(choices[:, [end]], kept.shape[1], axis=1)
-                for end in workload.ends[boundary]
+    # A tensor neighbours layers alone: each boundary has one at an end, or none.
+    is_end = np.isin(workload.ends, tensors)
+    boundaries = np.flatnonzero(is_end.any(axis=1))
+    totals: Integers = np.zeros((len(workload.nodes), states.shape[1]), object)
+    step = max(1, _LARGEST_ARRAY // states.size)
+    for first in range(0, len(boundaries), step):
+        some = boundaries[first : first + step]
+        ends = [
+            np.where(
+                is_end[some, end], states[..., None], choices[:, None, workload.ends[some, end]]
             )
-            total += cost.pairs(workload, EndStates.of_one(int(boundary), *ends)).sum(axis=0)
+            for end in range(2)
+        ]
+        place = np.tile(some, states.shape[1])
+        pairs = EndStates(place, *(end.reshape(len(rows), -1) for end in ends))
+        charges = cost.pairs(workload, pairs).sum(axis=0).reshape(states.shape[1], -1)
+        np.add.at(totals, workload.ends[some][is_end[some]], charges.T)
+    for node in workload.tensor_writers:
+        total, kept = totals[node], states
+        if even:
+            fits = _into_equal_parts(workload.nodes[node], states)
+            total, kept = total[fits], states[:, fits]
         for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
             level[node] = column
     return levels

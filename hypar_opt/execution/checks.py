@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.execution.arithmetic import KINDS
 from hypar_opt.execution.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.memory import step_bytes
 from hypar_opt.sharding.labels import batch_levels
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.ties import Axis
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 MOST_BYTES = 4 * 10**9
-"""Of memory that a run may take, as estimated."""
+"""Of memory that a run may take, unless a caller says otherwise."""
 
 
 def _remedy(scaled: bool) -> str:
@@ -98,39 +98,27 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
                 )
 
 
-def check_memory(network: Network, program: Program, *, scaled: bool = False) -> None:
-    """Refuse a step that would take more memory than `MOST_BYTES`.
+def check_memory(
+    network: Network, program: Program, *, most: int = MOST_BYTES, scaled: bool = False
+) -> None:
+    """Refuse a step that would take more bytes of memory than ``most``.
 
     Raises
     ------
     RefusedError
         With the estimate.
     """
-    estimate = 8 * _elements(network, program)
-    if estimate > MOST_BYTES:
+    estimate = step_bytes(network, program)
+    if estimate > most:
+        remedy = _remedy(scaled)
+        allows = argument("max_memory", _rounded_up(estimate))
         raise RefusedError(
             f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
-            f" {format_bytes(MOST_BYTES)}{_remedy(scaled)}"
+            f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it as it is"
         )
 
 
-def _elements(network: Network, program: Program) -> int:
-    """Estimate the elements that a step keeps, on all devices and on one."""
-    workload, total = program.workload, 0
-    for position, layer in enumerate(network.layers):
-        node = position + workload.shared
-        tensors = workload.nodes[node]
-        replicas = 2 ** sum(layout is Layout.WHOLE for layout in program.read[node])
-        copies = 2 ** sum(step.level >= 0 for step in program.gradient_steps(node))
-        window = math.prod(getattr(layer, "kernel", (1, 1)))
-        images = tensors.sizes["b"] * window * tensors.sizes.get("i", 1)
-        unfolded = images * math.prod(tensors.output[2:]) if layer.kind == "conv" else 0
-        unfolded *= tensors.sizes.get("g", 1)
-        scores = 0
-        if layer.kind == "attention":
-            sizes = tensors.sizes
-            scores = 3 * math.prod(sizes[axis] for axis in ("b", "g", "r", "t", "s"))
-        kept = unfolded + scores + workload.inputs[node]
-        kept += 3 * workload.outputs[node] + workload.pooled[node]
-        total += kept * (1 + replicas) + 2 * workload.weights[node] * (2 + copies)
-    return total
+def _rounded_up(count: int) -> str:
+    """Return bytes as an option's value, no fewer than they are."""
+    unit, size = ("GB", 10**9) if count > 10**9 else ("MB", 10**6)
+    return f"{-(-count // size)}{unit}"

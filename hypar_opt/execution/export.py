@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.nodes import plan_nodes
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
     return ShardedNetwork(network, Program(workload, plan_nodes(plan, workload)))
 
 
-def jax_module(plan: Plan) -> str:
+def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     """Return a Python module that trains a plan's network for a step, and needs jax alone.
+
+    Parameters
+    ----------
+    approximate
+        Take a network that does not keep all of its model; the module's docstring says what.
 
     Raises
     ------
     HyparError
-        As `sharded_plan`.
+        As `sharded_plan`; and if the network does not keep all of its model, unless that is
+        wanted.
 
     Examples
     --------
@@ -47,9 +54,20 @@ def jax_module(plan: Plan) -> str:
     """
     from hypar_opt.execution.jax.module import module_text
 
+    not_kept = left_out(plan.network.description)
+    if not_kept and not approximate:
+        raise HyparError(
+            f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
+            f" {argument('approximate', True)} exports it all the same"
+        )
     title = f"A training step of {plan.network.name}, batch {plan.batch}, on {1 << plan.levels}"
     devices = "devices" if plan.levels else "device"
-    return module_text(sharded_plan(plan), title=f"{title} {devices}.")
+    return module_text(
+        sharded_plan(plan),
+        title=f"{title} {devices}.",
+        not_kept=not_kept,
+        element_bytes=plan.element_bytes,
+    )
 
 
 def shardings(plan: Plan) -> dict[str, Any]:

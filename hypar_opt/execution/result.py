@@ -61,6 +61,8 @@ class RunResult(Displayed):
         With ``--scale-down`` what was made smaller, in words.
     notes
         What the run left out.
+    not_kept
+        What of its model the network, or a step of it, does not have.
     priced
         Bytes by level as the cost model of the reading ``executed`` has them, H1 first; none where
         a backend's bytes are not all of these.
@@ -88,6 +90,7 @@ class RunResult(Displayed):
     values: float | None
     gradients: float | None
     tolerance: float = TOLERANCE
+    not_kept: tuple[str, ...] = ()
 
     @property
     def modelled(self) -> tuple[int | float, ...]:
@@ -155,6 +158,7 @@ class RunResult(Displayed):
             "seed": self.seed,
             "reduced": list(self.reduced),
             "notes": list(self.notes),
+            "not_kept": list(self.not_kept),
             "agrees": self.agrees,
             "bytes_modelled": list(self.modelled),
             "bytes_counted": list(self.counted),

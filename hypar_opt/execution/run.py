@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.execution.checks import check_division, check_layers, check_memory, notes_of
+from hypar_opt.execution.checks import (
+    MOST_BYTES,
+    check_division,
+    check_layers,
+    check_memory,
+    notes_of,
+)
 from hypar_opt.execution.data import random_data
 from hypar_opt.execution.division import Division
 from hypar_opt.execution.fabric import Purpose, Source
@@ -44,6 +50,7 @@ def run_program(
     element_bytes: Fraction = Fraction(4),
     inference: bool = False,
     scaled: bool = False,
+    max_memory: int = MOST_BYTES,
     progress: Progress = lambda done, total: None,
 ) -> Compared:
     """Run one step of a program on virtual devices, and on one.
@@ -54,6 +61,8 @@ def run_program(
         Of the network's workload with shared tensors as nodes.
     scaled
         Whether the network is scaled down already, for messages.
+    max_memory
+        The most bytes of memory that it may take.
 
     Raises
     ------
@@ -61,7 +70,7 @@ def run_program(
         If a layer is of a kind that does not run, a share would not be whole, or memory is short.
     """
     check_layers(network)
-    check_memory(network, program, scaled=scaled)
+    check_memory(network, program, most=max_memory, scaled=scaled)
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING

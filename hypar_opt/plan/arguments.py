@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 class ProblemArguments(TypedDict, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
-    None leaves ``levels`` and ``placement`` to the array, and ``reading`` to the default.
+    None leaves ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and
+    ``reading`` to the default.
     ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
     constraints is the capacity of an accelerator's memory in that array.
     """
 
     batch: int
     levels: int | None
-    element_bytes: int
+    element_bytes: int | None
     inference: bool
     choices: Sequence[str | Parallelism]
     level_weights: Sequence[int]
@@ -44,19 +45,23 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     Parameters
     ----------
     network
-        What it is a problem of, on which the default of ``reading`` depends; None for a chain.
+        What it is a problem of, on which the defaults of ``reading`` and ``element_bytes``
+        depend; None for a chain in single precision.
 
     Raises
     ------
     HyparError
         Naming what is wrong, and what would be right.
     """
-    # None means "not given" for these four only; elsewhere it is an error that validation reports.
+    # None means "not given" for these only; elsewhere it is an error that validation reports.
     fields: dict[str, Any] = {
         name: value
         for name, value in arguments.items()
-        if value is not None or name not in {"levels", "array", "placement", "reading"}
+        if value is not None
+        or name not in {"levels", "array", "placement", "reading", "element_bytes"}
     }
+    if network is not None and network.element_type is not None:
+        fields = {"element_bytes": network.element_bytes, **fields}
     array = fields.get("array")
     if array is not None:
         if not isinstance(array, ArrayRecord):

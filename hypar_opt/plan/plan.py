@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, PrivateAttr, Strict, model_validator
 
 from hypar_opt.checked import checked
 from hypar_opt.display import Displayed
@@ -124,7 +124,11 @@ class SolverSettings(Document):
 
 
 class SolverRecord(Document):
-    """Which solver and search chose a plan, and what the solver claims of it."""
+    """Which solver and search chose a plan, and what the solver claims of it.
+
+    What a file says is the file's claim; a search of ours, or a certificate that was checked,
+    makes the record ours (`vouched`). Two records that say the same are equal, whoever says it.
+    """
 
     name: Name
     search: Literal["levelwise", "joint"]
@@ -146,12 +150,30 @@ class SolverRecord(Document):
     """For each model that was built: rows, columns, nonzeros, root bound."""
     versions: Table[Printable, Printable]
 
+    # Private, so that no file can state it and none is written with it.
+    _vouched: bool = PrivateAttr(default=False)
+
+    @property
+    def says(self) -> str:
+        """Who says so, before a claim of optimality: nobody need be named where we do."""
+        return "" if self._vouched else "its file says "
+
+    def vouched(self) -> Self:
+        """Return the record as ours: our search made it, or a certificate proves it."""
+        record = self.model_copy()
+        record._vouched = True
+        return record
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SolverRecord) and vars(self) == vars(other)
+
     def __repr__(self) -> str:
         stopped = f", stopped by {self.stopped_by}" if self.stopped_by else ""
         scope = "each level" if self.scope == "level" else "over all levels"
         seconds = format_si(self.seconds, "s")
         return (
-            f"<SolverRecord {self.name} {self.search}: {self.status} ({scope}), {seconds}{stopped}>"
+            f"<SolverRecord {self.name} {self.search}: {self.says}{self.status} ({scope}),"
+            f" {seconds}{stopped}>"
         )
 
     __str__ = __repr__

@@ -56,8 +56,8 @@ def _choices(value: tuple[Parallelism, ...]) -> tuple[Parallelism, ...]:
     return value
 
 
-def _bytes(value: object) -> object:
-    """Convert ``8GB`` (8e9) or ``8GiB`` (8 x 2^30) to bytes; integers are bytes already."""
+def parse_bytes(value: object) -> object:
+    """Convert ``8GB`` (8e9) or ``8GiB`` (8 x 2^30) to bytes; what is no text stays as it is."""
     if not isinstance(value, str):
         return value
     quantity = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGTP]?i?B?)\s*", value)
@@ -89,9 +89,9 @@ class Constraints(Document):
     """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
     even: Flag = False
     """Only splits that divide the batch and the channels without remainder."""
-    memory: Annotated[int, BeforeValidator(_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None = (
-        None
-    )
+    memory: (
+        Annotated[int, BeforeValidator(parse_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None
+    ) = None
     """Bytes of an accelerator's memory, for weights, gradients, the optimizer's state, and the
     feature maps and errors at each layer's input and output; in inference, for weights and
     feature maps."""

@@ -100,7 +100,7 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     cost_name
         The heading of the costs' column.
     """
-    unit, apart = plan.cost.unit, not is_short_chain(plan)
+    unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
     order = f"levels, {_level_order(best)}"
     table = new_table("", cost_name(plan), "extra", "plans", *([] if apart else [order]))
     for column in table.columns[:4]:
@@ -108,7 +108,9 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     # Totals that look alike to four digits may differ; the extra cost tells them apart.
     extras = _told_apart([plans.total - best[0].total for plans in best], unit)
     for rank, (plans, extra) in enumerate(zip(best, extras, strict=True), 1):
-        rows = ["".join(map(_glyph, row)) for row in plans.parallelism]
+        rows = [
+            "".join(glyph(choice, ascii_only=plain) for choice in row) for row in plans.parallelism
+        ]
         total = format_cost(plans.total, unit)
         choices = [] if apart else [" ".join(rows)]
         table.add_row(f"{rank}", total, extra, f"{plans.count:,}", *choices)
@@ -130,10 +132,6 @@ def _level_order(best: Sequence[Alternative]) -> str:
     return "in any order" if any(plans.count > 1 for plans in best) else "H1 first"
 
 
-def _glyph(choice: Parallelism) -> str:
-    return glyph(choice, ascii_only=ascii_only())
-
-
 def choices_table(
     plan: Plan, plans: Sequence[Sequence[Sequence[Parallelism]]], heading: str
 ) -> Table:
@@ -148,12 +146,15 @@ def choices_table(
     heading
         Of the layers' column.
     """
+    plain = ascii_only()
     columns = [
-        tuple("".join(_glyph(row[n]) for row in parallelism) for parallelism in plans)
+        tuple(
+            "".join(glyph(row[n], ascii_only=plain) for row in parallelism) for parallelism in plans
+        )
         for n in range(len(plan.layers))
     ]
     table = new_table(heading, *(f"{rank}" for rank in range(1, len(plans) + 1)))
-    dash = "-" if ascii_only() else "–"
+    dash = "-" if plain else "–"
     for section in fold(plan.layers, plan.network.description.repeats, columns):
         prefix = f"{section.label}." if section.block else ""
         for row in section.rows:

@@ -31,9 +31,9 @@ def cost_name(plan: Plan) -> str:
 
 
 def optimality(plan: Plan) -> str:
-    """Say in what sense a plan is optimal, or what it is without a proof."""
+    """Say in what sense a plan is optimal, or what it is without a proof, and whose claim it is."""
     if plan.solver.status == "optimal":
-        return _OPTIMALITY[plan.solver.scope] + plan.constraints.within
+        return plan.solver.says + _OPTIMALITY[plan.solver.scope] + plan.constraints.within
     return _feasible(plan.solver)
 
 
@@ -41,11 +41,11 @@ def _feasible(solver: SolverRecord) -> str:
     # The simulator ranks plans; it proves nothing about those that it did not run.
     considered = solver.options.simulate
     if considered is not None:
-        return f"fastest simulated of the {considered:,} best and the search's own"
+        return f"{solver.says}fastest simulated of the {considered:,} best and the search's own"
     # A bound of each level, given those above, is none over all plans.
     if solver.gap is None or solver.scope == "level":
         return "not proved optimal"
-    return f"not proved optimal, gap {format_percent(solver.gap)}"
+    return f"not proved optimal, {solver.says}gap {format_percent(solver.gap)}"
 
 
 def level_costs(cost: Cost) -> tuple[int | float, ...]:

@@ -62,7 +62,11 @@ def _verdicts(result: RunResult) -> list[str]:
     close = [name for name, apart in compared.items() if apart is not None]
     if close and all((compared[name] or 0.0) <= result.tolerance for name in close):
         # How close depends on the machine's arithmetic: that is in the JSON document.
-        lines.append(f"{' and '.join(close).capitalize()} agree with one device's to")
-        lines[-1] += f" {result.tolerance:.0e}, relatively."
+        what = " and ".join(close).capitalize()
+        end = f" agree with one device's to {result.tolerance:.0e}, relatively"
+        if result.not_kept:
+            what, end = f"{what} of this network", f"{end}; not kept of its model:"
+            end = f"{end} {'; '.join(result.not_kept)}"
+        lines.append(f"{what}{end}.")
     lines.append(f"Loss {result.loss:.6g}, on one device {result.reference_loss:.6g}.")
     return lines

@@ -1,15 +1,24 @@
-"""A solver's claims, checked against the table itself."""
+"""A solver's claims, checked against the table itself; a plan file's, against the baselines."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import WrongClaimError
-from hypar_opt.search.pricing import price_table
+from hypar_opt.costs.sharing import level_tables, with_shared
+from hypar_opt.errors import InputError, WrongClaimError
+from hypar_opt.plan.nodes import plan_tensors
+from hypar_opt.plan.plan import json_number
+from hypar_opt.search.instance import Instance
+from hypar_opt.search.pricing import price_levels, price_table
 from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.solvers.fixed import BASELINES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.costs.table import CostTable
+    from hypar_opt.plan.plan import Plan
 
 
 def check_claim(table: CostTable, result: SolveResult) -> None:
@@ -51,3 +60,90 @@ def assigned(result: SolveResult) -> tuple[int, ...]:
     """Return the assignment of a result that has one; callers have checked its status."""
     assert result.assignment is not None
     return result.assignment
+
+
+def check_record(plan: Plan, *, file: str) -> None:
+    """Refuse a plan file whose claim of optimality a baseline disproves.
+
+    A baseline counts only where it keeps to the plan's own constraints. With scope ``joint`` the
+    bound is one on all plans; with scope ``level`` an optimal plan claims each level's least cost,
+    given the choices above it.
+
+    Raises
+    ------
+    InputError
+        Naming the claim, and the baseline that costs less.
+    """
+    bound = plan.solver.bound
+    joint = plan.solver.scope == "joint"
+    if bound is None or not plan.levels or not (joint or plan.solver.status == "optimal"):
+        return
+    instance = Instance.of_plan(plan)
+    workload, constraints = instance.workload, instance.constraints
+    trick = workload.trick[workload.shared :]
+    rows = {name: baseline.assignment(trick) for name, baseline in BASELINES.items()}
+    if joint:
+        plans = {name: [row] * plan.levels for name, row in rows.items()}
+        totals = {
+            name: _total(instance, every)
+            for name, every in plans.items()
+            if constraints.allow(every)
+        }
+        if totals:
+            name = min(totals, key=totals.__getitem__)
+            check_bound(plan, totals[name], name, file=file)
+        return
+    for name, row in rows.items():
+        level = _cheaper_level(plan, instance, row)
+        if level is not None:
+            problem = (
+                f'should be "feasible": at {level}, given the choices above, {name} costs less'
+            )
+            raise InputError(problem, where="solver, status", file=file)
+
+
+def check_bound(
+    plan: Plan, total: Fraction | float, name: str = "another plan", *, file: str | None = None
+) -> None:
+    """Refuse a plan whose bound on all plans is disproved by another one of its problem.
+
+    Parameters
+    ----------
+    total
+        What the other costs, which keeps to the plan's constraints.
+    name
+        Of the other.
+
+    Raises
+    ------
+    InputError
+        If that is less than the bound.
+    """
+    bound = plan.solver.bound
+    if plan.solver.scope == "joint" and bound is not None and total < bound:
+        least = json_number(Fraction(total))
+        problem = f"should be at most {least}, which {name} costs, got {bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+
+
+def _total(instance: Instance, rows: Sequence[Sequence[int]]) -> Fraction:
+    """Return what a plan, ``(levels, layers)``, costs, in the cost's unit."""
+    even = instance.problem.constraints.even
+    levels = price_levels(instance.workload, instance.cost, rows, even=even)
+    return sum(levels, Fraction())
+
+
+def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | None:
+    """Return the first level's name at which a baseline's choices cost less than a plan's."""
+    workload, rows = instance.workload, plan.assignments()
+    tensors = plan_tensors(plan, workload)
+    tables = level_tables(workload, instance.cost, rows, tensors)
+    for level, (table, own) in enumerate(tables):
+        # As the plan stores shared tensors, which is allowed.
+        other = with_shared(workload, table, row, tensors[level])
+        if price_table(table, other) < price_table(table, own):
+            # With the baseline at all levels below the choices above are completed, if at all.
+            below = [row] * (plan.levels - level)
+            if instance.constraints.allow([*rows[:level], *below]):
+                return plan.level_names[level]
+    return None

@@ -14,7 +14,7 @@ import numpy as np
 
 from hypar_opt.costs.product import canonical_states, expanded, factored
 from hypar_opt.costs.table import chain_ends
-from hypar_opt.deadline import NEVER
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.solvers.elimination.buckets import eliminate
 from hypar_opt.solvers.elimination.order import in_given_order
 from hypar_opt.solvers.elimination.solve import of_allowed
@@ -112,7 +112,7 @@ class GraphCompletion:
         return self.buckets.column(node, 0, scope)
 
 
-def completion_along_chain(instance: Instance) -> Completion | None:
+def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Completion | None:
     """Return what completes the plans of a problem without a memory limit; else as `chain_table`.
 
     Raises
@@ -120,7 +120,7 @@ def completion_along_chain(instance: Instance) -> Completion | None:
     RefusedError
         As `chain_table`.
     """
-    table = chain_table(instance)
+    table = chain_table(instance, deadline)
     if table is None:
         return None
     states = canonical_states(instance.problem.levels, instance.cost.choices)
@@ -128,7 +128,7 @@ def completion_along_chain(instance: Instance) -> Completion | None:
     return ChainCompletion(table, states, allowed)
 
 
-def completion_by_elimination(instance: Instance) -> Completion:
+def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) -> Completion:
     """Return what completes the plans of a problem without a memory limit, on any graph.
 
     Raises
@@ -137,13 +137,13 @@ def completion_by_elimination(instance: Instance) -> Completion:
         If a table of pairs of states, or of the elimination, is larger than memory allows.
     """
     levels = instance.problem.levels
-    table = expanded(instance.cost, instance.workload, levels)
+    table = expanded(instance.cost, instance.workload, levels, deadline)
     states = canonical_states(levels, instance.cost.choices)
-    table = instance.constraints.states(table, states)
+    table = instance.constraints.states(table, states, deadline)
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)
     order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
-    return GraphCompletion(eliminate(charges, order, NEVER), states, allowed)
+    return GraphCompletion(eliminate(charges, order, deadline), states, allowed)
 
 
 def is_chain(workload: Workload) -> bool:
@@ -151,7 +151,7 @@ def is_chain(workload: Workload) -> bool:
     return np.array_equal(workload.ends, chain_ends(len(workload.nodes)))
 
 
-def chain_table(instance: Instance) -> FactoredTable | None:
+def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable | None:
     """Return a chain's joint table, forbidden states at a penalty.
 
     None where the graph is no chain, a boundary's charge no sum over levels, or there are none.
@@ -164,7 +164,7 @@ def chain_table(instance: Instance) -> FactoredTable | None:
     levels = instance.problem.levels
     if not levels or not is_chain(instance.workload):
         return None
-    table = factored(instance.cost, instance.workload, levels)
+    table = factored(instance.cost, instance.workload, levels, deadline)
     if table is None:
         return None
     return instance.constraints.factored(table, canonical_states(levels, instance.cost.choices))

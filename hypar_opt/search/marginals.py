@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.product import canonical_states, expanded
-from hypar_opt.deadline import NEVER
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.search.completion import chain_table
 from hypar_opt.search.joint_table import question_table, separable_table
 from hypar_opt.solvers.elimination.marginals import least_by_choice
@@ -25,7 +25,7 @@ Least = list[list[list[int | None]]]
 """By node, level and choice: as the cost model counts; None where no plan has the choice."""
 
 
-def least_with_choices(instance: Instance) -> Least:
+def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
     """Return the least joint cost of a plan with each choice, for a problem without memory limit.
 
     Where the levels are alike, by the questions of a separable table. Else along a chain by costs
@@ -35,15 +35,17 @@ def least_with_choices(instance: Instance) -> Least:
     ------
     RefusedError
         If a table is larger than memory allows.
+    NoAnswerError
+        If the deadline passes.
     """
     separable = separable_table(instance)
     if separable is not None:
-        return _by_questions(question_table(instance, separable)[0], separable.levels)
-    table = chain_table(instance)
-    return _by_elimination(instance) if table is None else _along_chain(table)
+        return _by_questions(question_table(instance, separable)[0], separable.levels, deadline)
+    table = chain_table(instance, deadline)
+    return _by_elimination(instance, deadline) if table is None else _along_chain(table)
 
 
-def _by_questions(table: CostTable, levels: int) -> Least:
+def _by_questions(table: CostTable, levels: int, deadline: Deadline) -> Least:
     """Return the least costs where each threshold is a question by itself.
 
     Levels can be permuted. So a layer may take model parallelism at a level if it does at one or
@@ -52,7 +54,7 @@ def _by_questions(table: CostTable, levels: int) -> Least:
     of submodular functions that ascend with the threshold are nested.
     """
     # The least costs are of the answers that are allowed.
-    least, allowed = least_by_choice(eliminated(table, NEVER), NEVER), allowed_choices(table)
+    least, allowed = least_by_choice(eliminated(table, deadline), deadline), allowed_choices(table)
     first_of_last = table.layers - table.layers // levels
     found: Least = []
     for one, every in enumerate(range(first_of_last, table.layers)):
@@ -74,14 +76,14 @@ def _along_chain(table: FactoredTable) -> Least:
     return found
 
 
-def _by_elimination(instance: Instance) -> Least:
+def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
     levels, choices = instance.problem.levels, instance.cost.choices
-    table = expanded(instance.cost, instance.workload, levels)
+    table = expanded(instance.cost, instance.workload, levels, deadline)
     states = canonical_states(levels, choices)
-    table = instance.constraints.states(table, states)
+    table = instance.constraints.states(table, states, deadline)
     digits = np.array(states, np.intp).reshape(len(states), levels)
     found: Least = []
-    least = least_by_choice(eliminated(table, NEVER), NEVER)
+    least = least_by_choice(eliminated(table, deadline), deadline)
     for costs, allowed in zip(least, allowed_choices(table), strict=True):
         made = digits[allowed]
         having = [[costs[made[:, n] == choice] for choice in range(choices)] for n in range(levels)]

@@ -7,13 +7,15 @@ from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
+from hypar_opt.plan.problem import Problem
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.joint_table import separable_table
 from hypar_opt.search.pricing import too_fine
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 
 EXECUTED = argument("reading", "executed")
@@ -80,7 +82,7 @@ def turns(
 
 
 @checked
-def better_reading(plan: Plan) -> tuple[str, int | float] | None:
+def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | float] | None:
     """Return the reading whose plan moves the fewest bytes when run, and those bytes.
 
     None unless a plan for fewest bytes moves more, when run, than Data Parallelism, and that
@@ -93,8 +95,8 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     for reading in sorted(READINGS, key=lambda name: name != "executed"):
         problem = plan.problem.model_copy(update={"level_weights": (), "reading": reading})
         try:
-            other = solve_problem(plan.network.description, problem)
-        except HyparError:  # not every reading has all choices
+            other = _solved(plan, problem, deadline)
+        except HyparError:  # not every reading has all choices, and time may be over
             continue
         if other.cost.executed_bytes is not None:
             executed[reading] = other.cost.executed_bytes
@@ -104,7 +106,7 @@ def better_reading(plan: Plan) -> tuple[str, int | float] | None:
     return (best, executed[best]) if executed[best] < moved else None
 
 
-def joint_optimum(plan: Plan) -> Plan | None:
+def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
     """Return the cheapest plan over all levels together; None where that takes too long.
 
     Nothing is solved once a time limit has stopped the plan's own search.
@@ -119,17 +121,33 @@ def joint_optimum(plan: Plan) -> Plan | None:
         if many and separable_table(Instance.of_plan(plan)) is None:
             return None
         # Advice only: a joint search that is refused takes nothing from the plan at hand.
-        return solve_problem(plan.network.description, plan.problem, search="joint")
+        return _solved(plan, plan.problem, deadline, search="joint")
     except HyparError:
         return None
 
 
-def warnings(plan: Plan) -> list[str]:
-    """Return the warnings that a plan's user needs before running it, a sentence each."""
+def _solved(plan: Plan, problem: Problem, deadline: Deadline, search: str | None = None) -> Plan:
+    """Solve a problem on a plan's network; a NoAnswerError if the deadline comes before."""
+    deadline.check()
+    options = SolverOptions(time_limit=deadline.left())
+    other = solve_problem(plan.network.description, problem, search=search, options=options)
+    if other.solver.stopped_by == TIME_LIMIT:
+        deadline.expire()
+    return other
+
+
+def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
+    """Return the warnings that a plan's user needs before running it, a sentence each.
+
+    Parameters
+    ----------
+    deadline
+        When to look no further for a better plan to name.
+    """
     sentences: list[str] = []
     more = moves_more(plan.cost)
     if more is not None:
-        better = better_reading(plan)
+        better = better_reading(plan, deadline)
         if better is not None:
             reading, moved = better
             dp = f"{argument('solver', 'dp')} {argument('reading', reading)}"

@@ -10,10 +10,11 @@ from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
-from hypar_opt.deadline import Deadline
+from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.plan.plan import Plan, json_number, words_of
+from hypar_opt.search.claims import check_bound
 from hypar_opt.search.completion import (
     completion_along_chain,
     completion_by_elimination,
@@ -85,7 +86,13 @@ class Regrets(Results[Regret]):
 
 
 @checked
-def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Regrets:
+def regrets(
+    plan: Plan,
+    progress: Progress = silent,
+    *,
+    parameters: bool = False,
+    deadline: Deadline | None = None,
+) -> Regrets:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
     Those of a joint optimum come out of one elimination, whichever exact solver found it. Else
@@ -95,6 +102,8 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
     ----------
     parameters
         Hand the solver the parameters that the plan's file records, too.
+    deadline
+        When to end; unless given the plan's own time limit from this call, for all together.
 
     Raises
     ------
@@ -102,6 +111,7 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         If a limit leaves one of them without an optimum.
     """
     options = options_of(plan, parameters=parameters)
+    deadline = deadline or Deadline.after(options.time_limit)
     instance = Instance.of_plan(plan)
     words = _words_of_reading(plan, instance)
     others = [
@@ -111,7 +121,7 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
         for choice in known
         if choice is not own
     ]
-    least = _joint_regrets(plan, instance) if plan.solver.scope == "joint" else None
+    least = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
     if least is not None:
         progress(len(others), len(others))
         known = (
@@ -122,7 +132,8 @@ def regrets(plan: Plan, progress: Progress = silent, *, parameters: bool = False
     results = []
     for done, (level, layer, choice) in enumerate(others):
         progress(done, len(others))
-        extra = _solved_again(plan, instance, Pin(_literally(layer), level, choice), options)
+        pin = Pin(_literally(layer), level, choice)
+        extra = _solved_again(plan, instance, pin, options, deadline)
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
     return Regrets(tuple(results), plan)
@@ -139,7 +150,7 @@ def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]
 
 
 def _joint_regrets(
-    plan: Plan, instance: Instance
+    plan: Plan, instance: Instance, deadline: Deadline
 ) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
     """Return the regret of every choice of a joint optimum, by level, layer and choice.
 
@@ -148,9 +159,12 @@ def _joint_regrets(
     if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
         return None
     try:
-        least = least_with_choices(instance)[instance.workload.shared :]
+        least = least_with_choices(instance, deadline)[instance.workload.shared :]
     except RefusedError:
         return None
+    costs_of_plans = (cost for layer in least for level in layer for cost in level)
+    optimum = min(cost for cost in costs_of_plans if cost is not None)
+    check_bound(plan, Fraction(optimum, instance.cost.resolution))
     total = Fraction(plan.cost.total)
     found: dict[tuple[int, str, Parallelism], int | float | None] = {}
     for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
@@ -164,31 +178,32 @@ def _joint_regrets(
 
 
 def _solved_again(
-    plan: Plan, instance: Instance, pin: Pin, options: SolverOptions
+    plan: Plan, instance: Instance, pin: Pin, options: SolverOptions, deadline: Deadline
 ) -> int | float | None:
     """Return a choice's regret by solving with one more ``--fix``, which every solver supports."""
+    if deadline.passed():
+        raise _too_late(pin, TIME_LIMIT)
     fix = (*plan.constraints.fix, str(pin))
     pinned = instance.with_constraints(plan.constraints.model_copy(update={"fix": fix}))
     solver = plan.solver.name
     if solver == SOLUTION:
         solver = default_solver(pinned, plan.solver.search)
-    search = Search(
-        pinned,
-        SOLVERS[solver](),
-        options,
-        deadline=Deadline.after(options.time_limit),
-    )
+    search = Search(pinned, SOLVERS[solver](), options, deadline=deadline)
     try:
         other = SEARCHES[plan.solver.search](search)
         # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
         if other.stopped_by not in {None, "gap"}:
-            raise NoAnswerError(f"{REGRETS}: the {other.stopped_by} came before what {pin} costs")
+            raise _too_late(pin, other.stopped_by)
     except (RefusedError, NoAnswerError):
         raise
     except HyparError:  # no plan keeps to the pin and to the problem's constraints
         return None
     # As fractions: elements of one or two bytes have costs in quarters or halves.
     return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
+
+
+def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
+    return NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs", stopped_by)
 
 
 @dataclass(frozen=True)
@@ -237,14 +252,21 @@ class BestPlans(Results[Alternative]):
 
 
 @checked
-def best_plans(plan: Plan, number: int) -> BestPlans:
+def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> BestPlans:
     """Return the cheapest plans of a plan's problem, over all levels together, in order.
 
     Of equals the first is the one that every exact solver returns. Where permuting levels
     changes nothing, plans that differ only by that are one row: the first of them.
 
+    Parameters
+    ----------
+    deadline
+        When to end; unless given the plan's own time limit from this call.
+
     Raises
     ------
+    NoAnswerError
+        If the time limit comes first.
     HyparError
         If the number is not 1 or more.
     RefusedError
@@ -252,6 +274,7 @@ def best_plans(plan: Plan, number: int) -> BestPlans:
     """
     if number < 1:
         raise HyparError(f"{worded('number', '--best')} should be 1 or more, got {number}")
+    deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
     if instance.constraints.couple_layers:
@@ -259,12 +282,13 @@ def best_plans(plan: Plan, number: int) -> BestPlans:
         memory = argument("constraints.memory")
         raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
     interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
-    completion = _completion(number, instance)
+    completion = _completion(number, instance, deadline)
     in_order = in_order_of_cost(
         completion, workload.shared, number, interchangeable=interchangeable
     )
     alternatives = []
     for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
+        deadline.check()
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
         # Multinomial: all orders of the levels, over those that swap levels of equal choices.
         repeats = prod(map(factorial, Counter(rows).values()))
@@ -275,21 +299,22 @@ def best_plans(plan: Plan, number: int) -> BestPlans:
                 count=factorial(len(rows)) // repeats if interchangeable else 1,
             )
         )
+    check_bound(plan, alternatives[0].total)
     return BestPlans(tuple(alternatives), plan)
 
 
-def _completion(number: int, instance: Instance) -> Completion:
+def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:
     """Return what completes the plans of a problem, unless to list them takes too many steps."""
     levels = instance.problem.levels
     over = f"{levels} level{'s' if levels > 1 else ''}"
     completion = None
     if is_chain(instance.workload):
         _check_size(number, instance, over, CHAIN_STEPS * levels)
-        completion = completion_along_chain(instance)
+        completion = completion_along_chain(instance, deadline)
     if completion is None:
         _check_size(number, instance, over, PAIR_STEPS * instance.cost.choices**levels)
         try:
-            completion = completion_by_elimination(instance)
+            completion = completion_by_elimination(instance, deadline)
         except RefusedError as error:  # by the graph's width
             reason = error.message.split(";")[0]
             raise RefusedError(

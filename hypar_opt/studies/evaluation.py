@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt import pipeline
 from hypar_opt.checked import checked
+from hypar_opt.deadline import Deadline
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -188,6 +189,7 @@ def contenders(
     number: int,
     *,
     progress: Progress = silent,
+    deadline: Deadline | None = None,
     **run: Unpack[RunArguments],
 ) -> list[Contender]:
     """Simulate the best plans of a plan's problem, over all levels together, best first.
@@ -199,9 +201,13 @@ def contenders(
         last if it is not among the best.
     number
         How many of the best plans to simulate.
+    deadline
+        When to simulate no further plan; unless given the plan's own time limit from this call.
 
     Raises
     ------
+    NoAnswerError
+        If the deadline passes before the first of them is known.
     RefusedError
         As `simulate` and `hypar_opt.studies.alternatives.best_plans`.
     """
@@ -209,14 +215,17 @@ def contenders(
         raise HyparError(f"{CONSIDERED} should be 1 or more, got {number}")
     if plan.array is None:
         raise HyparError(f"{CONSIDERED} needs an array: {ARRAY}")
-    cheapest = best_plans(plan, number)
+    deadline = deadline or Deadline.after(plan.solver.options.time_limit)
+    cheapest = best_plans(plan, number, deadline)
     candidates = [alternative.parallelism for alternative in cheapest]
     # With the plan itself among them, simulating never makes the answer slower.
     if plan.parallelism not in candidates:
         candidates.append(plan.parallelism)
-    simulated = []
+    simulated: list[Contender] = []
     for done, parallelism in enumerate(candidates):
         progress(done, len(candidates))
+        if simulated and deadline.passed():
+            break
         # The cheapest plan's total is the optimum, and so a bound for all of them.
         candidate = plan_of(plan, parallelism, bound=cheapest[0].total, considered=number)
         simulated.append(Contender(candidate, simulate(candidate, **run).seconds))

@@ -8,13 +8,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.parsing import shown
 from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.plan.problem import parse_bytes
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.partition import Progress, silent
 from hypar_opt.search.pricing import price_levels
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
     from hypar_opt.execution.result import RunResult
@@ -36,6 +39,7 @@ def run(
     backend: str = "numpy",
     seed: int = 0,
     scale_down: bool = False,
+    max_memory: int | str | None = None,
     progress: Progress = silent,
 ) -> RunResult:
     """Run one step of a plan on 2^levels devices that hold shards only, and count every byte.
@@ -52,6 +56,8 @@ def run(
         Of all random numbers.
     scale_down
         Run the same choices on a network of the same structure, with small sizes that halve evenly.
+    max_memory
+        Bytes, or a text as ``8GB``: a run that would take more is refused; by default 4 GB.
     progress
         Called with the layers that are done, forward and backward, and their number.
 
@@ -71,12 +77,13 @@ def run(
     (True, True)
     """
     # Imported late: planning alone needs no execution.
-    from hypar_opt.execution.checks import check_memory
+    from hypar_opt.execution.checks import MOST_BYTES, check_memory
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scaling import scaled_down
 
     _check_arguments(plan, backend, seed)
+    most = MOST_BYTES if max_memory is None else _bytes(max_memory)
     instance = Instance.of_plan(plan)
     rows = plan_nodes(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
@@ -95,9 +102,10 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": reduced,
+        "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
-        check_memory(instance.network, program, scaled=scale_down)
+        check_memory(instance.network, program, most=most, scaled=scale_down)
         return RunResult(**of_run, **_in_jax(instance, program, seed))
     compared = run_program(
         instance.network,
@@ -106,6 +114,7 @@ def run(
         element_bytes=Fraction(plan.element_bytes),
         inference=plan.inference,
         scaled=scale_down,
+        max_memory=most,
         progress=progress,
     )
     return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
@@ -122,13 +131,24 @@ def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
         )
 
 
+def _bytes(value: object) -> int:
+    try:
+        count = parse_bytes(value)
+    except ValueError as error:
+        raise HyparError(f"{argument('max_memory')}: {error}") from None
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        problem = f"should be bytes, as in 8GB or 512MiB, got {shown(value)}"
+        raise HyparError(f"{argument('max_memory')}: {problem}")
+    return count
+
+
 def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     """Return a step of JAX compiled and run, as the fields of a `RunResult`.
 
     A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
     told apart by kind and level alone; errors that no weights need it drops.
     """
-    from hypar_opt.execution.jax.run import one_device, random_data, run_step
+    from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import ExchangeRow, largest_difference
 
@@ -148,6 +168,8 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         for level, kind in sorted({*planned, *compiled})
     )
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if instance.problem.element_bytes != ELEMENT_BYTES:
+        notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     numbers = {name: n for n, name in enumerate(gradients)}

@@ -54,6 +54,8 @@ SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
 CHAIN_SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
 """Of convolutions and fully-connected layers, each of which reads the one before it."""
 
+_ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float64": 8}
+
 
 class ImageInput(Document):
     channels: Size
@@ -171,6 +173,13 @@ class Network(Displayed, Document):
     stated: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
     """The layers of no block, as the file has them; `layers` has all of them, in order."""
     blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
+    element_type: Literal["float16", "bfloat16", "float64"] | None = None
+    """The type of the model's weights, which says how many bytes an element has unless a problem
+    says it; None for single precision, or where it is not known."""
+    not_kept: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
+    """What of the model that this network stands for it has not, a short phrase each."""
+    remarks: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
+    """What is to be known of how it was read, though nothing of the model is missing."""
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Self:
@@ -209,6 +218,11 @@ class Network(Displayed, Document):
     def repeats(self) -> tuple[Repeat, ...]:
         """The blocks, by the positions of their layers."""
         return self._expanded.repeats
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of the model's weights: 4 unless it says so."""
+        return _ELEMENT_BYTES.get(self.element_type or "", 4)
 
     @property
     def is_chain(self) -> bool:
@@ -330,6 +344,7 @@ def _check_chain(network: Network) -> None:
     new = [
         network.blocks is not None and "block",
         isinstance(network.input, TokenInput) and "tokens",
+        *(getattr(network, key) and key for key in ("element_type", "not_kept", "remarks")),
     ]
     for layer in network.stated:
         keys = ("inputs", "groups", "dilation", "bias", "tied")

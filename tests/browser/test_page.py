@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from io import BytesIO
@@ -84,7 +85,7 @@ def wait_for(browser: Chrome, script: str) -> None:
     """Wait until a script returns true."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(browser, 30).until(lambda driver: driver.execute_script(script))
+    WebDriverWait(browser, math.inf).until(lambda driver: driver.execute_script(script))
 
 
 def command(browser: Chrome, name: str, **given: Any) -> dict[str, Any]:

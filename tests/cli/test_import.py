@@ -30,11 +30,16 @@ def test_a_network_file_and_what_was_read(
     assert run(["import", str(EXPORTED / "gpt2.onnx"), "-o", str(out)]) == 0
     printed = capsys.readouterr()
     assert printed.out == (
-        "gpt2: 23 layers, 53,547,264 parameters, 3,388,784,640 multiply-accumulates; input of 64"
+        "gpt2: 24 layers, 53,547,264 parameters, 3,388,784,640 multiply-accumulates; input of 64"
         " tokens of 50,257\n"
     )
-    assert printed.err == ""
-    assert tomllib.loads(out.read_text())["block"][0]["repeat"] == 2
+    written = tomllib.loads(out.read_text())
+    assert written["block"][0]["repeat"] == 2
+    # Its masks are in a file that is not there, its logits end in no loss of its own.
+    assert [line.split(": ", 2)[2] for line in printed.err.splitlines()] == [
+        f"not kept of its model: {'; '.join(written['not_kept'])}",
+        *written["remarks"],
+    ]
 
 
 def test_unless_a_file_is_named_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

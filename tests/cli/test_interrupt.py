@@ -11,11 +11,13 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt import deadline
 from hypar_opt.cli import app
 from hypar_opt.errors import HyparError
 from hypar_opt.solvers.backends import cbc, supervisor
@@ -200,9 +202,18 @@ def test_a_simplex_that_the_time_limit_ends_is_ended_by_it(
     """CBC then blames iterations."""
     program = tmp_path / "cbc"
     said = "Stopped on iterations - objective value 0"
-    program.write_text(f'#!/bin/sh\nfor last; do :; done\nsleep 2\necho "{said}" > "$last"\n')
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "{said}" > "$last"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
+    now, run_program = 0.0, SolverProcess.run
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def run_for_two_seconds(process: SolverProcess, command: list[str], _: object) -> int | None:
+        nonlocal now
+        now += 2
+        return run_program(process, command)
+
+    monkeypatch.setattr(SolverProcess, "run", run_for_two_seconds)
     plan = ho.solve("sfc", solver="ilp", options={"time_limit": 3})
     assert plan.solver.stopped_by == "time limit"
 

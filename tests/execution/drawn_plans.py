@@ -50,6 +50,78 @@ def graph(rng: random.Random, most: int = 4) -> Network:
     return Network.model_validate(_larger(description))
 
 
+def equal_layers(rng: random.Random) -> Network:
+    """Return a graph of layers that are equal but for their weights and read the same tensors.
+
+    Sums hand equal errors on; layers without weights, and those that share them, compute equals.
+    """
+    given, kinds = rng.choice(
+        [
+            ({"features": 16}, ["fc", "fc", "fc", "add", "mul", "norm"]),
+            ({"features": 16, "tokens": 8}, ["fc", "fc", "add", "mul", "norm", "attention"]),
+            (
+                {"channels": 16, "height": 2, "width": 2},
+                ["conv", "conv", "add", "pool", "pool", "norm"],
+            ),
+        ]
+    )
+    forms: dict[str, dict[str, Any]] = {
+        "fc": {"units": 16},
+        "norm": {"norm": "affine" if "height" in given else rng.choice(["layer", "rms"])},
+        "conv": {"filters": 16, "kernel": 1},
+        "pool": {"pool": {"kind": rng.choice(["max", "average"]), "size": 1}},
+        "attention": {"heads": 8},
+    }
+    layers: list[dict[str, Any]] = []
+    tensors = ["input"]
+    for number in range(rng.randint(3, 7)):
+        kind = rng.choice(kinds)
+        recent = tensors[-rng.randint(1, 3) :]
+        count = {"add": 2, "mul": 2, "attention": 3}.get(kind, 1)
+        if count > len(recent):
+            kind, count = kinds[0], 1
+        layer = {"name": f"{kind}{number}", "kind": kind, **forms.get(kind, {})}
+        layer["inputs"] = rng.sample(recent, count)
+        alike = [one["name"] for one in layers if one["kind"] == kind and "tied" not in one]
+        if kind == "fc" and alike and rng.random() < 0.2:
+            layer["tied"] = rng.choice(alike)
+        layers.append(layer)
+        tensors.append(layer["name"])
+    read = {name for layer in layers for name in layer["inputs"]}
+    ends = [name for name in tensors if name not in read]
+    if rng.random() < 0.2:
+        layers += [
+            {"name": f"end{n}", "kind": "output", "inputs": [end]} for n, end in enumerate(ends)
+        ]
+    elif len(ends) > 1:
+        layers.append({"name": "sum", "kind": "add", "inputs": ends})
+    schema = "hypar-opt/network/2"
+    return Network.model_validate(
+        {"schema": schema, "name": "equals", "input": given, "layer": layers}
+    )
+
+
+def alike_program(rng: random.Random, network: Network, levels: int) -> Program:
+    """Return a plan with the same choice for most layers of a kind, which makes exchanges equal."""
+    workload = workload_of(network, BATCH, shared_tensors=True)
+    rows = []
+    for _ in range(levels):
+        often = {node.operator.kind: rng.randrange(3) for node in workload.nodes}
+        any_choice = _row(rng, workload)
+        row = [
+            often[node.operator.kind]
+            if rng.random() < 0.8 and not own[often[node.operator.kind]]
+            else choice
+            for node, own, choice in zip(
+                workload.nodes, workload.forbidden(3), any_choice, strict=True
+            )
+        ]
+        for node, column in shared_weights(workload, row).items():
+            row[node] = column
+        rows.append(row)
+    return Program(workload, rows)
+
+
 def _larger(value: Any) -> Any:
     if isinstance(value, list):
         return [_larger(one) for one in value]

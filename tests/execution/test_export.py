@@ -67,7 +67,7 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(tmp_path: Path) -> None:
 def test_exported_modules_are_formatted(network: Network, tmp_path: Path) -> None:
     """A formatter changes nothing, and a linter finds nothing imported or defined in vain."""
     file = tmp_path / "model_sharded.py"
-    file.write_text(jax_module(solved(network)))
+    file.write_text(jax_module(solved(network), approximate=True))
     ruff = str(Path(sys.executable).with_name("ruff"))
     checked = [ruff, "check", "--isolated", "--quiet", str(file)]
     assert subprocess.run(checked, check=False, capture_output=True, text=True).stdout == ""
@@ -78,7 +78,7 @@ def test_exported_modules_are_formatted(network: Network, tmp_path: Path) -> Non
 
 def test_the_same_plan_is_the_same_module() -> None:
     plan = solved(gpt(tied=True))
-    assert jax_module(plan) == jax_module(plan)
+    assert jax_module(plan, approximate=True) == jax_module(plan, approximate=True)
 
 
 def test_stored_arrays_lose_and_repeat_nothing() -> None:
@@ -130,7 +130,7 @@ def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:
     file.write_text(json.dumps(shardings(solved(gpt(tied=True), 2))))
     script = Path(__file__).with_name("in_pytorch.py")
     done = subprocess.run(
-        [sys.executable, script, file], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, script, file], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.search.certificate import (
     Certificate,
     TableProof,
@@ -48,7 +49,7 @@ def test_every_plan_found_without_a_memory_limit_is_certified(
     ho.check_certificate(plan, certificate)
 
 
-@pytest.mark.parametrize("name", ho.models.PAPER_NETWORKS)
+@pytest.mark.parametrize("name", PAPER_NETWORKS)
 @pytest.mark.parametrize("search", ["levelwise", "joint"])
 def test_the_ten_networks_plans_are_certified(name: str, search: str) -> None:
     plan = ho.solve(name, search=search)

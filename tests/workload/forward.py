@@ -75,7 +75,7 @@ def pool(table: Layer, image: Array) -> Array:
     size, border = _pair(table["size"]), _borders(table.get("padding", 0))
     padded = np.pad(image, ((0, 0), *border), constant_values=np.nan)
     stride = _pair(table["stride"]) if "stride" in table else size
-    reduce = np.nanmax if table["kind"] == "max" else np.nanmean
+    reduce = _REDUCTIONS[table["kind"]]
     starts: list[list[int]] = []
     for axis in (0, 1):
         extent, (before, after) = padded.shape[1 + axis], border[axis]
@@ -208,6 +208,7 @@ def output(layer: Layer, read: Array) -> Array:
     return np.asarray(exponentials / exponentials.sum(axis=axis, keepdims=True))
 
 
+_REDUCTIONS: dict[str, Callable[..., Any]] = {"max": np.nanmax, "average": np.nanmean}
 _KINDS: dict[str, Callable[..., Array]] = {
     "conv": conv,
     "fc": fc,

@@ -30,9 +30,7 @@ def path_of(name: str) -> Path:
 
 @cache
 def content_of(name: str) -> dict[str, Any]:
-    content, notes = read_model(path_of(name))
-    assert notes == []
-    return content
+    return read_model(path_of(name))[0]
 
 
 @cache

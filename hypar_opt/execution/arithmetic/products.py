@@ -60,13 +60,14 @@ class ConvArithmetic(Arithmetic):
         gradient = self._unfolded.transpose(0, 2, 1) @ parts
         gradient = gradient.reshape(groups, rows, columns, inputs, outputs)
         gradient = gradient.transpose(1, 2, 0, 3, 4)
-        folded = parts @ self._matrix().transpose(0, 2, 1)
-        folded = folded.reshape(groups, images, p, q, rows, columns, inputs)
-        folded = folded.transpose(1, 0, 6, 2, 3, 4, 5)
-        windows = folded.reshape(images, groups * inputs, p, q, rows, columns)
+        windows = parts @ self._matrix().transpose(0, 2, 1)
+        windows = windows.reshape(groups, images, p, q, rows, columns, inputs)
+        windows = windows.transpose(1, 0, 6, 2, 3, 4, 5)
+        windows = windows.reshape(images, groups * inputs, p, q, rows, columns)
         if "groups" not in _axes(self.share):
             gradient = gradient[:, :, 0]
-        return [self._windows.added(windows)], gradient
+        folded = self._windows.added(windows.shape[:2], lambda k, m: windows[..., k, m])
+        return [folded], gradient
 
 
 def _axes(share: Share) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -55,20 +57,31 @@ class Windows(NamedTuple):
         view: Array = windows[:, :, ::down, ::right, ::rows, ::columns]
         return view
 
-    def added(self, windows: Array) -> Array:
-        """Return the map of which windows are the errors: overlaps are added up."""
+    def cells(self) -> Iterator[_Pair]:
+        """Yield the cells of a window, row by row."""
+        return product(range(self.size[0]), range(self.size[1]))
+
+    def added(self, shape: _Pair, cell: Callable[[int, int], Array]) -> Array:
+        """Return the map of which windows are the errors: overlaps are added up.
+
+        Parameters
+        ----------
+        shape
+            Of the map: images and channels.
+        cell
+            Returns the errors of one cell of all windows.
+        """
         (top, bottom), (left, right) = self._borders
         height, width = self.extent
-        padded = np.zeros((*windows.shape[:2], top + height + bottom, left + width + right))
+        padded = np.zeros((*shape, top + height + bottom, left + width + right))
         (p, q), (down, across) = self.counts, self.stride
-        for k in range(self.size[0]):
-            for m in range(self.size[1]):
-                y, x = k * self.dilation[0], m * self.dilation[1]
-                ends = y + (p - 1) * down + 1, x + (q - 1) * across + 1
-                padded[:, :, y : ends[0] : down, x : ends[1] : across] += windows[..., k, m]
+        for k, m in self.cells():
+            y, x = k * self.dilation[0], m * self.dilation[1]
+            ends = y + (p - 1) * down + 1, x + (q - 1) * across + 1
+            padded[:, :, y : ends[0] : down, x : ends[1] : across] += cell(k, m)
         held = padded[:, :, top : top + height, left : left + width]
         behind = ((0, 0), (0, 0), (0, height - held.shape[2]), (0, width - held.shape[3]))
-        return np.pad(held, behind)
+        return np.pad(held, behind) if any(map(any, behind)) else held
 
 
 class Pooling:
@@ -80,20 +93,26 @@ class Pooling:
         self._kept: Array = np.empty(0)
 
     def forward(self, image: Array) -> Array:
+        # Cell by cell: all windows at once would take as many times the memory of the map.
         windows = self._windows.of(image, -np.inf if self._largest else 0.0)
-        flat = windows.reshape(*windows.shape[:4], windows.shape[4] * windows.shape[5])
         if self._largest:
-            self._kept = flat.argmax(axis=-1)
-            return np.take_along_axis(flat, self._kept[..., None], -1)[..., 0]
+            made = np.full(windows.shape[:4], -np.inf)
+            self._kept = np.zeros(made.shape, np.int32)
+            for number, (k, m) in enumerate(self._windows.cells()):
+                larger = windows[..., k, m] > made
+                np.copyto(made, windows[..., k, m], where=larger)
+                np.copyto(self._kept, number, where=larger)
+            return made
         ones = np.ones((1, 1, *self._windows.extent))
         self._kept = self._windows.of(ones).sum(axis=(-2, -1))
-        mean: Array = flat.sum(axis=-1) / self._kept
+        mean: Array = windows.sum(axis=(-2, -1)) / self._kept
         return mean
 
     def backward(self, error: Array) -> Array:
-        cells = self._windows.size[0] * self._windows.size[1]
+        columns = self._windows.size[1]
         if self._largest:
-            spread = (np.arange(cells) == self._kept[..., None]) * error[..., None]
-        else:
-            spread = np.broadcast_to((error / self._kept)[..., None], (*error.shape, cells))
-        return self._windows.added(spread.reshape(*error.shape, *self._windows.size))
+            return self._windows.added(
+                error.shape[:2], lambda k, m: np.where(self._kept == k * columns + m, error, 0.0)
+            )
+        share = error / self._kept
+        return self._windows.added(error.shape[:2], lambda k, m: share)

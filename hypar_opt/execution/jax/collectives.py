@@ -12,12 +12,19 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_INSTRUCTION = re.compile(rf"= (\(?[^=]*?\)?) ({'|'.join(KINDS)})(-start)?\(")
+# A name, the shape of the result, which is a tuple or has no spaces, and what is done.
+_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?[^\s=]+ = (\(.*?\)|\S+) ([a-z][a-z-]*)\((.*)")
+_MOVES = re.compile(r"(?:(?:ragged-)?all-|reduce-scatter|collective-|send|recv)")
+_ENDS = ("-done", "-update")
 _COMMENT = re.compile(r"/\*.*?\*/")
-_SHAPE = re.compile(r"[a-z]+(\d+)(?:e\dm\d\w*)?\[([\d,]+)\]")
-_LISTED = re.compile(r"replica_groups=\{(\{[\d,{}]*\})\}")
-_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_PAIRS = re.compile(r"source_target_pairs=\{(\{[\d,{}]*\})\}")
+_SHAPE = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
+_BITS = re.compile(r"(?:bf|[a-z])(\d+)(?:e\dm\d\w*)?|pred")
+_LISTED = re.compile(r"replica_groups=\{([\d,{} ]*)\}(?:,|$)")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\](<=\[[\d,]+\]\S*)")
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^ ]*)\))? \{([^}]*)\}")
+_RANGE = re.compile(r"(?:<=)?\[([\d,]+)\](?:T\(([\d,]+)\))?,?")
+_MESH_AXIS = re.compile(r"'?([^',=:]+)'?(?:=(\d+)|:\((\d+)\)(\d+)|)(?:,|$)")
+_PAIRS = re.compile(r"source_target_pairs=\{([\d,{} ]*)\}(?:,|$)")
 _NAME = re.compile(r'op_name="([^"]*)"')
 
 
@@ -48,32 +55,50 @@ def collectives(text: str, levels: int) -> Iterator[Moved]:
     ----------
     text
         The module's HLO, of which device n is the n-th of a mesh with an axis of two a level.
+
+    Raises
+    ------
+    ValueError
+        Quoting a line that moves data in a way, or between devices, that cannot be read.
     """
-    for line in text.splitlines():
+    for line in text.split("\n"):
         # A long tuple has its positions as comments.
-        found = _INSTRUCTION.search(_COMMENT.sub("", line))
-        if found is None:
+        found = _INSTRUCTION.match(_COMMENT.sub("", line))
+        if found is None or not _MOVES.match(found[2]) or found[2].endswith(_ENDS):
             continue
-        shape, kind, started = found.groups()
-        size = _bytes(shape, halved=bool(started) and kind != "all-reduce")
-        phase = _phase(line)
-        if kind == "collective-permute":
-            pairs = _numbers(_PAIRS, line)
-            for level, count in Counter(_level(a, b, levels) for a, b in pairs).items():
-                if level >= 0:
-                    yield Moved(phase, kind, level, size * count)
-            continue
-        groups = _groups(line, 1 << levels)
-        crossed = [n for n in range(levels) if _crosses(groups[0], levels - 1 - n)]
-        # All-gather and all-reduce are written with what each device ends up with.
-        whole = size * len(groups[0]) if kind == "reduce-scatter" else size
-        for above, level in enumerate(crossed):
-            if kind == "all-to-all":
-                moved = len(groups) * len(groups[0]) * whole // 2
-            else:
-                moved = len(groups) * whole * (2 if kind == "all-reduce" else 1) << above
-            if moved:
-                yield Moved(phase, kind, level, moved)
+        shape, operation, rest = found.groups()
+        # Names that users choose stand in what follows.
+        rest = rest.partition(", metadata=")[0]
+        try:
+            yield from _moved(shape, operation, rest, _phase(line), levels)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            short = line.strip().partition(", metadata=")[0]
+            raise ValueError(f"HLO is not understood: {error}: {short}") from None
+
+
+def _moved(shape: str, operation: str, rest: str, phase: str, levels: int) -> Iterator[Moved]:
+    """Yield what one collective moves; ``rest`` are its operands and attributes."""
+    kind = operation.removesuffix("-start")
+    if kind not in KINDS:
+        raise ValueError(f"{operation!r} is not one of {', '.join(KINDS)}")
+    size = _bytes(shape, halved=operation != kind and kind != "all-reduce")
+    if kind == "collective-permute":
+        pairs = _listed(_PAIRS, rest, "source_target_pairs")
+        for level, count in Counter(_level(a, b, levels) for a, b in pairs).items():
+            if level >= 0:
+                yield Moved(phase, kind, level, size * count)
+        return
+    groups = _groups(rest, 1 << levels)
+    crossed = _crossed(groups, levels)
+    # All-gather and all-reduce are written with what each device ends up with.
+    whole = size * len(groups[0]) if kind == "reduce-scatter" else size
+    for above, level in enumerate(crossed):
+        if kind == "all-to-all":
+            moved = len(groups) * len(groups[0]) * whole // 2
+        else:
+            moved = len(groups) * whole * (2 if kind == "all-reduce" else 1) << above
+        if moved:
+            yield Moved(phase, kind, level, moved)
 
 
 def _bytes(shape: str, *, halved: bool) -> int:
@@ -81,10 +106,13 @@ def _bytes(shape: str, *, halved: bool) -> int:
 
     An instruction that starts a collective has its operands, too: the first half.
     """
-    sizes = [
-        int(bits) // 8 * math.prod(map(int, dims.split(",")))
-        for bits, dims in _SHAPE.findall(shape)
-    ]
+    sizes = []
+    for element, dims in _SHAPE.findall(shape):
+        known = _BITS.fullmatch(element)
+        if dims and not (known and re.fullmatch(r"[\d,]+", dims)):
+            raise ValueError(f"the size of {element}[{dims}] is not known")
+        if dims:
+            sizes.append(int((known and known[1]) or 8) * math.prod(_integers(dims)) // 8)
     return sum(sizes[len(sizes) // 2 :] if halved else sizes)
 
 
@@ -96,28 +124,73 @@ def _phase(line: str) -> str:
     return "forward" if "jvp(" in path else "gradient"
 
 
-def _groups(line: str, devices: int) -> list[list[int]]:
-    """Return the devices of each group, of groups as lists or as a transposed range."""
-    iota = _IOTA.search(line)
-    if iota is None:
-        return _numbers(_LISTED, line) or [list(range(devices))]
-    shape, dims = ([int(n) for n in part.split(",")] for part in iota.group(1, 2))
-    order = [int(n) for n in iota[3].split(",")] if iota[3] else list(range(len(dims)))
-    strides = [math.prod(dims[n + 1 :]) for n in range(len(dims))]
+def _groups(rest: str, devices: int) -> list[list[int]]:
+    """Return the devices of each group: of lists, a transposed range, or some axes of a mesh."""
+    if iota := _IOTA.search(rest):
+        (_, size), order = _integers(iota[1]), _range(iota[2])
+        return [order[n : n + size] for n in range(0, len(order), size)]
+    if mesh := _MESH.search(rest):
+        return _mesh_groups(*mesh.group(1, 2, 3))
+    # Without any group, all devices are one.
+    return _listed(_LISTED, rest, "replica_groups") or [list(range(devices))]
+
+
+def _mesh_groups(mesh: str, device_ids: str | None, grouped: str) -> list[list[int]]:
+    """Return groups along some axes of a mesh, or along parts of axes: ``'name':(before)size``."""
+    sizes = {name: int(size) for name, size, _, _ in _MESH_AXIS.findall(mesh)}
+    count = math.prod(sizes.values())
+    order = list(range(count))
+    if device_ids:
+        order = _range(device_ids) if "[" in device_ids else _integers(device_ids)
+    strides, inner = {}, count
+    for name, size in sizes.items():
+        inner //= size
+        strides[name] = inner
+    groups: dict[int, list[int]] = {}
+    for position, device in enumerate(order):
+        first = position
+        for name, _, before, part in _MESH_AXIS.findall(grouped):
+            size = int(part or sizes[name])
+            stride = strides[name] * sizes[name] // (int(before or 1) * size)
+            first -= position // stride % size * stride
+        groups.setdefault(first, []).append(device)
+    return list(groups.values())
+
+
+def _range(text: str) -> list[int]:
+    """Return the numbers of ``[2,4]T(1,0)``: 0 to 7 as two by four, transposed."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a range of devices")
+    dims = _integers(found[1])
     flat = [0]
-    for axis in order:
-        flat = [start + n * strides[axis] for start in flat for n in range(dims[axis])]
-    return [flat[n : n + shape[-1]] for n in range(0, len(flat), shape[-1])]
+    for axis in _integers(found[2]) if found[2] else range(len(dims)):
+        stride = math.prod(dims[axis + 1 :])
+        flat = [start + n * stride for start in flat for n in range(dims[axis])]
+    return flat
 
 
-def _numbers(pattern: re.Pattern[str], line: str) -> list[list[int]]:
-    found = pattern.search(line)
-    listed = re.findall(r"\{([\d,]+)\}", found[1]) if found else []
-    return [[int(n) for n in numbers.split(",")] for numbers in listed]
+def _listed(pattern: re.Pattern[str], rest: str, name: str) -> list[list[int]]:
+    found = pattern.search(rest)
+    if found is None:
+        raise ValueError(f"its {name} cannot be read")
+    return [_integers(numbers) for numbers in re.findall(r"\{([\d,]+)\}", found[1])]
 
 
-def _crosses(group: Sequence[int], bit: int) -> bool:
-    return len({device >> bit & 1 for device in group}) > 1
+def _integers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _crossed(groups: Sequence[Sequence[int]], levels: int) -> list[int]:
+    """Return the levels between whose halves each group exchanges."""
+    differ = {max(device ^ group[0] for device in group) for group in groups}
+    (bits,) = differ if len(differ) == 1 else (0,)
+    boxes = all(
+        len({d & ~bits for d in g}) == 1 and len(g) == 1 << bits.bit_count() for g in groups
+    )
+    if not boxes or sorted(d for g in groups for d in g) != list(range(1 << levels)):
+        raise ValueError(f"groups {groups} are not the devices along some of {levels} levels")
+    return [n for n in range(levels) if bits >> (levels - 1 - n) & 1]
 
 
 def _level(source: int, target: int, levels: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
     from hypar_opt.execution.jax.weights import Given
@@ -24,7 +25,22 @@ _FOLDER = Path(__file__).parent
 _WIDTH = 100
 
 
-def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> str:
+_TYPES = {
+    2: ("bfloat16", "jnp.bfloat16"),
+    8: ("float64", 'jnp.float64\njax.config.update("jax_enable_x64", True)'),
+}
+_SINGLE = ("float32", "jnp.float32")
+"""The types of elements by their bytes, in words and as text of the module."""
+
+
+def module_text(
+    sharded: ShardedNetwork,
+    *,
+    title: str,
+    alone: bool = False,
+    not_kept: Sequence[str] = (),
+    element_bytes: int = 4,
+) -> str:
     """Return a module with the mesh, the shardings and the training step of a plan.
 
     Parameters
@@ -33,6 +49,10 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
         The first line of its docstring.
     alone
         Compute the loss on one device, as a reference: `loss` is then all that may be called.
+    not_kept
+        What of its model the network does not have, for the docstring.
+    element_bytes
+        Of the plan: 2 makes a step in bfloat16, 8 in float64, all else in float32.
     """
     lines = Lines(sharded, operation_names(), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
@@ -42,26 +62,38 @@ def module_text(sharded: ShardedNetwork, *, title: str, alone: bool = False) -> 
     loss = textwrap.indent("\n".join(body), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
     called = _operations_of(loss)
-    program = _template("program.py.txt").replace("    return jnp.zeros(())  # the step", loss)
-    values = {
-        "LEVELS": names(range(sharded.levels)),
-        "WEIGHTS": _weights_table(sharded),
-        "INPUTS_GIVEN": _given_table(inputs_of(sharded)[0]),
-        "TARGETS": _given_table(targets_of(sharded)),
+    parts = {
+        "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded)}",
+        "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0])}",
+        "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded))}",
+        "# The operations\n": called,
+        "    return jnp.zeros(())  # the step": loss,
+        "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
     }
-    for name, value in values.items():
-        program = program.replace(f"{name} = ...", f"{name} = {value}")
     if "partial(" not in called:
-        program = program.replace("from functools import partial\n", "")
-    head, mark, rest = program.partition("# The operations\n")
-    assert mark
-    header = _header(sharded, title)
-    parts = (header + head + called + rest, _collectives(), _template("main.py.txt"))
-    return "\n\n".join(parts)
+        parts["from functools import partial\n"] = ""
+    program = _filled(_template("program.py.txt"), parts)
+    header = _header(sharded, title, not_kept, element_bytes)
+    return "\n\n".join((header + program, _collectives(), _template("main.py.txt")))
 
 
-def _header(sharded: ShardedNetwork, title: str) -> str:
+def _filled(template: str, parts: Mapping[str, str]) -> str:
+    """Return a template with all parts in their places, each of which it has once.
+
+    All at once: what is put in has names, which may be like any place.
+    """
+    assert all(template.count(place) == 1 for place in parts)
+    places = re.compile("|".join(map(re.escape, parts)))
+    return places.sub(lambda place: parts[place[0]], template)
+
+
+def _header(
+    sharded: ShardedNetwork, title: str, not_kept: Sequence[str], element_bytes: int
+) -> str:
     devices = 1 << sharded.levels
+    kind = _TYPES.get(element_bytes, _SINGLE)[0]
+    counted = "" if element_bytes in (2, 4, 8) else f"; the plan counts {element_bytes} byte each"
     words = f"""{title}
 
 A training step on {devices} devices, as hypar-opt {__version__} planned it. Run this file, or call
@@ -70,8 +102,15 @@ of the processor.
 
 The mesh has an axis of two devices a level, h1 the topmost. An array has a dimension for each
 level of its batch and of its channels, which is 1 where no level ever splits them, so that a
-PartitionSpec says which level splits what. Exchanges are explicit; biases are left out.
+PartitionSpec says which level splits what. Exchanges are explicit.
+Elements are of {kind}{counted}.
 """
+    if not_kept:
+        words += "\nNot kept of the model:\n\n"
+        words += "".join(
+            textwrap.fill(f"- {phrase}", _WIDTH - 4, subsequent_indent="  ") + "\n"
+            for phrase in not_kept
+        )
     # A name may hold quotes and backslashes: the docstring is written as a literal.
     text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}"""\n\n'
@@ -81,7 +120,7 @@ def _operations_of(loss: str) -> str:
     """Return the operations that a text calls, and those that they call."""
     functions = _operations()
     wanted: list[str] = []
-    waiting = _names_in(ast.parse(textwrap.dedent(loss).replace("return total", "total")))
+    waiting = _names_in(ast.parse(f"def loss():\n{loss}"))
     while waiting:
         name = waiting.pop()
         if name in functions and name not in wanted:

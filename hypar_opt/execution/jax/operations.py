@@ -32,25 +32,25 @@ def dimension(x: jax.Array, level: str, of: str) -> int:
     return index + {BATCH: 0, CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}[of]
 
 
-def all_gather(x: jax.Array, level: str, of: str, copy: int = 0) -> jax.Array:
+def all_gather(x: jax.Array, level: str, of: str) -> jax.Array:
     """Make whole what a level splits; the error is reduce-scattered."""
     at = dimension(x, level, of)
-    gathered = lax.all_gather(apart(x, copy), level, axis=at, tiled=True)
-    return gathered.reshape(gathered.shape[: x.ndim])
+    gathered: jax.Array = lax.all_gather(x, level, axis=at, tiled=True)
+    return gathered
 
 
-def reduce_scatter(x: jax.Array, level: str, to: str, copy: int = 0) -> jax.Array:
+def reduce_scatter(x: jax.Array, level: str, to: str) -> jax.Array:
     """Add partial sums, and keep a half of them; the error is all-gathered."""
     at = dimension(x, level, to)
-    added = lax.psum_scatter(apart(x, copy), level, scatter_dimension=at, tiled=True)
-    return added.reshape(added.shape[: x.ndim])
+    added: jax.Array = lax.psum_scatter(x, level, scatter_dimension=at, tiled=True)
+    return added
 
 
-def all_to_all(x: jax.Array, level: str, of: str, to: str, copy: int = 0) -> jax.Array:
+def all_to_all(x: jax.Array, level: str, of: str, to: str) -> jax.Array:
     """Split by another dimension at a level; so is the error, back again."""
     split, joined = dimension(x, level, to), dimension(x, level, of)
-    moved = lax.all_to_all(apart(x, copy), level, split, joined, tiled=True)
-    return moved.reshape(moved.shape[: x.ndim])
+    moved: jax.Array = lax.all_to_all(x, level, split, joined, tiled=True)
+    return moved
 
 
 def keep_half(x: jax.Array, level: str, to: str) -> jax.Array:
@@ -58,17 +58,19 @@ def keep_half(x: jax.Array, level: str, to: str) -> jax.Array:
     return lax.dynamic_slice_in_dim(x, lax.axis_index(level), 1, axis=dimension(x, level, to))
 
 
-def apart(x: jax.Array, copy: int) -> jax.Array:
-    """Give x further dimensions of 1, since XLA merges exchanges that are alike in all."""
-    return x.reshape(x.shape + (1,) * copy)
+def apart(x: jax.Array, number: int) -> jax.Array:
+    """Multiply by 1, and the error too: XLA merges exchanges of what it knows to be equal."""
+    # The index is 0 or 1, which XLA does not know: it takes each number's factor for another.
+    one = 1 + jnp.maximum(lax.axis_index(LEVELS[0]) - number, 0)
+    return lax.optimization_barrier(x * one.astype(x.dtype))
 
 
-def all_reduce(x: jax.Array, levels: Levels, copy: int = 0) -> jax.Array:
+def all_reduce(x: jax.Array, levels: Levels) -> jax.Array:
     """Add over the devices of some levels; the error is added too."""
     if not levels:
         return x
-    added: jax.Array = lax.psum(apart(x, copy), levels)
-    return added.reshape(x.shape)
+    added: jax.Array = lax.psum(x, levels)
+    return added
 
 
 def batch_dims(x: jax.Array) -> tuple[int, ...]:
@@ -229,7 +231,7 @@ def attention(x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool
 
 
 def layer_norm(
-    x: jax.Array, w: jax.Array, features: int, split: Levels, *, centred: bool, copy: int = 0
+    x: jax.Array, w: jax.Array, features: int, split: Levels, *, centred: bool
 ) -> jax.Array:
     """Normalise each position over its features, whose sums are added over ``split`` levels.
 
@@ -239,7 +241,7 @@ def layer_norm(
     sums = [jnp.sum(x * x, axis=over, keepdims=True)]
     if centred:
         sums.append(jnp.sum(x, axis=over, keepdims=True))
-    square, *mean = all_reduce(jnp.stack(sums), split, copy) / features
+    square, *mean = all_reduce(jnp.stack(sums), split) / features
     if mean:
         x, square = x - mean[0], square - mean[0] * mean[0]
     return affine(x * lax.rsqrt(square + 1e-5), w)

@@ -96,7 +96,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> Step:
     Raises
     ------
     HyparError
-        If jax is not installed, or has too few devices.
+        If jax is not installed, has too few devices, or compiles to HLO that cannot be read.
     """
     module = load(module_text(sharded, title=sharded.network.name))
     import jax
@@ -114,8 +114,12 @@ def run_step(sharded: ShardedNetwork, data: Data) -> Step:
     compiled = module.on_devices(module.gradients, on).lower(*placed).compile()
     loss, gradients = compiled(*placed)
     own = weights_of(sharded)
+    try:
+        moved = list(collectives(compiled.as_text(), sharded.levels))
+    except ValueError as error:
+        raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return Step(
-        *traffic(sharded.program, collectives(compiled.as_text(), sharded.levels)),
+        *traffic(sharded.program, moved),
         float(loss),
         {name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()},
     )

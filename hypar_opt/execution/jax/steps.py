@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import keyword
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
@@ -62,7 +63,8 @@ class Lines:
         self.shared = sharded.shared
         self.inputs = inputs_of(sharded)[1]
         self.names = _identifiers([layer.name for layer in self.network.layers], reserved)
-        self._copies: Counter[object] = Counter()
+        self._numbers = count(1)
+        self._exchanged: set[int | str] = set()
 
     def layer(self, position: int) -> list[str]:
         """Return the lines of one layer, which assign what it writes to its variable."""
@@ -71,6 +73,7 @@ class Lines:
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
+        errors = 0
         for number, source in enumerate(self.network.sources[position]):
             name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
             converted = list(self._read(position, source, name))
@@ -80,6 +83,10 @@ class Lines:
             else:
                 lines += converted
                 reads.append(name)
+            # A sum hands the same error on to all that it reads.
+            if layer.kind == "add" and source != NETWORK_INPUT:
+                errors += 1
+                reads[-1] = self._apart(reads[-1]) if errors > 1 else reads[-1]
         lines += self._computed(position, layer, reads)
         return [lines[0], *map(_wrapped, lines[1:])]
 
@@ -102,18 +109,23 @@ class Lines:
         """Yield the lines that bring an input into the layout that the layer reads."""
         node = position + self.shared
         if source == NETWORK_INPUT:
-            yield f"{name} = inputs[{quoted(self.inputs[position])}]"
+            given = self.inputs[position]
+            value = f"inputs[{quoted(given)}]"
+            repeated = self._repeated(position, given, ())
+            yield f"{name} = {self._apart(value) if repeated else value}"
             return
         boundary = self.program.workload.read_over[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
+        if self._repeated(position, source, steps):
+            value = self._apart(value)
         shuffles = self.network.layers[position].kind == "shuffle"
         if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
         if position in self.sharded.flattened_first:
             value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
-        lines = list(self._steps(name, steps, boundary, value, grouped=shuffles))
+        lines = list(self._steps(name, steps, value, grouped=shuffles))
         yield from lines or [f"{name} = {value}"]
 
     def _of_group(self, position: int) -> tuple[int, ...]:
@@ -135,13 +147,12 @@ class Lines:
         if boundary is None:
             return []
         name, steps = self._stored(position), self.program.input_steps(boundary)
-        return list(self._steps(name, steps, boundary, self.names[position]))
+        return list(self._steps(name, steps, self.names[position]))
 
     def _steps(
         self,
         name: str,
         steps: Sequence[Step],
-        boundary: int | None,
         value: str,
         *,
         grouped: bool = False,
@@ -160,57 +171,36 @@ class Lines:
                 StepKind.ALL_TO_ALL: f"{source}, {target}",
                 StepKind.ALL_GATHER: source,
             }[step.kind]
-            copy = self._copy(step, boundary)
-            call = f'{COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends}{copy})'
+            call = f'{COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends})'
             yield f"{name} = {call}"
             value = name
 
-    def _copy(self, step: Step, boundary: int | None) -> str:
-        """Return the argument that tells an exchange from others that may be alike in all."""
-        if boundary is None or step.kind is StepKind.SLICE:
-            return ""
-        key = (self._alike[boundary], step.kind, step.level, step.source, step.target)
-        self._copies[key] += 1
-        return f", copy={self._copies[key] - 1}" if self._copies[key] > 1 else ""
+    def _apart(self, value: str) -> str:
+        """Return a value with a number of its own, which keeps XLA from taking it for an equal."""
+        if self.alone or value.startswith("apart("):
+            return value
+        return f"apart({value}, {next(self._numbers)})"
 
-    @cached_property
-    def _alike(self) -> dict[int, int]:
-        """Of each boundary the group of those that may carry equal tensors, or equal errors.
+    def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:
+        """Return whether another reader of a tensor may already exchange what this one does.
 
-        One tensor's readers are given equal tensors; a sum hands one error on to all that it reads,
-        and so do sums of sums.
+        Weights of its own tell what a layer computes from all else; so does a number.
         """
-        edges = self.program.workload.boundaries
-        group = list(range(len(edges)))
-
-        def find(edge: int) -> int:
-            while group[edge] != edge:
-                edge = group[edge]
-            return edge
-
-        first: dict[tuple[str, int], int] = {}
-        for number, edge in enumerate(edges):
-            ends = [("source", edge.source)]
-            if edge.target >= self.shared:
-                kind = self.network.layers[edge.target - self.shared].kind
-                ends += [("target", edge.target)] * (kind in ("add", "concat"))
-            else:
-                ends.append(("source", edge.target))
-            if edge.source >= self.shared:
-                kind = self.network.layers[edge.source - self.shared].kind
-                ends += [("target", edge.source)] * (kind in ("add", "concat"))
-            for end in ends:
-                group[find(number)] = find(first.setdefault(end, number))
-        return {number: find(number) for number in range(len(edges))}
+        layer = self.network.layers[position]
+        shared = {node for users in self.program.workload.weight_users.values() for node in users}
+        own = layer.kind in ("conv", "fc") and position + self.shared not in shared
+        if own and not steps:
+            return False
+        again = tensor in self._exchanged
+        self._exchanged.add(tensor)
+        return again
 
     def _computed(self, position: int, layer: Operator, reads: list[str]) -> Iterator[str]:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
         value = self.values.of(position, layer, reads)
         shuffled = Layout.SHUFFLED in self.program.stored[node] and layer.kind != "shuffle"
-        reductions = list(
-            self._steps("y", self.program.output_steps(node), None, "y", grouped=shuffled)
-        )
+        reductions = list(self._steps("y", self.program.output_steps(node), "y", grouped=shuffled))
         if shuffled:
             # Partial sums are scattered in the order in which the shuffle reads them.
             (reader,) = (n for n, of in enumerate(self.network.sources) if position in of)
@@ -240,11 +230,14 @@ class Lines:
 
 
 def _wrapped(line: str) -> str:
-    """Return an assignment of a call on three lines, if it is too long for one."""
-    if len(line) <= _WIDTH or not line.endswith(")"):
+    """Return an assignment on three lines, if it is too long for one: its call, or in brackets."""
+    if len(line) <= _WIDTH:
         return line
-    opened = line.index("(", line.index(" = ")) + 1
-    return f"{line[:opened]}\n    {line[opened:-1]}\n)"
+    variable, _, value = line.partition(" = ")
+    parsed = ast.parse(value, mode="eval").body
+    function = ast.unparse(parsed.func) if isinstance(parsed, ast.Call) else ""
+    inside = value[len(function) + 1 : -1] if function else value
+    return f"{variable} = {function}(\n    {inside}\n)"
 
 
 def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
@@ -262,7 +255,7 @@ def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
     used: set[str] = set()
     for number, plain in enumerate(variables):
         unique = plain if taken[plain] == 1 else f"{plain}_{number + 1}"
-        while unique in used:
+        while {unique, f"{unique}_stored"} & used:
             unique += "_"
         used |= {unique, f"{unique}_stored"}
         variables[number] = unique

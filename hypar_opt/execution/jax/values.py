@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ class Values:
         self.sharded, self.alone = sharded, alone
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
-        self._copies: Counter[object] = Counter()
 
     def of(self, position: int, layer: Operator, reads: Sequence[str]) -> str:
         """Return what a layer computes before its partial sums are reduced."""
@@ -134,12 +132,8 @@ class Values:
             return f"batch_norm({read}, {weights}{apart})"
         split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
         features = self.sharded.written(position).size
-        source = self.network.sources[position][0]
-        key = ("statistics", source, split, layer.norm)
-        self._copies[key] += 1
-        copy = f", copy={self._copies[key] - 1}" if self._copies[key] > 1 and split else ""
         centred = layer.norm == "layer"
-        more = f"{names(self.here(split))}, centred={centred}{copy}"
+        more = f"{names(self.here(split))}, centred={centred}"
         return f"layer_norm({read}, {weights}, {features}, {more})"
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:

@@ -100,9 +100,15 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
 
 
 def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the levels that split the inputs and those that split the outputs of weights."""
+    """Return the levels that split the inputs and those that split the outputs of weights.
+
+    Shared weights are split in the choices of the layer that they are called after.
+    """
     ends: tuple[list[int], list[int]] = [], []
-    splits = sharded.program.workload.nodes[node].operator.splits
+    workload = sharded.program.workload
+    users = workload.weight_users.get(node)
+    named = node if users is None else sharded.owner(users[0] - sharded.shared) + sharded.shared
+    splits = workload.nodes[named].operator.splits
     for level, row in enumerate(sharded.program.rows):
         axis = splits[row[node]].axis
         if axis in _ENDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
-from hypar_opt.errors import HyparError, shell_words
+from hypar_opt.errors import HyparError, InputError, shell_words
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
@@ -116,6 +116,8 @@ def gather(
     against_memory = trade_offs(plan, array)
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
+    if proved:  # whoever said so first
+        plan = plan.model_copy(update={"solver": plan.solver.vouched()})
     return Contents(
         plan=plan,
         array=array,
@@ -138,6 +140,8 @@ def _regrets(
     """Return the regrets, or why there are none."""
     try:
         known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
+    except InputError:  # a regret disproves what the plan's file says
+        raise
     except HyparError as error:  # the page has enough to show without
         return (), f"What each other choice costs over all levels is not known: {error.for_shell}."
     return known, ""

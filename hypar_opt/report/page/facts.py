@@ -18,7 +18,9 @@ def provenance(contents: Contents) -> str:
     """Say in a line how the plan was solved."""
     solver, cost = contents.plan.solver, contents.plan.cost
     bound = (
-        "no bound" if solver.bound is None else f"bound {format_page_cost(solver.bound, cost.unit)}"
+        "no bound"
+        if solver.bound is None
+        else f"{solver.says}bound {format_page_cost(solver.bound, cost.unit)}"
     )
     return (
         f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
@@ -87,7 +89,8 @@ def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
 def _status(solver: SolverRecord) -> str:
     stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
     # `found_by` names whose plan it is where a limit came before the solver's own.
-    return solver.status + stopped + (f", {solver.found_by}" if solver.found_by else "")
+    status = solver.says + solver.status
+    return status + stopped + (f", {solver.found_by}" if solver.found_by else "")
 
 
 def _bound(solver: SolverRecord, unit: str) -> str:
@@ -97,4 +100,4 @@ def _bound(solver: SolverRecord, unit: str) -> str:
     gap = f", gap {solver.gap:.3g}" if solver.gap else ""
     # A sum of the levels' bounds is none of the joint optimum.
     scope = " (the levels' bounds added up)" if solver.scope == "level" else ""
-    return format_page_cost(solver.bound, unit) + gap + scope
+    return solver.says + format_page_cost(solver.bound, unit) + gap + scope

@@ -14,6 +14,7 @@ from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.claims import check_bound
 from hypar_opt.search.instance import Instance
 from hypar_opt.search.pricing import price
 from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm, charges_of_states
@@ -80,6 +81,9 @@ def explore(
     of_layers = None if allowed is None else allowed[instance.workload.shared :]
     axes, states = axes_of(cells), states_of(plan, cells, of_layers)
     values, data_parallel_cost, unit = values_of(instance, allowed, states, axes)
+    first = _priced(instance, _first_best(plan, values, states, axes))
+    if problem == plan.problem:
+        check_bound(plan, first.cost.total)
     return Exploration(
         plan=plan,
         free=free,
@@ -91,7 +95,7 @@ def explore(
         data_parallel_cost=data_parallel_cost,
         plan_index=_index_of(plan, states, axes),
         own=_priced(instance, plan.assignments()),
-        first=_priced(instance, _first_best(plan, values, states, axes)),
+        first=first,
     )
 
 

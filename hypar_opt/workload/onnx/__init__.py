@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def read_model(
     path: str | Path, dims: Mapping[str, int] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Read a model as the content of a network file, and what it leaves out, a sentence each.
+    """Read a model as the content of a network file, and what is to be said of it.
 
     Parameters
     ----------
@@ -34,6 +34,7 @@ def read_model(
     InputError
         Naming the file, the node and the operator, and what would be right.
     """
+    from hypar_opt.workload.kept import biases, sentences
     from hypar_opt.workload.onnx.document import document
     from hypar_opt.workload.onnx.layers import layers_of
     from hypar_opt.workload.onnx.model import graph_of, load
@@ -43,7 +44,7 @@ def read_model(
     model = load(path)
     try:
         graph = graph_of(model, dims or {})
-        state = trace(graph)
+        state = trace(graph, Path(path).parent)
         layers = layers_of(state)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
@@ -51,7 +52,18 @@ def read_model(
     if graph.producer:
         source += f", written by {_printable(graph.producer)}"
     name = _printable(Path(file).stem) or "model"
-    return document(name, source, state.input.layer.sizes, layers), state.notes
+    content = document(name, source, state.input.layer.sizes, layers)
+    biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
+    said: dict[str, Any] = {
+        "element_type": state.element_type,
+        "not_kept": [*state.omitted.phrases(), *biases(biased)],
+        "remarks": state.remarks,
+    }
+    head = {key: value for key, value in said.items() if value}
+    # Behind the source, as a network file has them.
+    first = {key: content.pop(key) for key in ("schema", "name", "source")}
+    notes = [*state.notes, *sentences(said["not_kept"], state.remarks)]
+    return {**first, **head, **content}, notes
 
 
 def _printable(text: str) -> str:

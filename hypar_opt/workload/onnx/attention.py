@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypar_opt.workload.onnx.axes import POSITIONS, Digit, Dim, axes_of, digits_of, extent, is_whole
+from hypar_opt.workload.onnx.exact import check_scores
 from hypar_opt.workload.onnx.features import Features
+from hypar_opt.workload.onnx.fused_attention import check_fused
 from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 
@@ -99,6 +101,9 @@ def _weighted_values(state: Trace, node: Node, scores: Features, values: Feature
     if length != layer.sizes["s"]:
         raise shape_error(node, scores.shape, values.shape)
     queries, keys = layer.operands
+    check_scores(state, node, layer.operands, scores)
+    if "zeroed" in layer.keys and not layer.keys.get("causal"):
+        state.note(node, "a multiplication of attention's scores")
     leading = _leading(node, scores, values)
     heads = _heads(scores.dims[:-2])
     kv_heads = max(_heads(values.dims[:-2]), 1)
@@ -154,6 +159,10 @@ def _attention(
         keys["kv_heads"] = kv_heads
     if causal:
         keys["causal"] = True
+    # What is done to queries and keys has been checked: they are read as they are.
+    queries, key_maps, values = operands
+    plain: frozenset[str] = frozenset()
+    operands = queries._replace(operators=plain), key_maps._replace(operators=plain), values
     sources = {one.source for one in operands}
     count = state.layer(operands[0].source).sizes.get("t", 1)
     sizes = {"t": count, "c": heads * width}
@@ -212,6 +221,8 @@ def attention(state: Trace, node: Node) -> None:
     else:
         channels = state.layer(inputs[0]).channels // (heads + 2 * kv_heads) * heads
     source = state.emit(node, "attention", keys, inputs, {"t": count, "c": channels})
+    query = state.layer(inputs[0]).channels if len(maps) == 3 else channels
+    check_fused(state, node, state.layer(source), query // heads)
     first = state.features(given[0])
     if len(first.dims) == 4:
         width = channels // heads
@@ -259,4 +270,5 @@ def fused_projection(state: Trace, node: Node) -> None:
     width = layer.channels // 3
     sizes = {"t": layer.sizes.get("t", 1), "c": width}
     source = state.emit(node, "attention", keys, [state.read(projected, node)], sizes)
+    check_fused(state, node, state.layer(source), width // attributes["num_heads"])
     state.put(node, state.made(source, (*features.dims[:2], _whole("c", width))))

@@ -13,12 +13,15 @@ until a layer reads it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 POSITIONS = frozenset({"h", "w", "t"})
 """The axes that are neither batch nor channels."""
+
+DEEPEST = 16
+"""The most slices of slices that are followed."""
 
 
 class Digit(NamedTuple):
@@ -114,6 +117,8 @@ def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
     if len(dim) != 1 or step < 1:
         raise UnalignedError
     (digit,) = dim
+    if len(list(_shared(digit.axis))) >= DEEPEST:
+        raise UnalignedError
     share = Share(digit, start, size, step)
     axis, whole, stride = digit
     if step == 1 and whole % size == 0 and start % size == 0:
@@ -162,9 +167,16 @@ def axes_of(dims: Iterable[Dim]) -> frozenset[str]:
 
 
 def _root(axis: str | Share) -> str:
+    for share in _shared(axis):
+        axis = share.of.axis
+    return str(axis)
+
+
+def _shared(axis: str | Share) -> Iterator[Share]:
+    """Yield the shares within one another that an axis is, the last one first."""
     while isinstance(axis, Share):
+        yield axis
         axis = axis.of.axis
-    return axis
 
 
 def digits_of(axis: str, dims: Iterable[Dim]) -> Dim:

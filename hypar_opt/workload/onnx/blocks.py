@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,30 +43,47 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
     marks = _marks(layers)
     cuts = _cuts(layers)
     found: list[Run] = []
-    periodic: list[tuple[int, int, int]] = []
+    periodic: dict[int, list[tuple[int, int]]] = {}
     for length in range(1, min(len(layers) // 2, LONGEST) + 1):
         edges = [-1, *np.flatnonzero(marks[length:] != marks[:-length]), len(layers) - length]
-        for before, after in pairwise(map(int, edges)):
-            first, end = before + 1, after + length
+        # Between two edges all layers are as those ``length`` after them: twice, where they reach.
+        for place in np.flatnonzero(np.diff(edges) > length).tolist():
+            first, end = int(edges[place]) + 1, int(edges[place + 1]) + length
             # What repeats after a part of this length has been found with that.
-            if end - first >= 2 * length and not any(
-                length % part == 0 and start <= first and end <= stop
-                for part, start, stop in periodic
-            ):
-                periodic.append((length, first, end))
+            if not any(_within(periodic.get(part, []), first, end) for part in _parts(length)):
+                periodic.setdefault(length, []).append((first, end))
                 if length > 1:
                     found += _aligned(cuts, first, end, length)
     found.sort(key=lambda run: (-_saved(run), run.length, run.first))
     taken: list[Run] = []
+    covered = bytearray(len(layers))
     for (_, _), group in groupby(found, key=lambda run: (_saved(run), run.length)):
-        free = [run for run in group if not any(_overlap(run, other) for other in taken)]
+        free = [run for run in group if covered.find(1, run.first, run.end) < 0]
         while free:
             # Of overlapping ones that to which the names point, else the first.
-            rivals = [run for run in free if _overlap(run, free[0])]
+            rivals = _before(free, free[0].end)
             best = max(rivals, key=lambda run: (_agreement(names, run), -run.first))
             taken.append(best)
-            free = [run for run in free if not _overlap(run, best)]
+            covered[best.first : best.end] = b"\1" * (best.end - best.first)
+            near = _before(free, best.end)
+            free = [run for run in near if not _overlap(run, best)] + free[len(near) :]
     return sorted(taken, key=lambda run: run.first)
+
+
+def _parts(length: int) -> list[int]:
+    """Return the divisors of a length but itself."""
+    return [part for part in range(1, length // 2 + 1) if length % part == 0]
+
+
+def _within(stretches: Sequence[tuple[int, int]], first: int, end: int) -> bool:
+    """Whether one of some stretches, in order of their beginnings and ends, holds another."""
+    place = bisect_right(stretches, first, key=lambda stretch: stretch[0])
+    return place > 0 and end <= stretches[place - 1][1]
+
+
+def _before(runs: Sequence[Run], end: int) -> Sequence[Run]:
+    """Return those of some runs, in order, that begin before a position."""
+    return runs[: bisect_left(runs, end, key=lambda run: run.first)]
 
 
 def _saved(run: Run) -> int:

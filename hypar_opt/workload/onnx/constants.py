@@ -17,22 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
-from hypar_opt.workload.onnx.model import Graph, Node, type_sizes
+from hypar_opt.workload.onnx.budget import MOST_ELEMENTS, Budget
+from hypar_opt.workload.onnx.inference import concrete_shapes, inferred
+from hypar_opt.workload.onnx.model import MOST_DIMENSION, MOST_RANK, Graph, Node
 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
 Array = NDArray[Any]
 
-MOST_ELEMENTS = 2**22
-"""The most elements of a constant that is computed: a mask of 2,048 by 2,048 tokens."""
-
-MOST_RANK = 16
-
 MOST_INTEGERS = 2**16
 """The most integers that say a shape, or which indices are read."""
 
+_LISTED = 64
+"""What an integer of a list takes, in bytes and time."""
+
+_INFERENCE = 2**13
+"""What the inference of a shape takes, in time as bytes."""
+
 _INT64 = 7
+
+_NO_NUMBERS = frozenset((8, 14, 15, *range(17, 32)))
+"""Types that no constant is computed of: texts, complex numbers, floats of 8 bits and fewer."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Constant:
         The weights of the file that it is made of, by name: one, but for sums.
     is_input
         Whether it stands for a further input of the model, such as a mask of padding.
+    one_image
+        Its value for a batch of one, where it depends on a batch that the model leaves open.
     """
 
     shape: tuple[int, ...]
@@ -58,6 +66,7 @@ class Constant:
     known: bool = True
     weights: tuple[str, ...] = ()
     is_input: bool = False
+    one_image: Array | None = None
 
     @cached_property
     def value(self) -> Array:
@@ -66,12 +75,6 @@ class Constant:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
-
-    def integers(self) -> list[int] | None:
-        """Return the values of a list of integers; None where they are not known, or too many."""
-        if not self.known or self.elements > MOST_INTEGERS:
-            return None
-        return [int(value) for value in self.value.ravel().tolist()]
 
 
 def hollow(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
@@ -86,7 +89,12 @@ class Constants:
         self._graph = graph
         self._made: dict[str, Constant] = {}
         self._nodes: dict[str, Node] = {}
-        self._inferred: dict[str, tuple[int, ...]] | None = None
+        self._budget = Budget()
+
+    @cached_property
+    def _declared(self) -> dict[str, tuple[int, ...]]:
+        """The shapes that the file says of tensors which no node's inference does."""
+        return concrete_shapes(self._graph.proto.graph.value_info)
 
     def __contains__(self, name: str) -> bool:
         return name in self._made or name in self._nodes or name in self._graph.initialisers
@@ -98,6 +106,10 @@ class Constants:
         """Remember a node that reads constants alone."""
         for name in node.outputs:
             self._nodes[name] = node
+
+    def node(self, name: str) -> Node | None:
+        """Return the node that computes a constant, if any does."""
+        return self._nodes.get(name)
 
     def get(self, name: str) -> Constant:
         """Return a constant by its tensor's name.
@@ -127,6 +139,15 @@ class Constants:
                     self._compute(node)
         return self._made[name]
 
+    def integers(self, name: str) -> list[int] | None:
+        """Return the values of a list of integers; None where they are not known, or too many."""
+        constant = self.get(name)
+        if not constant.known or constant.elements > MOST_INTEGERS:
+            return None
+        if not self._budget.take(_LISTED * constant.elements):
+            return None
+        return [int(value) for value in constant.value.ravel().tolist()]
+
     def weight_of(self, name: str) -> tuple[int, ...]:
         """Return the shape of an initialiser."""
         return tuple(self._graph.initialisers[name].dims)
@@ -147,34 +168,43 @@ class Constants:
     def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
         from hypar_opt.workload.onnx.folding import fold
 
-        arrays = fold(node, [of_tensor(self._graph.initialisers[node.inputs[0]])])
-        return arrays[0] if arrays else hollow(shape)
+        shapes = [of_tensor(self._graph.initialisers[node.inputs[0]])]
+        folded = fold(node, shapes, self._budget)
+        return folded.arrays[0] if folded else hollow(shape)
 
     def _compute(self, node: Node) -> None:
         from hypar_opt.workload.onnx.folding import fold
 
         inputs = [self._made[name] if name else None for name in node.inputs]
-        outputs = fold(node, inputs)
+        folded = fold(node, inputs, self._budget)
         given = [constant for constant in inputs if constant is not None]
         weights = _weights(node, given)
-        known = all(constant.known for constant in given)
+        if not self._budget.take(_LISTED * len(weights)):
+            raise node.refuse("is made of too many weights, with those before it")
+        known = folded is not None and folded.known and all(constant.known for constant in given)
         is_input = any(constant.is_input for constant in given)
+        arrays = folded.arrays if folded else []
+        shapes = None
         for index, name in enumerate(node.outputs):
             if not name:
                 continue
-            array = outputs[index] if outputs is not None and index < len(outputs) else None
-            if array is None:
-                array = hollow(self._shape(node, name))
-                known = False
-            load = _returns(array)
-            self._made[name] = Constant(array.shape, load, known, weights, is_input)
+            if index < len(arrays):
+                load, shape = _returns(arrays[index]), arrays[index].shape
+            else:
+                shapes = self._shapes(node, inputs) if shapes is None else shapes
+                shape, known = self._shape(node, name, shapes), False
+                load = _returns(hollow(shape))
+            self._made[name] = Constant(shape, load, known, weights, is_input)
 
-    def _shape(self, node: Node, name: str) -> tuple[int, ...]:
-        """Return a shape by ONNX's own inference, which runs only where ours does not get there."""
-        if self._inferred is None:
-            self._inferred = _infer(self._graph)
-        shape = self._inferred.get(name)
-        if shape is None:
+    def _shapes(self, node: Node, inputs: list[Constant | None]) -> dict[str, tuple[int, ...]]:
+        """Return shapes by ONNX's own inference, which runs only where ours does not get there."""
+        if not self._budget.take(_INFERENCE):
+            raise node.refuse("computes more constants than a network's shapes need")
+        return inferred(self._graph, node, inputs)
+
+    def _shape(self, node: Node, name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+        shape = shapes.get(name, self._declared.get(name))
+        if shape is None or len(shape) > MOST_RANK or math.prod(shape) > MOST_DIMENSION**2:
             raise node.refuse(f"the shape of {name!r} is not known")
         return shape
 
@@ -207,7 +237,8 @@ def of_tensor(tensor: TensorProto) -> Constant:
             f"should have a shape, got {list(shape)}", where=f"initializer {tensor.name!r}"
         )
     weights = (tensor.name,)
-    if tensor.external_data or tensor.data_location == 1 or math.prod(shape) > MOST_ELEMENTS:
+    hidden = tensor.external_data or tensor.data_location == 1 or tensor.data_type in _NO_NUMBERS
+    if hidden or math.prod(shape) > MOST_ELEMENTS:
         return Constant(shape, lambda: hollow(shape), known=False, weights=weights)
 
     def load() -> Array:
@@ -228,21 +259,3 @@ def of_tensor(tensor: TensorProto) -> Constant:
             ) from None
 
     return Constant(shape, load, weights=weights)
-
-
-def _infer(graph: Graph) -> dict[str, tuple[int, ...]]:
-    from onnx import shape_inference
-
-    type_sizes(graph, graph.proto)
-    try:
-        inferred = shape_inference.infer_shapes(graph.proto, data_prop=True)
-    except Exception as error:
-        # It raises whatever its C++ side finds.
-        problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise InputError(f"its shapes cannot be inferred: {problem}") from None
-    shapes = {}
-    for value in inferred.graph.value_info:
-        dims = value.type.tensor_type.shape.dim
-        if all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
-            shapes[value.name] = tuple(dim.dim_value for dim in dims)
-    return shapes

@@ -126,11 +126,8 @@ def _block(
     layers: Sequence[Layer], run: Run, block: tuple[str, list[str]], full: Sequence[str]
 ) -> Table:
     head, own = block
-    names = _names_outside(full)
     # Within a block the block's input is called as the network's; no layer of a run reads both.
-    names[run.first - 1] = "input"
-    for place, name in enumerate(own):
-        names[run.first + place] = name
+    names = {run.first - 1: "input", **{run.first + place: name for place, name in enumerate(own)}}
     tables = []
     previous = "input"
     for place, name in enumerate(own):

@@ -14,9 +14,10 @@ from hypar_opt.workload.onnx.axes import (
     is_whole,
 )
 from hypar_opt.workload.onnx.constants import Constant
+from hypar_opt.workload.onnx.exact import check_attributes, of_itself, with_constant
 from hypar_opt.workload.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.workload.onnx.joins import fit, join
-from hypar_opt.workload.onnx.masks import masks_the_future
+from hypar_opt.workload.onnx.masks import read_mask, read_mask_of_tokens, shown_by
 from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.trace import Trace, shape_error
 from hypar_opt.workload.onnx.views import broadcast
@@ -29,6 +30,7 @@ _SCALES = frozenset({"Mul", "PRelu"})
 
 def elementwise(state: Trace, node: Node, word: str) -> None:
     """An operator that does the same to every element, whatever the layout."""
+    check_attributes(state, node)
     if len(node.inputs) == 1:
         features = state.features(node.inputs[0])
         if features.norm and word:
@@ -44,11 +46,13 @@ def elementwise(state: Trace, node: Node, word: str) -> None:
             features = state.features(name)
             if features.norm:
                 state.settled(name, node)
+    sources = {state.features(name).source for name in maps}
     result = _together(state, node, word, maps)
+    # What joins maps is a layer, and no operator that its map has been through.
+    operators = frozenset({node.op} if result.source in sources else ())
     for name in constants:
         result = _with_constant(state, node, result, name)
-    operators = result.operators | {node.op}
-    state.put(node, result._replace(operators=operators))
+    state.put(node, result._replace(operators=result.operators | operators))
 
 
 def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features:
@@ -62,15 +66,22 @@ def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features
     groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
+    if node.op not in ("Add", "Sum", "Mul", "BiasGelu"):
+        means = "product" if word == "mul" else "sum"
+        state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
     return join(state, node, word or "add", groups)
 
 
 def _without_masks(state: Trace, node: Node, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: masks of padding."""
+    masks: list[Features] = []
     if state.input.is_tokens:
         real = [features for features in groups if features.source != INPUT]
+        masks = [features for features in groups if features.source == INPUT]
         groups = real or groups[:1]
     scores = [one for one in groups if state.layer(one.source).kind == "scores"]
+    for mask in masks if scores else ():
+        read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
         raise node.refuse("adds a feature map to the scores of attention")
     return groups
@@ -97,7 +108,7 @@ def _merged(node: Node, a: Features, b: Features) -> Features:
     if len(a.dims) == len(b.dims):
         # Copies stay, where one of the two has them.
         dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
-    operators = a.operators | b.operators
+    operators = a.operators | b.operators | of_itself(node, a, b)
     common = a._replace(dims=dims, operators=operators, only=False)
     if a.pooled == b.pooled:
         norm = _one_norm(a.norm, b.norm)
@@ -126,26 +137,34 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
     layer = state.layer(features.source)
     dims = broadcast(features, constant.shape, state.input.batch)
     if layer.kind == "scores":
-        if masks_the_future(constant):
-            layer.keys["causal"] = True
-        return features._replace(dims=dims)
+        read_mask(state, node, features, name)
+        number = constant.elements == 1 and node.op in ("Mul", "Div")
+        done = with_constant(node, constant, absorbed=not number)
+        return features._replace(dims=dims, operators=features.operators | done)
     places = len(dims) - len(constant.shape)
     held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
     axes = axes_of(held) - {"b"}
     is_channels = axes == {"c"} and is_whole("c", layer.channels, held) and not features.taken
-    widened = features._replace(dims=dims)
+    done = with_constant(
+        node, constant, absorbed=features.source == INPUT and state.input.is_tokens
+    )
+    widened = features._replace(dims=dims, operators=features.operators | done)
+    bare = features._replace(dims=dims)
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if constant.is_input or not axes or features.pooled:
         return widened
     if features.source == INPUT and state.input.is_tokens:
-        return widened
+        shown = shown_by(state, node, name, layer.sizes.get("t", 1))
+        return widened._replace(
+            operators=widened.operators | {shown} if shown else widened.operators
+        )
     if node.op in _SCALES and is_channels and features.source != INPUT:
-        return _scaled(state, node, widened, name)
+        return _scaled(state, node, bare, name)
     if node.op in _SHIFTS and is_channels and features.source != INPUT:
-        return _shifted(state, node, widened, name)
+        return _shifted(state, node, bare, name)
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
-        return _with_tables(state, node, widened, constant)
+        return _with_tables(state, node, bare, constant)
     return widened
 
 
@@ -204,6 +223,10 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
         # A table that is longer than the sequence, or shorter (two types of tokens), is read by
         # index; one that fits is read whole.
         by_index = rows != tokens and state.input.is_tokens
+        if by_index:
+            state.note(
+                node, "positions or types by which a table is read: the network's are token ids"
+            )
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}

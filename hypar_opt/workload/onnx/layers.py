@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 
 from hypar_opt.errors import InputError
+from hypar_opt.workload.onnx.exact import word_of
 from hypar_opt.workload.onnx.features import INPUT, Layer
-from hypar_opt.workload.onnx.table import activation
+from hypar_opt.workload.onnx.losses import end_in_a_loss
 from hypar_opt.workload.onnx.trace import Trace
 
 
@@ -22,9 +23,9 @@ def layers_of(state: Trace) -> list[Layer]:
     ends = _ends(state)
     layers = _needed(state.layers, ends)
     layers = _divided(layers)
-    _chain_without_end(layers)
+    end_in_a_loss(state, layers)
     for layer in layers:
-        _activate(layer)
+        _activate(state, layer)
     _tie(layers)
     return layers
 
@@ -38,7 +39,7 @@ def _ends(state: Trace) -> list[int]:
             continue  # an input, or a constant, that is handed on
         features = state.settled(name, nodes[name])
         layer = state.layer(features.source)
-        layer.read_as.add(activation(features.operators))
+        layer.read_as.add(word_of(state, nodes[name], features))
         if layer.kind == "scores":
             # As an output beside the attention that they are of they add nothing.
             if not layer.keys.get("read"):
@@ -126,22 +127,16 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
         )
 
 
-def _chain_without_end(layers: list[Layer]) -> None:
-    """Leave the softmax of a chain to its last layer, as in the paper's networks."""
-    *chain, last = layers
-    is_chain = all(
-        layer.kind in ("conv", "fc") and layer.inputs == [position - 1]
-        for position, layer in enumerate(chain)
-    )
-    if chain and is_chain and last.kind == "output" and last.inputs == [len(chain) - 1]:
-        layers.pop()
-
-
-def _activate(layer: Layer) -> None:
+def _activate(state: Trace, layer: Layer) -> None:
     """Give a layer the activation through which all of its readers see it."""
     words = layer.read_as
     if len(words) == 1 and None not in words and layer.kind in _ACTIVATED:
         layer.keys["activation"] = next(iter(words))
+        return
+    for word in sorted(filter(None, words)):
+        why = f", which not all that read a layer of kind {layer.kind!r} see"
+        why = why if layer.kind in _ACTIVATED else f" after a layer of kind {layer.kind!r}"
+        state.omitted.add(f"the activation {word!r}{why}", layer.node)
 
 
 _ACTIVATED = frozenset({"conv", "fc", "norm", "add", "mul"})

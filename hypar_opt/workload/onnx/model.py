@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.files import record_read
+from hypar_opt.workload.onnx.functions import inlined, line_of
+from hypar_opt.workload.onnx.weightless import (
+    MOST_STRUCTURE,
+    BrokenError,
+    TooLargeError,
+    weightless,
+)
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -19,7 +26,15 @@ if TYPE_CHECKING:
 MOST_BYTES = 2**31
 """The size limit of a model that is read: protobuf's own."""
 
+MOST_NODES = 20_000
+"""The most nodes of a model: 100 transformer blocks have some 10,000."""
+
+MOST_NAMES = 2**18
+"""The most inputs and outputs of all nodes."""
+
 MOST_DIMENSION = 2**31 - 1
+
+MOST_RANK = 16
 
 BATCH = 7
 """The batch of a model that leaves it open, while its axes are followed.
@@ -88,6 +103,8 @@ class Graph:
     producer: str
     proto: ModelProto = field(repr=False)
     notes: tuple[str, ...] = ()
+    open_batch: bool = False
+    """Whether the model leaves the size of its batch open."""
 
 
 def load(path: str | Path) -> ModelProto:
@@ -111,24 +128,17 @@ def load(path: str | Path) -> ModelProto:
         model.ParseFromString(data)
     except Exception as error:
         # Protobuf's own, whose package is onnx's to import and not ours.
-        raise InputError(f"should be an ONNX model: {_line(error)}", file=file) from None
+        raise InputError(f"should be an ONNX model: {line_of(error)}", file=file) from None
     if not model.HasField("graph") or not model.graph.node:
         raise InputError("should be an ONNX model with a graph of nodes", file=file)
-    if model.functions:
-        from onnx import inliner
-
-        try:
-            model = inliner.inline_local_functions(model)
-        except Exception as error:
-            # The inliner raises whatever its C++ side finds.
-            raise InputError(
-                f"its functions cannot be inlined: {_line(error)}", file=file
-            ) from None
+    try:
+        model = inlined(model)
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=file) from None
+    if len(model.graph.node) > MOST_NODES:
+        found = len(model.graph.node)
+        raise InputError(f"should have at most {MOST_NODES:,} nodes, got {found:,}", file=file)
     return model
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _bytes_of(path: str | Path) -> bytes:
@@ -142,11 +152,16 @@ def _bytes_of(path: str | Path) -> bytes:
                 raise InputError("should be a file", file=file)
             if state.st_size > MOST_BYTES:
                 raise InputError(f"should have at most {MOST_BYTES // 2**30} GiB", file=file)
-            return stream.read()
+            return weightless(stream, state.st_size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=file) from None
     except ValueError as error:  # a null byte in the path
         raise InputError(f"should be a file name: {error}", file=file) from None
+    except BrokenError:
+        raise InputError("should be an ONNX model: its bytes are no message", file=file) from None
+    except TooLargeError:
+        most = MOST_STRUCTURE // 2**20
+        raise InputError(f"should have at most {most} MiB besides its weights", file=file) from None
 
 
 def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
@@ -158,6 +173,9 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         Where the graph has a cycle, reads what nothing writes, or a size is missing.
     """
     graph = model.graph
+    names = sum(len(proto.input) + len(proto.output) for proto in graph.node)
+    if names > MOST_NAMES:
+        raise InputError(f"its nodes should have at most {MOST_NAMES:,} inputs and outputs")
     nodes = [_node(proto) for proto in graph.node]
     _check_texts(nodes, graph)
     initialisers = {tensor.name: tensor for tensor in graph.initializer}
@@ -179,6 +197,7 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         ),
         proto=model,
         notes=_batch_notes(given, dims),
+        open_batch=_batch_of(given) == 0,
     )
 
 
@@ -264,12 +283,16 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
     """Return the inputs with concrete sizes."""
     unread = set(dims)
     missing: dict[str, None] = {}
-    batch = _batch_of(values)
+    batch = _batch_of(values) or BATCH
     inputs = []
     for value in values:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
             raise InputError("has no shape, and needs one", where=f"input {value.name!r}")
+        if len(tensor.shape.dim) > MOST_RANK:
+            found = len(tensor.shape.dim)
+            problem = f"should have at most {MOST_RANK} dimensions, got {found:,}"
+            raise InputError(problem, where=f"input {value.name!r}")
         shape = []
         for axis, dim in enumerate(tensor.shape.dim):
             size = dim.dim_value if dim.HasField("dim_value") else 0
@@ -303,20 +326,9 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:
-    """Return the leading dimension of the first input that has a fixed one."""
+    """Return the leading dimension of the first input that has a fixed one; 0 if none has."""
     for value in values:
         shape = value.type.tensor_type.shape.dim
         if shape and shape[0].HasField("dim_value") and 0 < shape[0].dim_value <= MOST_DIMENSION:
             return int(shape[0].dim_value)
-    return BATCH
-
-
-def type_sizes(graph: Graph, model: ModelProto) -> GraphProto:
-    """Write the concrete sizes of the inputs into a model, for ONNX's own shape inference."""
-    shapes = {value.name: value.shape for value in graph.inputs}
-    for value in model.graph.input:
-        for dim, size in zip(
-            value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
-        ):
-            dim.dim_value = size
-    return model.graph
+    return 0

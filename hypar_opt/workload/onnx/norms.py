@@ -37,6 +37,10 @@ def _map(state: Trace, node: Node) -> Features:
 
 def channel_norm(state: Trace, node: Node, word: str) -> None:
     """A norm of the channels of one image, each by itself or by groups."""
+    if node.op == "InstanceNormalization":
+        state.note(node, "a norm's statistics of each channel of an image")
+    elif node.attributes().get("num_groups", 1) != 1:
+        state.note(node, "a norm's groups of channels: its statistics are of all of them")
     state.put(node, _norm(state, node, _map(state, node), word, bias=True))
 
 

@@ -141,7 +141,9 @@ def _reduce(
     )
     if layer.kind == "scores":
         raise node.refuse("reduces the scores of attention")
-    reduced = features._replace(dims=dims, pool=word)
+    exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
+    operators = features.operators | (frozenset() if exact else {node.op})
+    reduced = features._replace(dims=dims, pool=word, operators=operators)
     if over & (POSITIONS | {"c", "b", "part of c"}):
         reduced = reduced._replace(pooled=features.pooled | over)
     state.put(node, reduced)

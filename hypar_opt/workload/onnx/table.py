@@ -88,7 +88,7 @@ _TWO = (
     | _rows("elementwise", PRelu="mul", BiasAdd="add")
 )
 
-_ELEMENTWISE = _rows(
+ELEMENTWISE = _rows(
     "elementwise",
     Abs="abs",
     Celu="celu",
@@ -139,7 +139,7 @@ OPERATORS: dict[str, Row] = {
     **_VIEWS,
     **_ENDS,
     **_TWO,
-    **_ELEMENTWISE,
+    **ELEMENTWISE,
     **_PLAIN,
 }
 
@@ -160,5 +160,5 @@ def activation(operators: frozenset[str]) -> str | None:
     for written, word in WRITTEN_OUT:
         if written <= operators:
             return word
-    words = sorted({row.word for op in operators if (row := _ELEMENTWISE.get(op))})
+    words = sorted({row.word for op in operators if (row := ELEMENTWISE.get(op))})
     return "_".join(words) or None

@@ -13,7 +13,7 @@ def toml_text(content: Mapping[str, Any]) -> str:
     Tables within a layer stand in one line, layers and blocks as arrays of tables.
     """
     lines = [
-        f"{key} = {_value(value)}"
+        f"{key} = {_lines(value) if key in ('not_kept', 'remarks') else _value(value)}"
         for key, value in content.items()
         if key not in ("layer", "block")
     ]
@@ -29,6 +29,10 @@ def toml_text(content: Mapping[str, Any]) -> str:
 
 def _entries(table: Mapping[str, Any]) -> list[str]:
     return [f"{key} = {_value(value)}" for key, value in table.items()]
+
+
+def _lines(sentences: list[str]) -> str:
+    return "\n".join(("[", *(f"  {_value(sentence)}," for sentence in sentences), "]"))
 
 
 def _value(value: Any) -> str:

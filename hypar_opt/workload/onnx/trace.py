@@ -6,8 +6,10 @@ when a layer stands for all that was pending, and *read* when a layer takes it a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hypar_opt.errors import InputError
@@ -21,28 +23,47 @@ from hypar_opt.workload.onnx.axes import (
     merged,
 )
 from hypar_opt.workload.onnx.constants import Constant, Constants
+from hypar_opt.workload.onnx.exact import without_norm, word_of
 from hypar_opt.workload.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.workload.onnx.inputs import InputAxes
-from hypar_opt.workload.onnx.model import Graph, Node
-from hypar_opt.workload.onnx.table import activation
+from hypar_opt.workload.onnx.mask_values import MaskValues
+from hypar_opt.workload.onnx.model import MOST_RANK, Graph, Node
+from hypar_opt.workload.onnx.omitted import Omitted
+
+MOST_DIGITS = 64
+"""The most parts of axes that a tensor's dimensions are made of."""
 
 
 class Trace:
     """The layers of a graph, and what its tensors hold, up to some node."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, folder: Path | None = None) -> None:
         self.graph = graph
         self.constants = Constants(graph)
+        self.mask_values = MaskValues(graph, self.constants, folder)
         self.input = InputAxes(graph)
         self.layers: list[Layer] = []
         self.tensors: dict[str, Features] = self.input.tensors()
         self.notes = list(graph.notes)
+        self.omitted = Omitted()
+        self.remarks: list[str] = []
         # How often each tensor is read, the graph's outputs included.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
         self.uses.update(graph.outputs)
         self._emitted: dict[Hashable, int] = {}
         for name, shape in self.input.others.items():
-            self.constants.add(name, _stand_in(shape))
+            self.constants.add(name, _stand_in(shape, self.input.batch, graph.open_batch))
+
+    @property
+    def element_type(self) -> str | None:
+        """The type of most elements of the initialisers, unless it is single precision."""
+        held: Counter[int] = Counter()
+        for tensor in self.graph.initialisers.values():
+            held[tensor.data_type] += math.prod(max(size, 0) for size in tensor.dims)
+        floats = {kind: count for kind, count in held.items() if kind in (1, 10, 11, 16)}
+        # FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ONNX.
+        names = {10: "float16", 11: "float64", 16: "bfloat16"}
+        return names.get(max(floats, key=lambda kind: floats[kind])) if floats else None
 
     # What a node's inputs hold.
 
@@ -74,6 +95,11 @@ class Trace:
 
     def put(self, node: Node, features: Features, index: int = 0) -> None:
         """Say what an output of a node holds."""
+        if len(features.dims) > MOST_RANK or sum(map(len, features.dims)) > MOST_DIGITS:
+            raise node.refuse(
+                f"should write at most {MOST_RANK} dimensions, which divide axes into at most"
+                f" {MOST_DIGITS} parts"
+            )
         if index < len(node.outputs) and node.outputs[index]:
             name = node.outputs[index]
             only = features.only and self.uses[name] == 1
@@ -118,8 +144,11 @@ class Trace:
         return self._emitted[key]
 
     def note(self, node: Node, sentence: str) -> None:
-        """Keep a sentence about what the network leaves out, for the reader of an import."""
-        self.notes.append(f"node {node.label!r} ({node.op}): {sentence}")
+        """Keep a phrase about what the network leaves out of the model: it is not the model then.
+
+        What is to be known of how it was read, though nothing is missing, goes into ``remarks``.
+        """
+        self.omitted.add(sentence, node)
 
     # Settling and reading.
 
@@ -144,7 +173,8 @@ class Trace:
         return features
 
     def _settle_norm(self, features: Features, node: Node, norm: PendingNorm) -> Features:
-        bare = features._replace(norm=None)
+        kept = without_norm(features.operators)
+        bare = features._replace(norm=None, operators=kept)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
             if norm.scale:
@@ -192,7 +222,7 @@ class Trace:
 
     def _pooled(self, features: Features, node: Node, over: str) -> int:
         layer = self.layer(features.source)
-        layer.read_as.add(activation(features.operators))
+        layer.read_as.add(word_of(self, node, features))
         keys = {} if over == "average" else {"over": over}
         sizes = {"c": layer.channels}
         return self.emit_once(node, "global_pool", keys, [features.source], sizes)
@@ -253,7 +283,7 @@ class Trace:
         layer = self.layer(features.source)
         if layer.kind == "scores":
             raise node.refuse("reads the scores of attention, which only a product with V may")
-        word = activation(features.operators)
+        word = word_of(self, node, features)
         if features.taken:
             part = self._slice(features, node)
             self.layers[part].read_as.add(word)
@@ -294,11 +324,16 @@ class Trace:
         return Features(source, tuple(dims), features.operators, only=features.only)
 
 
-def _stand_in(shape: tuple[int, ...]) -> Constant:
-    """Return what stands for a further input: ones, the mask of a batch without padding."""
+def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
+    """Return what stands for a further input: ones, the mask of a batch without padding.
+
+    Of what has more than a number for each token of an image it is not known what it says.
+    """
     from hypar_opt.workload.onnx.constants import hollow
 
-    return Constant(shape, lambda: hollow(shape), is_input=True)
+    known = len(shape) < 3 and shape[:1] in ((), (batch,))
+    one = hollow((1, *shape[1:])) if known and shape and open_batch else None
+    return Constant(shape, lambda: hollow(shape), known=known, is_input=True, one_image=one)
 
 
 def _norm_kind(norm: PendingNorm) -> str:
@@ -319,8 +354,13 @@ def _shown(digits: Dim) -> str:
     return " x ".join(str(digit.size) for digit in digits) or "1"
 
 
-def trace(graph: Graph) -> Trace:
+def trace(graph: Graph, folder: Path | None = None) -> Trace:
     """Read all nodes of a graph.
+
+    Parameters
+    ----------
+    folder
+        That of the model, in which masks may be kept; None reads no file.
 
     Raises
     ------
@@ -329,7 +369,7 @@ def trace(graph: Graph) -> Trace:
     """
     from hypar_opt.workload.onnx.rules import read_node
 
-    state = Trace(graph)
+    state = Trace(graph, folder)
     for node in graph.nodes:
         if state.tensors.keys().isdisjoint(node.inputs):
             state.constants.defer(node)

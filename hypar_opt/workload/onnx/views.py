@@ -20,9 +20,9 @@ from hypar_opt.workload.onnx.axes import (
     sliced,
     tiles,
 )
-from hypar_opt.workload.onnx.constants import Constant
+from hypar_opt.workload.onnx.computing import reshape_target, slice_bounds, squeezed_shape
+from hypar_opt.workload.onnx.constants import Array, Constant
 from hypar_opt.workload.onnx.features import INPUT, Features
-from hypar_opt.workload.onnx.folding import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.workload.onnx.joins import fit, positions_of
 from hypar_opt.workload.onnx.model import Node
 from hypar_opt.workload.onnx.trace import Trace
@@ -42,9 +42,10 @@ def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | Non
     tensor = node.inputs[index]
     if not state.is_constant(tensor):
         raise node.refuse(f"its {name} {tensor!r} depends on the network's input")
-    values = state.constant(tensor).integers()
+    values = state.constants.integers(tensor)
     if values is None:
-        raise node.refuse(f"its {name} {tensor!r} is not in the file")
+        problem = "is too long" if state.constant(tensor).known else "is not in the file"
+        raise node.refuse(f"its {name} {tensor!r} {problem}")
     return values
 
 
@@ -82,12 +83,22 @@ def transpose(state: Trace, node: Node) -> None:
 
 def shape(state: Trace, node: Node) -> None:
     """The sizes of a tensor, which are constants: all dynamic ones are given."""
-    sizes = np.asarray(state.features(node.inputs[0]).shape, np.int64)
-    attributes = node.attributes()
-    value = sizes[attributes.get("start", 0) : attributes.get("end")]
+    features = state.features(node.inputs[0])
+    value = _sizes(node, features.shape)
+    one = None
+    if state.graph.open_batch:
+        one = _sizes(
+            node, [extent(tuple(d for d in dim if d.axis != "b")) for dim in features.dims]
+        )
+    state.constants.add(node.outputs[0], Constant(value.shape, lambda: value, one_image=one))
+
+
+def _sizes(node: Node, shape: Sequence[int]) -> Array:
+    sizes = np.asarray(shape, np.int64)
     if node.op == "Size":
-        value = np.asarray(np.prod(sizes))
-    state.constants.add(node.outputs[0], Constant(value.shape, lambda: value))
+        return np.asarray(np.prod(sizes))
+    attributes = node.attributes()
+    return sizes[attributes.get("start", 0) : attributes.get("end")]
 
 
 def split(state: Trace, node: Node) -> None:
@@ -193,7 +204,7 @@ def gather(state: Trace, node: Node) -> None:
     features = state.features(data)
     place = _axis(node, axis, features)
     chosen = state.constant(indices)
-    values = chosen.integers()
+    values = state.constants.integers(indices)
     if values is None or len(chosen.shape) > 1:
         raise node.refuse(
             f"its indices {indices!r} are not in the file, or have several dimensions"
@@ -232,6 +243,8 @@ def _embedding(state: Trace, node: Node, axis: int) -> None:
         raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
     if ids.source != INPUT or not state.input.is_tokens:
         raise node.refuse("is an embedding of what is no token of the network's input")
+    if ids.operators - {"Cast", "CastLike", "Identity"}:
+        state.note(node, "what is computed of token ids: a table is read by the ids themselves")
     vocabulary, features = table.shape
     keys = {"features": features, "vocabulary": vocabulary}
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}

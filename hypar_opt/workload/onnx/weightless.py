@@ -1,0 +1,188 @@
+"""The bytes of a model without its weights, so that a file of any size takes little memory.
+
+A protobuf message is a sequence of fields: a tag (number and wire type), then a number, or a length
+and as many bytes, which may be a message again. The fields that hold a tensor's values are left out
+where they are large, and texts for people always; all others are taken as they are.
+
+Source: the protobuf encoding, and ``onnx.proto`` for the numbers of its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+MOST_STRUCTURE = 8 * 2**20
+"""The most bytes of a model besides its weights: parsed, they may take a hundred times as much."""
+
+MOST_VALUES = 2**27
+"""The most bytes of tensors' values that are read."""
+
+_LARGEST_VALUES = (2**25, 2**22, 2**19, 2**16)
+"""The largest tensor whose values are read: the first limit by which all are few enough."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+_MESSAGES: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor"},
+}
+"""Of each kind of message the fields that may hold weights, by number, and what they are."""
+
+_TEXTS = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "function": {8, 14}, "tensor": {12}}
+"""Fields for people: documentation, and where an exporter found a node."""
+
+_RAW_DATA = 9
+_VALUES = {4, 5, 6, 7, _RAW_DATA, 10, 11}
+_IN_ANOTHER_FILE = b"\x70\x01"
+"""A tensor's field that says so; its values are then not looked for."""
+
+_SMALL = 2**10
+"""A message of at most as many bytes, but a tensor, is taken as it is."""
+
+_FIELD = 32
+"""What a field counts as, besides its bytes."""
+
+
+class TooLargeError(Exception):
+    """A model has more bytes besides its weights than can be read."""
+
+
+class BrokenError(Exception):
+    """Bytes that are no message."""
+
+
+class _Field(NamedTuple):
+    number: int
+    head: bytes
+    """The tag, with the number of a field that is no more than that."""
+    length: int | None
+    """Of the bytes that follow."""
+
+
+def weightless(stream: BinaryIO, size: int) -> bytes:
+    """Return a model of ``size`` bytes without its weights; they are passed over, not read.
+
+    Raises
+    ------
+    TooLargeError
+        Where the rest is too large.
+    BrokenError
+        Where a length goes beyond the end.
+    """
+    for largest in _LARGEST_VALUES:
+        stream.seek(0)
+        try:
+            return _Reader(stream, largest).message("model", size)
+        except _ManyValuesError:
+            continue
+    raise TooLargeError
+
+
+class _ManyValuesError(Exception):
+    """The values of tensors take more than `MOST_VALUES`."""
+
+
+class _Reader:
+    """A pass over a file, with what may still be read."""
+
+    def __init__(self, stream: BinaryIO, largest: int) -> None:
+        self._stream, self._largest = stream, largest
+        self._structure, self._values = MOST_STRUCTURE, MOST_VALUES
+
+    def message(self, kind: str, length: int) -> bytes:
+        """Return the next ``length`` bytes, a message, without weights."""
+        texts = _TEXTS.get(kind, set())
+        out = []
+        for field in self._fields(length):
+            if field.length is None:
+                out.append(field.head)
+            elif field.number in texts:
+                self._pass(field.length)
+            elif kind == "tensor" and field.number in _VALUES:
+                out.append(self._tensor_values(field))
+            elif self._holds_weights(kind, field):
+                content = self.message(_MESSAGES[kind][field.number], field.length)
+                out.append(_tag(field.head) + _varint(len(content)) + content)
+            else:
+                self._count(field.length)
+                out.append(field.head + self._take(field.length))
+        return b"".join(out)
+
+    def _tensor_values(self, field: _Field) -> bytes:
+        assert field.length is not None
+        if field.length > self._largest:
+            self._pass(field.length)
+            return _IN_ANOTHER_FILE
+        # Numbers that are not raw are parsed as 8 bytes each, and may take one in the file.
+        self._values -= field.length * (1 if field.number == _RAW_DATA else 8)
+        if self._values < 0:
+            raise _ManyValuesError
+        return field.head + self._take(field.length)
+
+    @staticmethod
+    def _holds_weights(kind: str, field: _Field) -> bool:
+        nested = _MESSAGES.get(kind, {}).get(field.number)
+        large = kind == "model" or nested == "tensor" or (field.length or 0) > _SMALL
+        return nested is not None and large
+
+    def _fields(self, length: int) -> Iterator[_Field]:
+        end = self._stream.tell() + length
+        while (place := self._stream.tell()) < end:
+            self._count(_FIELD)
+            tag, head = self._number()
+            wire, count = tag & 7, None
+            if wire == _BYTES:
+                count, more = self._number()
+                head += more
+            elif wire == _VARINT:
+                head += self._number()[1]
+            elif wire in (_FIXED64, _FIXED32):
+                head += self._take(8 if wire == _FIXED64 else 4)
+            else:
+                raise BrokenError
+            if place + len(head) + (count or 0) > end:
+                raise BrokenError
+            yield _Field(tag >> 3, head, count)
+
+    def _number(self) -> tuple[int, bytes]:
+        """Return a number of 7 bits a byte, the lowest first, and its bytes."""
+        value, held = 0, b""
+        while len(held) < 10:
+            byte = self._take(1)
+            value |= (byte[0] & 127) << 7 * len(held)
+            held += byte
+            if byte[0] < 128:
+                return value, held
+        raise BrokenError
+
+    def _take(self, length: int) -> bytes:
+        data = self._stream.read(length)
+        if len(data) < length:
+            raise BrokenError
+        return data
+
+    def _pass(self, length: int) -> None:
+        self._stream.seek(length, 1)
+
+    def _count(self, length: int) -> None:
+        self._structure -= length
+        if self._structure < 0:
+            raise TooLargeError
+
+
+def _tag(head: bytes) -> bytes:
+    """Return the first number of a field's head."""
+    return head[: next(place for place, byte in enumerate(head) if byte < 128) + 1]
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,198 @@
+"""What is run and exported is the model, or says what of it is not; in the plan's element type."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.app import run
+from hypar_opt.documents import validate
+from hypar_opt.execution.export import jax_module
+from hypar_opt.plan.plan import Plan, write_plan
+from hypar_opt.workload.network import Network
+from tests.execution.small_networks import chain, gpt
+from tests.onnx_graphs import EXPORTED
+
+PHRASES = ("rotary positions (node 'a\"b\\' (Mul))", "dropout")
+REMARK = "layers a and b share one initializer"
+
+
+def solved(network: Network, **problem: Any) -> Plan:
+    of = {"batch": 8, "levels": 2, "choices": ("data", "model", "output"), "reading": "executed"}
+    return ho.solve(network, **{**of, "constraints": {"even": True}, **problem})
+
+
+def imported(network: Network) -> Network:
+    """Return a network as an import would have written it."""
+    said = {"not_kept": PHRASES, "remarks": (REMARK,)}
+    return validate(Network, {**network.description(), "schema": "hypar-opt/network/2", **said})
+
+
+def biased() -> Network:
+    return gpt(tied=True)  # its fused projection has a bias
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (biased(), ["the biases of 1 layer"]),
+        (imported(chain()), list(PHRASES)),
+        (imported(biased()), [*PHRASES, "the biases of 1 layer"]),
+    ],
+)
+def test_a_model_that_is_not_all_kept_is_exported_on_request_alone(
+    network: Network, said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, file = str(tmp_path / "plan.json"), tmp_path / "model.py"
+    write_plan(solved(network), plan)
+    assert run(["export", plan, "--to", "jax", "-o", str(file)]) == 2
+    assert not file.exists()
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert all(phrase in error for phrase in said)
+    assert "--approximate exports it" in error
+    assert run(["export", plan, "--to", "jax", "--approximate", "-o", str(file)]) == 0
+    assert capsys.readouterr().err == ""
+    docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+    _, _, listed = docstring.partition("Not kept of the model:\n\n")
+    assert " ".join(listed.split()) == " ".join(f"- {phrase}" for phrase in said)
+    # Which level splits which weights is so whatever the model computes with them.
+    assert run(["export", plan, "--to", "json", "-o", str(tmp_path / "shardings.json")]) == 0
+
+
+def test_in_python_the_keyword_is_the_same() -> None:
+    plan = solved(biased())
+    with pytest.raises(ho.HyparError, match=r"not all of the model is kept.*approximate=True"):
+        jax_module(plan)
+    assert "Not kept" in jax_module(plan, approximate=True)
+
+
+def test_a_model_that_is_kept_needs_no_word() -> None:
+    plan = solved(chain())
+    assert "Not kept" not in jax_module(plan)
+    assert jax_module(plan) == jax_module(plan, approximate=True)
+
+
+def test_approximate_goes_with_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_plan(solved(chain()), tmp_path / "plan.json")
+    assert run(["export", str(tmp_path / "plan.json"), "--to", "json", "--approximate"]) == 2
+    assert "--approximate goes with --to jax" in capsys.readouterr().err
+
+
+def test_a_run_says_of_which_model_its_numbers_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for network, said in (
+        (chain(), ()),
+        (imported(biased()), (*PHRASES, "the biases of 1 layer")),
+    ):
+        plan = solved(network)
+        assert ho.run(plan).not_kept == said
+        assert ho.run(plan, scale_down=True).not_kept == said
+        write_plan(plan, tmp_path / "plan.json")
+        assert run(["run", str(tmp_path / "plan.json")]) == 0
+        words = " ".join(capsys.readouterr().out.split())
+        tail = " of this network agree with one device's to 1e-09, relatively;"
+        tail += f" not kept of its model: {'; '.join(said)}."
+        plain = " agree with one device's to 1e-09, relatively."
+        assert f"Values and gradients{tail if said else plain}" in words
+
+
+def test_what_is_not_kept_and_remarks_stand_beside_a_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error: what is priced and printed is the same."""
+    printed = []
+    for network in (chain(), imported(chain())):
+        write_plan(solved(network), tmp_path / "plan.json")
+        assert run(["show", str(tmp_path / "plan.json")]) == 0
+        out, err = capsys.readouterr()
+        printed.append(out)
+        said = [f"not kept of its model: {'; '.join(PHRASES)}", REMARK]
+        assert [line in err for line in said] == [network.remarks is not None] * 2
+        assert run(["show", str(tmp_path / "plan.json"), "--json"]) == 0
+        json.loads(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_an_import_says_what_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bert.toml"
+    assert run(["import", str(EXPORTED / "bert.onnx"), "-o", str(file)]) == 0
+    network = ho.read_network(file)
+    said = capsys.readouterr().err
+    assert network.not_kept
+    assert all(phrase in said for phrase in network.not_kept)
+    capsys.readouterr()
+    assert run(["solve", str(file), "--batch", "8", "--levels", "1"]) == 0
+    said = capsys.readouterr().err
+    assert all(phrase in said for phrase in network.not_kept)
+
+
+def test_an_imported_language_model_is_exported_causal_and_with_its_loss(tmp_path: Path) -> None:
+    """With its masks beside it; what it has of rotary positions is what is missing."""
+    shutil.copy(EXPORTED / "llama-gqa.onnx", tmp_path)
+    with (tmp_path / "llama_dyn.onnx.data").open("wb") as stream:
+        for offset in (67143680, 78481408):
+            stream.seek(offset)
+            stream.write(np.triu(np.full((2, 64, 64), -np.inf, "<f4"), 1).tobytes())
+    plan = solved(ho.read_network(tmp_path / "llama-gqa.onnx"), levels=1)
+    with pytest.raises(ho.HyparError, match="rotary positions") as refused:
+        jax_module(plan)
+    assert "mask" not in str(refused.value)
+    text = jax_module(plan, approximate=True)
+    assert "causal=True" in text
+    assert "causal=False" not in text
+    assert "total += softmax_loss(" in text
+    assert "squared_error(" not in text
+
+
+# Element types.
+
+
+def test_a_module_computes_in_the_plans_element_type_and_moves_its_bytes(tmp_path: Path) -> None:
+    """In one process, double precision last, since jax keeps to single until it is told.
+
+    XLA for the processor keeps float16 as it is and carries bfloat16 as float32: so the step of
+    two bytes has no exchange of four.
+    """
+    calls, expected = [], []
+    kinds = [(2, "bfloat16"), (2, "float16"), (8, "float64")]
+    for number, (element_bytes, kind) in enumerate(kinds):
+        plan = solved(gpt(tied=True), element_bytes=element_bytes, levels=1)
+        text = jax_module(plan, approximate=True)
+        planned = "bfloat16" if kind == "float16" else kind
+        assert f"Elements are of {planned}.\n" in text
+        file = tmp_path / f"model_{number}.py"
+        file.write_text(text.replace(f"DTYPE = jnp.{planned}\n", f"DTYPE = jnp.{kind}\n"))
+        calls.append(f"runpy.run_path({str(file)!r}, run_name='__main__')")
+        expected.append(plan.cost.total)
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", "; ".join(["import runpy", *calls])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    totals = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("all ")]
+    assert [int(total.replace(",", "")) for total in totals] == expected
+
+
+def test_a_run_in_jax_says_whose_bytes_it_counts() -> None:
+    """Its gradients are compared in single precision, whatever the plan's elements are."""
+    pytest.importorskip("jax")
+    plan = solved(chain(), element_bytes=2, levels=0)
+    assert ho.run(plan, backend="jax").notes[0].endswith("the plan's elements have 2 bytes")

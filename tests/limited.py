@@ -1,0 +1,49 @@
+"""Code in a process of its own, with limits of memory and of the processor's time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import NamedTuple
+
+GIB = 2**30
+
+_AROUND = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+{code}
+"""
+
+
+class Done(NamedTuple):
+    """What a process printed, a line each, and its exit status."""
+
+    printed: list[str]
+    told: list[str]
+    """On standard error."""
+    status: int
+
+
+def limited(code: str, *, memory: int = 4 * GIB, seconds: int = 60, status: int = 0) -> Done:
+    """Run code in a process that is ended where it takes more than the limits.
+
+    Parameters
+    ----------
+    memory
+        The most bytes of addresses, of which a process uses a part.
+    seconds
+        The most seconds of the processor.
+    status
+        The exit status that it should have.
+    """
+    script = _AROUND.format(memory=memory, seconds=seconds, code=textwrap.dedent(code))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, (
+        f"status {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    )
+    return Done(done.stdout.splitlines(), done.stderr.splitlines(), done.returncode)

@@ -1,0 +1,16 @@
+"""Mutants of proofs, sharding, execution and costs: what the tests must notice; `make mutants`."""
+
+from __future__ import annotations
+
+from tests.mutants.costs import COSTS
+from tests.mutants.execution import EXECUTION
+from tests.mutants.mutant import Mutant
+from tests.mutants.proofs import PROOFS
+from tests.mutants.sharding import SHARDING
+
+AREAS: dict[str, tuple[Mutant, ...]] = {
+    "proofs": PROOFS,
+    "sharding": SHARDING,
+    "execution": EXECUTION,
+    "costs": COSTS,
+}

@@ -1,0 +1,103 @@
+"""Mutants of what a plan is charged, in bytes, time and energy."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_BYTES = "costs/communication"
+_TIME = "costs/time"
+_ENERGY = "costs/energy"
+
+COSTS = (
+    Mutant(
+        "what is whole below is not counted",
+        _BYTES,
+        "copies = np.where(whole, above + below, kept.sum(axis=0))",
+        "copies = np.where(whole, above, kept.sum(axis=0))",
+        ("execution/test_optima", "search/test_replica_proofs"),
+    ),
+    Mutant(
+        "what is gathered above is not counted",
+        _BYTES,
+        "copies = np.where(whole, above + below, kept.sum(axis=0))",
+        "copies = np.where(whole, below, kept.sum(axis=0))",
+        ("search/test_replica_proofs",),
+    ),
+    Mutant(
+        "gathered last ignored",
+        _BYTES,
+        "            if self._row.gathers_last:\n",
+        "            if False:\n",
+        ("search/test_three_choices",),
+    ),
+    Mutant(
+        "level weights weigh nothing",
+        _BYTES,
+        "weight = self.level_weights[level] if self.level_weights else 1",
+        "weight = 1",
+        ("costs/test_communication",),
+    ),
+    Mutant(
+        "levels of unequal weights separate",
+        _BYTES,
+        "if self.choices > 2 or len(set(self.level_weights)) > 1:",
+        "if self.choices > 2:",
+        ("search/test_joint",),
+    ),
+    Mutant(
+        "outputs are counted after the pool",
+        "costs/factors",
+        "outputs = workload.outputs if row.before_pool else workload.pooled",
+        "outputs = workload.pooled",
+        ("costs/test_communication", "execution/test_run"),
+    ),
+    Mutant(
+        "a replica's reductions are charged",
+        "costs/factors",
+        "(lacking.output & ~whole, [output_quarters",
+        "(lacking.output, [output_quarters",
+        ("execution/test_optima", "search/test_replica_proofs"),
+    ),
+    Mutant(
+        "statistics are free",
+        "costs/factors",
+        "[row.gradient * size for size in statistics]",
+        "[0 * size for size in statistics]",
+        ("costs/test_layouts_of_graphs", "execution/test_run"),
+    ),
+    Mutant(
+        "the topmost level is crossed twice",
+        _TIME,
+        "messages: Integers = np.where(above == 0, 1, twice)[:, None]",
+        "messages: Integers = twice[:, None]",
+        ("costs/test_time",),
+    ),
+    Mutant(
+        "a ring takes a message more",
+        _TIME,
+        "steps = 2 ** len(levels) - 1",
+        "steps = 2 ** len(levels)",
+        ("costs/test_time",),
+    ),
+    Mutant(
+        "the DRAM is never the slower",
+        "costs/compute",
+        "longer: Integers = np.maximum(loading, computing)",
+        "longer: Integers = computing + 0 * loading",
+        ("costs/test_time",),
+    ),
+    Mutant(
+        "the optimizer keeps nothing",
+        "costs/compute",
+        "load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard",
+        "load = 2 * load",
+        ("search/test_constraints",),
+    ),
+    Mutant(
+        "a ring's bytes cross the links of a pair",
+        _ENERGY,
+        "crossing = self._of_byte(self.rings.link(levels).hops) - self._of_byte(Fraction())",
+        "crossing = self._of_byte(self.hops[levels[0]]) - self._of_byte(Fraction())",
+        ("costs/test_energy",),
+    ),
+)

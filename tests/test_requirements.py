@@ -1,0 +1,61 @@
+"""What ``make test`` installs: requirements/ has a file of versions for each Python."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+PYTHONS = [
+    python
+    for classifier in PROJECT["classifiers"]
+    if (python := classifier.removeprefix("Programming Language :: Python :: ")) != classifier
+]
+
+
+def requirements() -> list[Requirement]:
+    """All that pyproject.toml asks for: the package, each extra and the developers' tools."""
+    extras = PROJECT["optional-dependencies"].values()
+    groups = [PROJECT["dependencies"], *extras, *PYPROJECT["dependency-groups"].values()]
+    return [Requirement(line) for group in groups for line in group]
+
+
+def locked(python: str) -> dict[str, Version]:
+    """Return the version of each package that a lock file names.
+
+    A line is ``name==version`` and a comment; an option, an address or a path is no requirement.
+    """
+    versions = {}
+    for line in (ROOT / f"requirements/dev-{python}.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            requirement = Requirement(line.partition("#")[0].strip())
+            (pin,) = requirement.specifier
+            assert (requirement.url, requirement.marker, pin.operator) == (None, None, "=="), line
+            versions[canonicalize_name(requirement.name)] = Version(pin.version)
+    return versions
+
+
+def test_each_python_that_is_promised_has_a_lock_file() -> None:
+    files = {path.name for path in (ROOT / "requirements").iterdir()}
+    assert files == {f"dev-{python}.txt" for python in PYTHONS}
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    assert PYTHONS == [f"3.{minor}" for minor in range(40) if f"3.{minor}" in allowed]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_lock_file_has_an_allowed_version_of_each_requirement(python: str) -> None:
+    versions = locked(python)
+    for requirement in requirements():
+        if requirement.marker and not requirement.marker.evaluate({"python_version": python}):
+            continue
+        version = versions.get(canonicalize_name(requirement.name))
+        assert version, f"{requirement} is not locked: make lock"
+        assert requirement.specifier.contains(version, prereleases=True), requirement
