@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,7 @@ def requirements() -> list[Requirement]:
     return [Requirement(line) for group in groups for line in group]
 
 
-def locked(python: str) -> dict[str, Version]:
+def locked(python: str) -> dict[NormalizedName, Version]:
     """Return the version of each package that a lock file names.
 
     A line is ``name==version`` and a comment; an option, an address or a path is no requirement.
@@ -47,7 +47,7 @@ def test_each_python_that_is_promised_has_a_lock_file() -> None:
     files = {path.name for path in (ROOT / "requirements").iterdir()}
     assert files == {f"dev-{python}.txt" for python in PYTHONS}
     allowed = SpecifierSet(PROJECT["requires-python"])
-    assert PYTHONS == [f"3.{minor}" for minor in range(40) if f"3.{minor}" in allowed]
+    assert [f"3.{minor}" for minor in range(40) if f"3.{minor}" in allowed] == PYTHONS
 
 
 @pytest.mark.parametrize("python", PYTHONS)

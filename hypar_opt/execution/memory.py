@@ -14,9 +14,9 @@ from hypar_opt.sharding.layouts import Layout
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
-    from hypar_opt.workload.tensors import LayerTensors
 
 ELEMENT_BYTES = 8
 """Of float64."""

@@ -161,7 +161,8 @@ class SolverRecord(Document):
     def vouched(self) -> Self:
         """Return the record as ours: our search made it, or a certificate proves it."""
         record = self.model_copy()
-        record._vouched = True
+        # Past `Document.__setattr__`, for nobody has the copy yet.
+        super(Document, record).__setattr__("_vouched", True)
         return record
 
     def __eq__(self, other: object) -> bool:

@@ -161,8 +161,9 @@ def _cast(inputs: list[Array | None], attributes: Attributes) -> Array:
 
 
 def _range(inputs: list[Array | None], _: Attributes) -> Array:
-    start, limit, delta = (array.reshape(())[()] for array in inputs if array is not None)
-    return np.arange(start, limit, delta)
+    bounds: list[Any] = [array.reshape(())[()] for array in inputs if array is not None]
+    result: Array = np.arange(*bounds)
+    return result
 
 
 def steps(start: Any, limit: Any, delta: Any) -> float:
@@ -270,6 +271,6 @@ BROADCAST: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
     **{op: _binary(function) for op, function in _BINARY.items()},
     "Cast": _cast,
     "Clip": _clip,
-    "Mod": lambda i, a: np.asarray((np.fmod if a.get("fmod") else np.mod)(i[0], i[1])),
+    "Mod": lambda i, a: (np.fmod if a.get("fmod") else np.mod)(not_none(i[0]), not_none(i[1])),
     "Where": lambda i, a: np.where(not_none(i[0]), not_none(i[1]), not_none(i[2])),
 }

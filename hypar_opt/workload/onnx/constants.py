@@ -168,7 +168,7 @@ class Constants:
     def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
         from hypar_opt.workload.onnx.folding import fold
 
-        shapes = [of_tensor(self._graph.initialisers[node.inputs[0]])]
+        shapes: list[Constant | None] = [of_tensor(self._graph.initialisers[node.inputs[0]])]
         folded = fold(node, shapes, self._budget)
         return folded.arrays[0] if folded else hollow(shape)
 

@@ -218,7 +218,9 @@ def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Kno
             if math.prod(sizes) > min(MOST_MASK, room // MOST_ITEM):
                 return [Unknown(_too_large(sizes), sizes)]
             return [np.asarray(_LARGE[node.op](*arrays))]
-        folded = fold(node, [None if one is None else _constant(one) for one in inputs], Budget(room))
+        folded = fold(
+            node, [None if one is None else _constant(one) for one in inputs], Budget(room)
+        )
     except (ValueError, TypeError):
         folded = None
     if folded is None or not folded.known:
