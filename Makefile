@@ -5,6 +5,7 @@
 # make lock   takes the newest versions for all else: requirements/, a file for each Python
 # make test-browser   that the HTML page opens clean in a real browser
 # make fuzz N=100000   wrong input of every kind; SEED=... begins at another
+# make alone   that each test file can be collected by itself
 # make docs   the documentation, in build/docs
 #
 # PYTHON=python3.12 after any of these takes that Python, in an environment of its own.
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo test suite newest lowest lock test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo test suite alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -29,6 +30,13 @@ test: lint suite
 
 suite: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+
+# 5 is a file whose tests are all deselected: those of the browser.
+alone: $(VENV)/.installed-dev
+	@for file in $$(find tests -name 'test_*.py' | sort); do \
+	  $(BIN)/python -m pytest -qq --collect-only $$file >/dev/null || [ $$? = 5 ] || \
+	    { echo "$$file does not run alone" >&2; failed=1; }; \
+	done; [ -z "$$failed" ]
 
 # Formatting and types hold with one version of their tools, so the lowest are not asked; and that
 # old versions use what has since been deprecated is no failure.

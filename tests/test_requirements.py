@@ -33,7 +33,7 @@ def locked(python: str) -> dict[NormalizedName, Version]:
 
     A line is ``name==version`` and a comment; an option, an address or a path is no requirement.
     """
-    versions: dict[str, Version] = {}
+    versions: dict[NormalizedName, Version] = {}
     for line in (ROOT / f"requirements/dev-{python}.txt").read_text().splitlines():
         if not line.startswith("#"):
             requirement = Requirement(line.partition("#")[0].strip())

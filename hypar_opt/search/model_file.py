@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents import file_name, read_text
-from hypar_opt.errors import InputError
+from hypar_opt.errors import HyparError, InputError
 from hypar_opt.search.joint_table import joint_table
 from hypar_opt.solvers import SOLVERS
 
@@ -63,7 +63,10 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     from hypar_opt.solvers.cp_sat.proto import export_named
 
     clauses = clause_model(table)
-    export_named(clauses, labels, path)
+    try:
+        export_named(clauses, labels, path)
+    except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.apart`
+        raise HyparError(f"OR-Tools, which writes the model, cannot be loaded: {error}") from None
     size = clauses.statistics()
     return ModelSize(int(size["columns"]), int(size["rows"]))
 

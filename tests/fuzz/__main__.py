@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from tests.fuzz.calls import call, texts
 from tests.fuzz.run import broken
@@ -40,7 +41,7 @@ def _ran(seeds: Sequence[int], seconds: float, jobs: int) -> Iterator[tuple[int,
     """Yield seeds and what was wrong with them, as they are done by several processes."""
     context = get_context("fork")
     waiting = [seeds[first::jobs] for first in range(jobs)]
-    running = {}
+    running: dict[Any, tuple[Any, Sequence[int], list[int]]] = {}
     while waiting or running:
         for some in filter(None, waiting):
             receive, send = context.Pipe(duplex=False)
@@ -49,8 +50,8 @@ def _ran(seeds: Sequence[int], seconds: float, jobs: int) -> Iterator[tuple[int,
             send.close()
             running[receive] = process, some, [some[0]]
         waiting = []
-        for receive in wait(list(running)):
-            assert isinstance(receive, Connection)
+        ready: list[Any] = wait(list(running))
+        for receive in ready:
             process, some, now = running[receive]
             try:
                 seed, problem = receive.recv()

@@ -77,7 +77,9 @@ def _spoilt(data: bytes, rng: Random) -> bytes:
 
 def _drawn(rng: Random) -> Any:
     """Return a graph of nodes that read what is before them, maps and constants."""
-    shape = rng.choice(([2, 8], [2, 4, 8], [2, 4, 8, 8], [2, 4], ["batch", "tokens", 8], [2]))
+    shapes: list[list[int | str]] = [[2, 8], [2, 4, 8], [2, 4, 8, 8], [2, 4]]
+    shapes += [["batch", "tokens", 8], [2]]
+    shape = rng.choice(shapes)
     g = GraphWriter(("x", shape), ids=rng.random() < 0.1)
     maps, constants = ["x"], [_constant(g, rng) for _ in range(4)]
     for _ in range(rng.choice((1, 3, 10, 30))):
@@ -123,7 +125,7 @@ def _constant(g: GraphWriter, rng: Random) -> str:
 def _tensor(rng: Random, count: int) -> Any:
     kind = rng.choice(TYPES)
     if kind == TensorProto.STRING:
-        return helper.make_tensor("s", kind, [count], [b"text"] * count)
+        return helper.make_tensor("s", kind, [count], [b"text"] * count)  # type: ignore[list-item]
     numbers = np.array([rng.choice((0, 1, 2, 8, -1)) for _ in range(count)])
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     return numpy_helper.from_array(np.abs(numbers).astype(dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +41,17 @@ def test_a_refusal_in_another_process_is_raised_in_this_one() -> None:
     )
     assert "no_such" in out
     assert len(out.splitlines()) == 1
+
+
+def test_a_model_that_or_tools_cannot_write_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("highspy")
+    out = printed(
+        "import highspy\n"
+        "import hypar_opt as ho\n"
+        "try:\n"
+        f"    ho.write_model('sfc', {str(tmp_path / 'sfc.pb')!r}, levels=1)\n"
+        "except ho.HyparError as error:\n"
+        "    print(error)\n"
+    )
+    assert len(out.splitlines()) == 1
+    assert out.startswith("OR-Tools, which writes the model, cannot be loaded: ")
