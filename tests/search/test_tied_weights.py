@@ -209,7 +209,8 @@ class Case:
                 halved = sum(a and axis in weight for a, axis in zip(alike, axes, strict=True))
                 weights += Fraction(prod(own.weight)) / 2**halved
         copies = 1 if self.asked["inference"] else 2
-        return ceil(self.asked["element_bytes"] * copies * (weights + maps))
+        needed: int = ceil(self.asked["element_bytes"] * copies * (weights + maps))
+        return needed
 
 
 def solved(case: Case, solver: str, search: str = "joint") -> ho.Plan:
