@@ -20,7 +20,7 @@ class Deadline:
     Parameters
     ----------
     end
-        Seconds, as `time.monotonic` counts.
+        Seconds of the monotonic clock.
     """
 
     end: float = math.inf
