@@ -315,13 +315,17 @@ def test_a_plan_is_printed_though_no_time_is_left_for_the_question_about_it(
 
 def test_a_limit_leaves_the_plans_simulated_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     question = ["solve", "lenet-c", "--array", "hmc-htree-16", "--simulate", "40"]
-    with pytest.MonkeyPatch.context() as patch:
-        tick_when_read(patch)
-        assert run([*question, "--time-limit", "150"]) == 0
-        simulated = capsys.readouterr().err
-        assert run([*question, "--time-limit", "20"]) == 0
-    assert 1 < int(re.search(r"of (\d+) plans", simulated)[1]) < 40  # type: ignore[index]
-    assert "--simulate: no answer within the time limit; the plan is" in capsys.readouterr().err
+    said = []
+    for limit in range(20, 400, 10):
+        with pytest.MonkeyPatch.context() as patch:
+            tick_when_read(patch)
+            assert run([*question, "--time-limit", str(limit)]) == 0
+        said.append(capsys.readouterr().err)
+        if "of 40 plans simulated" in said[-1]:
+            break
+    assert "--simulate: no answer within the time limit; the plan is the search's own" in said[0]
+    simulated = re.findall(r"of (\d+) plans", "".join(said))
+    assert 1 < int(simulated[0]) < int(simulated[-1]) == 40
 
 
 def test_charging_what_layers_share_takes_as_many_steps_in_a_dense_graph() -> None:

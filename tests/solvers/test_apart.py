@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+# Looked for and not imported: this process may have to load OR-Tools yet.
+pytestmark = pytest.mark.skipif(find_spec("highspy") is None, reason="needs highspy")
 
 SOLVE = """
 import hypar_opt as ho
@@ -24,13 +28,11 @@ def printed(program: str) -> str:
 
 @pytest.mark.parametrize("solver", ["cut", "cpsat"])
 def test_or_tools_solves_where_highspy_was_imported_first(solver: str) -> None:
-    pytest.importorskip("highspy")
     program = SOLVE.format(solver=solver)
     assert printed("import highspy" + program) == printed(program)
 
 
 def test_a_refusal_in_another_process_is_raised_in_this_one() -> None:
-    pytest.importorskip("highspy")
     out = printed(
         "import highspy\n"
         "import hypar_opt as ho\n"
@@ -44,7 +46,6 @@ def test_a_refusal_in_another_process_is_raised_in_this_one() -> None:
 
 
 def test_a_model_that_or_tools_cannot_write_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("highspy")
     out = printed(
         "import highspy\n"
         "import hypar_opt as ho\n"
