@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.calls import call, texts
+from tests.fuzz.calls import call
 from tests.fuzz.run import broken
 
 MOST_ADDRESSES = 8 * 2**30
@@ -39,6 +39,7 @@ def _work(seeds: Sequence[int], seconds: float, results: Connection) -> None:
 
 def _ran(seeds: Sequence[int], seconds: float, jobs: int) -> Iterator[tuple[int, str]]:
     """Yield seeds and what was wrong with them, as they are done by several processes."""
+    # Forked before anything is solved here: solvers have threads, which no copy has.
     context = get_context("fork")
     waiting = [seeds[first::jobs] for first in range(jobs)]
     running: dict[Any, tuple[Any, Sequence[int], list[int]]] = {}
@@ -84,7 +85,6 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
-    texts()  # made once, for all processes
     wrong = 0
     seeds = range(asked.seed, asked.seed + asked.cases)
     ran = _ran(seeds, asked.seconds, min(asked.jobs, asked.cases))
