@@ -104,8 +104,15 @@ def _kinds(annotated: Any) -> dict[str, Any]:
     return get_type_hints(SimpleNamespace(__annotations__=own), {}, names)
 
 
+def _parsed(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a type without its parameters, and these."""
+    origin = get_origin(kind) or kind
+    # A name that a `type` statement gives, as numpy 2.5 does, is no class: see what it stands for.
+    return _parsed(origin.__value__) if hasattr(origin, "__value__") else (origin, get_args(kind))
+
+
 def _fits(value: object, kind: Any) -> bool:
-    origin, parts = get_origin(kind) or kind, get_args(kind)
+    origin, parts = _parsed(kind)
     if origin is Any:
         return True
     if origin in (Union, UnionType):
@@ -134,7 +141,7 @@ def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
 
 
 def _in_words(kind: Any) -> str:
-    origin, parts = get_origin(kind) or kind, get_args(kind)
+    origin, parts = _parsed(kind)
     if origin in (Union, UnionType):
         # That nothing need be given is no way to correct what was.
         *others, last = dict.fromkeys(_in_words(part) for part in parts if part is not NoneType)
