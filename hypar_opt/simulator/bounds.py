@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +28,7 @@ def in_sequence(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     gives its pattern. Where all accelerators do the same at the same instants that is its time,
     and the sum an upper bound on a step with overlap; elsewhere it is neither bound.
     """
-    return sum(_in_lockstep(task, interconnect) for task in tasks)
+    return _added(_in_lockstep(task, interconnect) for task in tasks)
 
 
 def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
@@ -61,7 +63,12 @@ def lower_bound(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 
 def _computed(tasks: Sequence[Task]) -> float:
     # One at a time, whatever they wait for.
-    return sum(task.seconds for task in tasks if isinstance(task, Compute))
+    return _added(task.seconds for task in tasks if isinstance(task, Compute))
+
+
+def _added(seconds: Iterable[float]) -> float:
+    """Add one after the other, as a path's ends do: from Python 3.12 on `sum` rounds otherwise."""
+    return reduce(add, seconds, 0.0)
 
 
 def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
