@@ -54,5 +54,8 @@ def test_a_model_that_or_tools_cannot_write_is_one_line(tmp_path: Path) -> None:
         "except ho.HyparError as error:\n"
         "    print(error)\n"
     )
+    if (tmp_path / "sfc.pb").exists():  # an older highspy's build goes beside OR-Tools'
+        assert out == ""
+        return
     assert len(out.splitlines()) == 1
     assert out.startswith("OR-Tools, which writes the model, cannot be loaded: ")
