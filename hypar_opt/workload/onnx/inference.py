@@ -2,7 +2,8 @@
 
 Inference of a whole graph with the values of shapes takes memory without bound: each node may
 double what the last one holds. Of one node, whose inputs' shapes and small values are known, it
-takes no more than they do.
+takes no more than they do, but where an input's elements are the dimensions of an output: so many
+are no shape.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.workload.onnx.functions import line_of
-from hypar_opt.workload.onnx.model import Graph, Node
+from hypar_opt.workload.onnx.model import MOST_RANK, Graph, Node
 
 if TYPE_CHECKING:
     from hypar_opt.workload.onnx.constants import Constant
@@ -20,6 +21,9 @@ Shape = tuple[int, ...]
 
 _FLOAT = 1
 """The type of what is not known, which no shape depends on."""
+
+_OF_A_SHAPE = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
+"""Operators whose last input has an element for each dimension of the output."""
 
 _MOST_VALUES = 2**10
 """The most elements of an input whose values may be a shape."""
@@ -35,6 +39,9 @@ def inferred(graph: Graph, node: Node, inputs: Sequence[Constant | None]) -> dic
     """
     from onnx import helper, numpy_helper, shape_inference
 
+    last = inputs[-1] if inputs else None
+    if node.op in _OF_A_SHAPE and last is not None and last.elements > MOST_RANK:
+        return {}
     values, tensors = [], []
     try:
         for name, constant in dict(zip(node.inputs, inputs, strict=True)).items():
