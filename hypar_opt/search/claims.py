@@ -10,7 +10,7 @@ from hypar_opt.errors import InputError, WrongClaimError
 from hypar_opt.plan.nodes import plan_tensors
 from hypar_opt.plan.plan import json_number
 from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_levels, price_table
+from hypar_opt.search.pricing import price_table, total_cost
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.fixed import BASELINES
 
@@ -38,13 +38,9 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
         raise WrongClaimError("claims should be Python's whole numbers")
     if assignment and not 0 <= min(assignment) <= max(assignment) < table.choices:
         raise WrongClaimError(f"assigned a choice outside the table's {table.choices}")
-    layers = range(table.layers)
-    if table.allowed is not None and not table.allowed[layers, assignment].all():
-        raise WrongClaimError("assigned a choice that is not allowed")
-    if table.load is not None and table.capacity is not None:
-        load = int(table.load[layers, assignment].sum())
-        if load > table.capacity:
-            raise WrongClaimError(f"assigned {load}, more than the capacity {table.capacity}")
+    violation = _violation(table, assignment)
+    if violation:
+        raise WrongClaimError(f"assigned {violation}")
     # A solver's own objective may be rounded, or of a relaxation: the table decides.
     costs = price_table(table, assignment)
     if result.objective not in (None, costs):
@@ -58,12 +54,19 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
 
 def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
     """Return whether a table allows an assignment, and it fits the capacity."""
+    return _violation(table, assignment) is None
+
+
+def _violation(table: CostTable, assignment: Sequence[int]) -> str | None:
+    """Return what of an assignment a table does not allow; None where it allows all."""
     layers = range(table.layers)
     if table.allowed is not None and not table.allowed[layers, assignment].all():
-        return False
-    if table.load is None or table.capacity is None:
-        return True
-    return int(table.load[layers, assignment].sum()) <= table.capacity
+        return "a choice that is not allowed"
+    if table.load is not None and table.capacity is not None:
+        load = int(table.load[layers, assignment].sum())
+        if load > table.capacity:
+            return f"{load}, more than the capacity {table.capacity}"
+    return None
 
 
 def assigned(result: SolveResult) -> tuple[int, ...]:
@@ -95,7 +98,7 @@ def check_record(plan: Plan, *, file: str) -> None:
     if joint:
         plans = {name: [row] * plan.levels for name, row in rows.items()}
         totals = {
-            name: _total(instance, every)
+            name: total_cost(instance, every)
             for name, every in plans.items()
             if constraints.allow(every)
         }
@@ -113,13 +116,13 @@ def check_record(plan: Plan, *, file: str) -> None:
 
 
 def check_bound(
-    plan: Plan, total: Fraction | float, name: str = "another plan", *, file: str | None = None
+    plan: Plan, cost: Fraction | float, name: str = "another plan", *, file: str | None = None
 ) -> None:
     """Refuse a plan whose bound on all plans is disproved by another one of its problem.
 
     Parameters
     ----------
-    total
+    cost
         What the other costs, which keeps to the plan's constraints.
     name
         Of the other.
@@ -130,17 +133,10 @@ def check_bound(
         If that is less than the bound.
     """
     bound = plan.solver.bound
-    if plan.solver.scope == "joint" and bound is not None and total < bound:
-        least = json_number(Fraction(total))
+    if plan.solver.scope == "joint" and bound is not None and cost < bound:
+        least = json_number(Fraction(cost))
         problem = f"should be at most {least}, which {name} costs, got {bound}"
         raise InputError(problem, where="solver, bound", file=file)
-
-
-def _total(instance: Instance, rows: Sequence[Sequence[int]]) -> Fraction:
-    """Return what a plan, ``(levels, layers)``, costs, in the cost's unit."""
-    even = instance.problem.constraints.even
-    levels = price_levels(instance.workload, instance.cost, rows, even=even)
-    return sum(levels, Fraction())
 
 
 def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.search.pricing import price_levels
+from hypar_opt.search.pricing import total_cost
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.workload.parallelism import DATA
 
@@ -55,10 +55,7 @@ class Search:
 
     def total(self, plan: Assignments, tensors: Tensors | None = None) -> Fraction:
         """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
-        instance = self.instance
-        even = instance.problem.constraints.even
-        levels = price_levels(instance.workload, instance.cost, plan, tensors, even=even)
-        return sum(levels, Fraction())
+        return total_cost(self.instance, plan, tensors)
 
     def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
         """Return the layers' choices among all nodes'."""

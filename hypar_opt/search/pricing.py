@@ -62,6 +62,13 @@ def price_levels(
     return priced
 
 
+def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
+    """Return what a plan of a problem, ``(levels, layers)``, costs, in the cost's unit."""
+    even = instance.problem.constraints.even
+    levels = price_levels(instance.workload, instance.cost, rows, tensors, even=even)
+    return sum(levels, Fraction())
+
+
 def price_plans(
     workload: Workload,
     cost: CostModel,
