@@ -87,15 +87,14 @@ def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded |
         tensor = attributes.get("value")
         known = tensor is None or of_tensor(tensor).known
         return Folded([result], known) if result.ndim <= MOST_RANK else None
+    known = all(constant.known for constant in given)
     total = sum(constant.elements for constant in given)
-    if not all(constant.known for constant in given) or total > MOST_ELEMENTS:
-        return None
     if op in ("Concat", "Trilu"):
-        if not _may_write(total, budget):
-            return None
+        if not known or not _may_write(total, budget):
+            return Folded([hollow(_joined(given, attributes))], known=False)
         compute = triangle if op == "Trilu" else concatenated
         return _written(compute([_value(c) for c in inputs], attributes), budget)
-    return _by_reference(node, inputs, budget)
+    return _by_reference(node, inputs, budget) if known and total <= MOST_ELEMENTS else None
 
 
 def _value(constant: Constant | None) -> Array | None:
@@ -120,6 +119,14 @@ def _copied(op: str, values: list[Array | None]) -> int:
     if data is None or data.flags.c_contiguous or not any(data.strides):
         return 0
     return data.size
+
+
+def _joined(parts: list[Constant], attributes: Attributes) -> tuple[int, ...]:
+    """Return the shape of parts one after another along the axis; of Trilu's data as they are."""
+    shape = list(parts[0].shape)
+    if "axis" in attributes:
+        shape[attributes["axis"]] = sum(part.shape[attributes["axis"]] for part in parts)
+    return tuple(shape)
 
 
 def _gathered(
