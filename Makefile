@@ -5,6 +5,7 @@
 # make lock   takes the newest versions for all else: requirements/, a file for each Python
 # make test-browser   that the HTML page opens clean in a real browser
 # make fuzz N=100000   wrong input of every kind; SEED=... begins at another
+# make golden   records what 150 calls write, after a change of it that was wanted
 # make alone   that each test file can be collected by itself
 # make docs   the documentation, in build/docs
 #
@@ -19,7 +20,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo test suite alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo test suite golden alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -30,6 +31,9 @@ test: lint suite
 
 suite: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+
+golden: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.golden
 
 # 5 is a file whose tests are all deselected: those of the browser.
 alone: $(VENV)/.installed-dev
