@@ -21,9 +21,9 @@ from statistics import median
 from typing import Any
 
 import hypar_opt as ho
-from hypar_opt.search.completion import Completion, completion_by_elimination
-from hypar_opt.search.in_order import in_order_of_cost
-from hypar_opt.search.instance import Instance
+from hypar_opt.instance.instance import Instance
+from hypar_opt.search.prefix_costs import Completion, completion_by_elimination
+from hypar_opt.studies.alternatives.k_best import in_order_of_cost
 
 LEVELS, EVERY = 10, 9
 """Levels, and of how many other choices one is solved again."""

@@ -25,11 +25,11 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, seconds
 from benchmarks.programs import bare_cuts, highs, one_ilp
-from hypar_opt.costs.product import expanded
 from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.state_tables import expanded
+from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.instance import Instance
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination.schedule import schedule_of

@@ -20,8 +20,8 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, seconds
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.product import factored
 from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.state_tables import factored
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from hypar_opt.workload.onnx import read_onnx
+from hypar_opt.onnx import read_onnx
 
 LIGHT = Path(os.path.dirname(onnx.__file__)) / "backend/test/data/light/light_resnet50.onnx"  # noqa: PTH120
 ROUNDS = 15

@@ -35,7 +35,7 @@ from benchmarks.joint import DP, levels_of, separable, vgg_e
 from benchmarks.measure import judged, ratio, seconds
 from benchmarks.programs import alpa, bare_cuts, highs, one_ilp
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.product import canonical_states, expanded
+from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 

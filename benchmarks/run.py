@@ -13,11 +13,11 @@ import sys
 
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio
-from hypar_opt.execution.data import random_data
-from hypar_opt.execution.division import Division
-from hypar_opt.execution.step import TrainingStep
-from hypar_opt.plan.nodes import plan_nodes
-from hypar_opt.search.instance import Instance
+from hypar_opt.execution.virtual.data import random_data
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.step import TrainingStep
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.stored_layouts import plan_nodes
 from hypar_opt.sharding.program import Program
 
 ROUNDS = 5

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import hypar_opt as ho
-from hypar_opt.costs.product import canonical_states, expanded
+from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.costs.table import CostTable
+from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.instance import Instance
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.feasibility import allowed_choices

@@ -19,12 +19,12 @@ TYPE_CHECKING = False
 """As in `typing`, which is not imported for it: a Ctrl-C during this file prints a traceback."""
 
 if TYPE_CHECKING:
-    from hypar_opt.display import Views
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.hardware.array import Array as Array
     from hypar_opt.hardware.array import read_array as read_array
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
+    from hypar_opt.models import read_network as read_network
     from hypar_opt.pipeline import read_plan as read_plan
     from hypar_opt.pipeline import repriced as repriced
     from hypar_opt.pipeline import solve as solve
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import write_plan as write_plan
     from hypar_opt.plan.problem import Constraints as Constraints
     from hypar_opt.plan.problem import Problem as Problem
-    from hypar_opt.search.certificate import certify as certify
-    from hypar_opt.search.certificate import check_certificate as check_certificate
+    from hypar_opt.proofs.certificate import certify as certify
+    from hypar_opt.proofs.certificate import check_certificate as check_certificate
+    from hypar_opt.results import Views
     from hypar_opt.solvers.base import SolverOptions as SolverOptions
     from hypar_opt.studies.advice import better_reading as better_reading
     from hypar_opt.studies.alternatives import best_plans as best_plans
     from hypar_opt.studies.alternatives import regrets as regrets
     from hypar_opt.studies.comparison import compare as compare
     from hypar_opt.studies.comparison import geometric_means as geometric_means
-    from hypar_opt.studies.evaluation import simulate as simulate
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.pareto import pareto as pareto
-    from hypar_opt.studies.running import run as run
+    from hypar_opt.studies.simulation import simulate as simulate
+    from hypar_opt.studies.virtual_run import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
-    from hypar_opt.workload.network import read_network as read_network
     from hypar_opt.workload.parallelism import Parallelism as Parallelism
     from hypar_opt.workload.tensors import Workload as Workload
 
@@ -67,8 +67,8 @@ _HOME = {
     "Workload": "workload.tensors",
     "best_plans": "studies.alternatives",
     "better_reading": "studies.advice",
-    "certify": "search.certificate",
-    "check_certificate": "search.certificate",
+    "certify": "proofs.certificate",
+    "check_certificate": "proofs.certificate",
     "compare": "studies.comparison",
     "explore": "studies.exploration",
     "geometric_means": "studies.comparison",
@@ -77,12 +77,12 @@ _HOME = {
     "names": "models",
     "pareto": "studies.pareto",
     "read_array": "hardware.array",
-    "read_network": "workload.network",
+    "read_network": "models",
     "read_plan": "pipeline",
     "regrets": "studies.alternatives",
     "repriced": "pipeline",
-    "run": "studies.running",
-    "simulate": "studies.evaluation",
+    "run": "studies.virtual_run",
+    "simulate": "studies.simulation",
     "solve": "pipeline",
     "solve_many": "studies.many",
     "write_model": "pipeline",
@@ -148,6 +148,6 @@ def __dir__() -> list[str]:
 
 def _views() -> Views:
     # Here, where all rooms may be named: what shows a result is above what makes it.
-    import hypar_opt.report.views as views
+    import hypar_opt.report.terminal.views as views
 
     return views

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
-from hypar_opt.documents import file_name, read_document
+from hypar_opt.documents.document import file_name, read_document
+from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import (
     HyparError,
     InfeasibleError,
@@ -21,10 +22,16 @@ from hypar_opt.errors import (
     WrongClaimError,
     argument,
 )
-from hypar_opt.files import check_outputs, recorded_reads
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import (
+    check_plan,
+    layouts_of,
+    price,
+    tensors_of,
+    with_layouts,
+)
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.nodes import plan_nodes, plan_tensors
 from hypar_opt.plan.plan import (
     Plan,
     SolverRecord,
@@ -35,9 +42,9 @@ from hypar_opt.plan.plan import (
     words_of,
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
-from hypar_opt.search.claims import check_record
+from hypar_opt.plan.stored_layouts import plan_nodes, plan_tensors
+from hypar_opt.search.check_result import check_record
 from hypar_opt.search.default_solver import default_solver
-from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
     SOLUTION,
@@ -46,23 +53,16 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
-from hypar_opt.search.partition import Assignments, Progress, Search, silent
 from hypar_opt.search.placement import best_placement
-from hypar_opt.search.pricing import (
-    check_plan,
-    layouts_of,
-    price,
-    tensors_of,
-    with_layouts,
-)
+from hypar_opt.search.result import Assignments, Progress, Search, silent
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.search.settings import options_from, options_of, settings_of
+from hypar_opt.search.solver_settings import options_from, options_of, settings_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.sharing import Tensors
+    from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.problem import Problem
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 import hypar_opt as ho
-from hypar_opt.costs.product import canonical_states
+from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_levels
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator

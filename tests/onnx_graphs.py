@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hypar_opt as ho
-from hypar_opt.workload.onnx import read_onnx
+from hypar_opt.onnx import read_onnx
 
 LIGHT = Path(os.path.dirname(onnx.__file__)) / "backend/test/data/light"  # noqa: PTH120
 EXPORTED = Path(__file__).parent / "data/onnx"

@@ -10,10 +10,10 @@ from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.product import canonical_states
+from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import OPTIMIZERS, Problem
-from hypar_opt.search.pricing import price_levels
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import Asked, Rows, every_plan
 

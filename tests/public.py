@@ -60,7 +60,7 @@ def results(folder: Path) -> list[Any]:
 
 
 def _array(folder: Path) -> Path:
-    from hypar_opt.documents import preset_text
+    from hypar_opt.documents.document import preset_text
 
     path = folder / "array.toml"
     path.write_text(preset_text("hypar_opt.hardware.arrays", "hmc-torus-4"))

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import hypar_opt as ho
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 
 TOPOLOGIES = ("htree", "torus", "mesh", "ring", "nodes", "graph")
 

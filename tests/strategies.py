@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hypar_opt.costs.table import CostTable, chain_ends
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network

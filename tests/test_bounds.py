@@ -10,11 +10,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.documents.parsing import MOST_BITS, MOST_DEPTH, parse_json, parse_toml
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.topologies import graph
-from hypar_opt.parsing import MOST_BITS, MOST_DEPTH, parse_json, parse_toml
-from hypar_opt.report import network
+from hypar_opt.report.terminal import network
 from tests.hardware.cubes import WIRED
 
 RING = WIRED.replace(

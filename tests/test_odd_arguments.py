@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.documents import preset_text
+from hypar_opt.documents.document import preset_text
 from hypar_opt.plan.arguments import ProblemArguments
-from hypar_opt.studies.evaluation import RunArguments
+from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.studies.sweep import sweep
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError, argument
 from hypar_opt.frozen import Frozen, FrozenDict, frozen
+from hypar_opt.results import Displayed
 from tests.public import reached, results, subclasses
 
 

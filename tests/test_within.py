@@ -12,9 +12,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.plan.problem import Constraints
+from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.report.page import page
 from hypar_opt.report.page.contents import gather
-from hypar_opt.search.certificate import certify, write_certificate
 
 LIMITS: dict[str, dict[str, Any]] = {
     " with --fix *=model": {"fix": ("*=model",)},

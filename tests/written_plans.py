@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import layouts_of, price
 from tests.strategies import arrays, networks
 
 Rows = tuple[tuple[int, ...], ...]

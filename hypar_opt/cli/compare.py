@@ -54,7 +54,7 @@ def compare(
     as_json: options.JSON = False,
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's plans."""
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import comparison
 
@@ -113,7 +113,7 @@ def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | N
 
 def _write(rows: list[ComparisonRow], csv_file: Path | None, picture: Path | None) -> None:
     """Write the rows as CSV, and draw the speed-ups."""
-    from hypar_opt.files import csv_text, write_whole
+    from hypar_opt.documents.files import csv_text, write_whole
     from hypar_opt.studies import comparison
 
     if csv_file is not None:
@@ -124,7 +124,7 @@ def _write(rows: list[ComparisonRow], csv_file: Path | None, picture: Path | Non
 
 
 def _print(rows: list[ComparisonRow], *, as_json: bool) -> None:
-    from hypar_opt.report.comparison import comparison_view
+    from hypar_opt.report.terminal.comparison import comparison_view
     from hypar_opt.studies import comparison
 
     means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)

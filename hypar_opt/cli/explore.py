@@ -63,7 +63,7 @@ def explore(
     as_json: options.JSON = False,
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
-    from hypar_opt.files import recorded_reads, write_whole
+    from hypar_opt.documents.files import recorded_reads, write_whole
     from hypar_opt.report.page import check_installed, exploration_page
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
@@ -98,6 +98,6 @@ def explore(
     if as_json:
         output.print_json(summary(explored, relative=relative))
         return
-    from hypar_opt.report.exploration import exploration_view
+    from hypar_opt.report.terminal.exploration import exploration_view
 
     output.print_view(exploration_view(explored, relative=relative))

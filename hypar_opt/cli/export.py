@@ -40,8 +40,8 @@ def export(
 ) -> None:
     """Write a plan as a program for JAX, or as shardings for other frameworks."""
     from hypar_opt import pipeline
+    from hypar_opt.documents.files import check_outputs, recorded_reads, write_whole
     from hypar_opt.execution.export import jax_module, shardings
-    from hypar_opt.files import check_outputs, recorded_reads, write_whole
 
     if to not in FORMATS:
         raise HyparError(f"--to should be one of {', '.join(FORMATS)}; got {to!r}")

@@ -37,11 +37,11 @@ def import_(
     dim: Annotated[list[str] | None, DIM] = None,
 ) -> None:
     """Write the network file of an ONNX model, and say what was read."""
-    from hypar_opt.documents import validate
-    from hypar_opt.files import check_outputs, write_whole
+    from hypar_opt.documents.document import validate
+    from hypar_opt.documents.files import check_outputs, write_whole
+    from hypar_opt.onnx import read_model
+    from hypar_opt.onnx.toml import toml_text
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.onnx import read_model
-    from hypar_opt.workload.onnx.toml import toml_text
 
     check_outputs([model], output_file)
     content, notes = read_model(model, dict(map(_size, dim or [])))

@@ -23,7 +23,7 @@ DEFAULT_LEVELS = 4
 def is_plan(name: str) -> bool:
     """Whether a name is a plan file's, not a network's: JSON opens with a brace, TOML cannot."""
     from hypar_opt import models
-    from hypar_opt.documents import exists, is_standard_input, read_text
+    from hypar_opt.documents.document import exists, is_standard_input, read_text
 
     if is_standard_input(name):
         return read_text(name).lstrip().startswith("{")
@@ -40,7 +40,7 @@ def is_plan(name: str) -> bool:
 def is_array(name: str) -> bool:
     """Whether a name is an array's, not a network's: a preset, or a file with an array's keys."""
     from hypar_opt import models
-    from hypar_opt.documents import exists, is_standard_input, kind_of, read_text
+    from hypar_opt.documents.document import exists, is_standard_input, kind_of, read_text
     from hypar_opt.hardware import arrays
 
     if is_standard_input(name):

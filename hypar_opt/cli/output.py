@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from hypar_opt.search.partition import Progress
+    from hypar_opt.search.result import Progress
 
 # The exit statuses that a shell gives what a signal ended: 128 and the signal's number.
 INTERRUPTED = 130
@@ -38,7 +38,7 @@ def print_json(document: object) -> None:
 
 def write_json(document: object, file: Path) -> None:
     """Write the document that `print_json` prints."""
-    from hypar_opt.files import write_whole
+    from hypar_opt.documents.files import write_whole
 
     write_whole(file, _json(document))
 
@@ -58,15 +58,15 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
     folds
         Fold it to a pipe too.
     """
-    from hypar_opt.report import terminal
+    from hypar_opt.report.terminal.console import console, is_bounded
 
-    console = terminal.console()
-    if not folds and not terminal.is_bounded():
+    screen = console()
+    if not folds and not is_bounded():
         # Measured without the terminal's width: a table that is cut has lost its numbers.
-        wide = console.options.update(width=10_000)
-        console.width = max(console.width, console.measure(view, options=wide).minimum)
-    with console.capture() as capture:
-        console.print(view)
+        wide = screen.options.update(width=10_000)
+        screen.width = max(screen.width, screen.measure(view, options=wide).minimum)
+    with screen.capture() as capture:
+        screen.print(view)
     _write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
 
 
@@ -75,13 +75,13 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    from hypar_opt.report import terminal
+    from hypar_opt.report.terminal.console import rows_view
 
     numbers = tuple(
         column for column, value in enumerate(rows[0].values()) if isinstance(value, int | float)
     )
     texts = [[_text(value) for value in row.values()] for row in rows]
-    print_view(terminal.rows_view(rows[0], texts, right=numbers))
+    print_view(rows_view(rows[0], texts, right=numbers))
 
 
 def warn(sentence: str) -> None:

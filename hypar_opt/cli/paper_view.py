@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hypar_opt import paper
 from hypar_opt.paper.rows import VERDICTS, PaperRow, format_rows
-from hypar_opt.report import terminal
+from hypar_opt.report.terminal import console
 
 _HEADS = (
     "\nfigure",
@@ -38,9 +38,9 @@ def summary_view(summaries: Mapping[str, paper.FigureSummary]) -> RenderableType
         ]
         for figure, own in summaries.items()
     ]
-    table = terminal.rows_view(_HEADS, lines, right=tuple(range(1, len(_HEADS))))
+    table = console.rows_view(_HEADS, lines, right=tuple(range(1, len(_HEADS))))
     words = [Text(f"{figure}: {own.verdict}") for figure, own in summaries.items()]
-    return Group(terminal.unbroken(table), "", *words, "", Text(_CAPTION, "dim"))
+    return Group(console.unbroken(table), "", *words, "", Text(_CAPTION, "dim"))
 
 
 def rows_view(rows: Mapping[str, Sequence[PaperRow]]) -> RenderableType:
@@ -56,5 +56,5 @@ def _figure(title: str, rows: Sequence[PaperRow]) -> RenderableType:
     head = ("", "reading", "ours", "printed", "ratio", "verdict")
     notes = [Text(f"({number}) {reason}", "dim") for number, reason in enumerate(reasons, 1)]
     # A number that is folded cannot be compared with the one beside it.
-    table = terminal.unbroken(terminal.rows_view(head, cells, right=(2, 3, 4), keys=2))
+    table = console.unbroken(console.rows_view(head, cells, right=(2, 3, 4), keys=2))
     return Group(Text(title, "bold"), table, *notes, "")

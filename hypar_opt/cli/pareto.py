@@ -62,7 +62,7 @@ def pareto(
     as_json: options.JSON = False,
 ) -> None:
     """Find the fewest bytes, the least time and energy within M bytes of memory, for all M."""
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import pareto
 
@@ -97,14 +97,14 @@ def pareto(
     if as_json:
         output.print_json(fronts.document())
         return
-    from hypar_opt.report.pareto import pareto_view
+    from hypar_opt.report.terminal.pareto import pareto_view
 
     output.print_view(pareto_view(fronts))
 
 
 def _write(fronts: ParetoFronts, csv_file: Path | None, picture: Path | None) -> None:
     """Write the points as CSV, and draw the fronts."""
-    from hypar_opt.files import csv_text, write_whole
+    from hypar_opt.documents.files import csv_text, write_whole
 
     if csv_file is not None:
         rows = fronts.rows()

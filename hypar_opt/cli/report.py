@@ -31,11 +31,11 @@ def report(
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
 ) -> None:
     """Write a page about a plan and its step: one HTML file that needs no network."""
-    from hypar_opt.files import recorded_reads, write_whole
+    from hypar_opt.documents.files import recorded_reads, write_whole
+    from hypar_opt.proofs.certificate import read_certificate
     from hypar_opt.report.page import check_installed, page
     from hypar_opt.report.page.contents import gather
-    from hypar_opt.search.certificate import read_certificate
-    from hypar_opt.studies.evaluation import own_array
+    from hypar_opt.studies.simulation import own_array
     from hypar_opt.units import format_bytes
 
     check_installed()

@@ -84,7 +84,7 @@ def _write(rows: Mapping[str, Sequence[PaperRow]], csv_file: Path) -> None:
     from dataclasses import fields
 
     from hypar_opt import paper
-    from hypar_opt.files import csv_text, write_whole
+    from hypar_opt.documents.files import csv_text, write_whole
 
     head = ["figure", *(field.name for field in fields(paper.PaperRow))]
     cells = ([figure, *vars(row).values()] for figure, own in rows.items() for row in own)

@@ -55,7 +55,7 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
 
 def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None) -> SolverOptions:
     """Return the solver's options, checked as far as one can without the solver."""
-    from hypar_opt.documents import validate
+    from hypar_opt.documents.document import validate
     from hypar_opt.plan.plan import SolverSettings
     from hypar_opt.solvers.base import SolverOptions
 

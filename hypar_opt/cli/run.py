@@ -18,7 +18,7 @@ EPILOG = (
 
 
 class Backend(StrEnum):
-    """The values of ``--backend``, as `hypar_opt.studies.running.BACKENDS`."""
+    """The values of ``--backend``, as `hypar_opt.studies.virtual_run.BACKENDS`."""
 
     NUMPY = "numpy"
     JAX = "jax"
@@ -50,15 +50,15 @@ def run(
     as_json: options.JSON = False,
 ) -> None:
     """Run a step of a plan on virtual devices and count every byte; ends with 1 if one differs."""
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.pipeline import read_plan
-    from hypar_opt.studies import running
+    from hypar_opt.studies import virtual_run
 
     with recorded_reads() as read:
         planned = read_plan(plan)
     targets.check_outputs(read, target)
     with output.progress_bar("layers") as progress:
-        result = running.run(
+        result = virtual_run.run(
             planned,
             backend=backend.value,
             seed=seed,
@@ -73,7 +73,7 @@ def run(
         output.print_json(document)
     else:
         # Imported late: --json needs no rich.
-        from hypar_opt.report.run import run_view
+        from hypar_opt.report.terminal.run import run_view
 
         output.print_view(run_view(result))
     wrong = list(result.disagreements())

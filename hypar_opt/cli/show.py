@@ -64,7 +64,7 @@ def show(
     as_json: options.JSON = False,
 ) -> None:
     """Show a network's layers; a plan, which is priced again first; or an array."""
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads
 
     if schema:
         # The schema depends on nothing: an option beside it is a mistake.
@@ -121,9 +121,9 @@ def _show_array(
     name: str, typed: dict[str, bool], picture: Path | None, *, toml: bool, as_json: bool
 ) -> None:
     """Show an array, or print its file."""
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.hardware.arrays import file_text, find_array
-    from hypar_opt.report.array import array_view, described
+    from hypar_opt.report.terminal.array import array_view, described
 
     for option, given in typed.items():
         if given:
@@ -164,11 +164,11 @@ def _plan(
 
 
 def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
-    from hypar_opt.studies import advice, evaluation
+    from hypar_opt.studies import advice, simulation
 
     with output.progress_bar("levels") as progress:
         # Parameters reach a backend only on request: a plan file may come from anybody.
-        again = evaluation.solve_again(plan, progress, parameters=plan_options)
+        again = simulation.solve_again(plan, progress, parameters=plan_options)
     key = advice.difference(plan, again)
     if key is not None:
         raise CheckFailedError(f"{file}: {key} is not what solving again gives")
@@ -209,7 +209,7 @@ def _draw_plan(plan: Plan, picture: Path, *, layouts: bool) -> None:
 
 def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:
     from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.report.network import described, network_view
+    from hypar_opt.report.terminal.network import described, network_view
 
     # A problem's, so that the batch is checked as everywhere.
     problem = problem_of(batch=1 if batch is None else batch)

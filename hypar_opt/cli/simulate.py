@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
-    from hypar_opt.studies.evaluation import RunArguments
+    from hypar_opt.studies.simulation import RunArguments
 
 EPILOG = (
     "Examples: [bold]hypar-opt simulate vgg-a --array hmc-torus-16[/bold];"
@@ -49,9 +49,9 @@ def simulate(
     as_json: options.JSON = False,
 ) -> None:
     """Simulate a training step on an array: where its time and energy go."""
-    from hypar_opt.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.hardware.profile import read_profile
-    from hypar_opt.studies import evaluation
+    from hypar_opt.studies import simulation
 
     with recorded_reads() as read:
         # Read first, and recorded: an output must not overwrite an input.
@@ -72,8 +72,8 @@ def simulate(
             raise HyparError("--other-array goes with a plan file")
         default = inputs.default_array(problem.levels) if array is None else array
         plan, array = request.solved(network, problem, solving, array=default), None
-    step = evaluation.simulate(plan, array, other_array=other_array, **run)
-    array = array or evaluation.own_array(plan)
+    step = simulation.simulate(plan, array, other_array=other_array, **run)
+    array = array or simulation.own_array(plan)
     _write(plan, array, step, trace, picture)
     document = _document(plan, array, run, step)
     if result_file is not None:
@@ -83,7 +83,7 @@ def simulate(
         output.print_json(document)
         return
     # Imported late: --json needs no rich.
-    from hypar_opt.report.step import step_view
+    from hypar_opt.report.terminal.step import step_view
 
     output.print_view(step_view(step))
 
@@ -92,7 +92,7 @@ def _write(
     plan: Plan, array: Array, step: StepResult, trace: Path | None, picture: Path | None
 ) -> None:
     """Write the step's events as a trace, and draw them."""
-    from hypar_opt.files import write_whole
+    from hypar_opt.documents.files import write_whole
     from hypar_opt.simulator.trace import chrome_trace
 
     if trace is not None and step.trace is not None:
@@ -108,7 +108,7 @@ def _warn(
     plan: Plan, array: Array, step: StepResult, run: RunArguments, *, other_array: bool
 ) -> None:
     """Warn of memory, and where Data Parallelism moves or takes less when the plan is run."""
-    from hypar_opt.studies import advice, evaluation
+    from hypar_opt.studies import advice, simulation
 
     # A warning and no error: memory is a constraint only where the problem says so.
     if step.memory > step.capacity:
@@ -121,11 +121,11 @@ def _warn(
         output.warn(moves_more)
     # These steps are compared by their totals alone.
     run = {**run, "trace": False}
-    executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
+    executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
     if executed is None:
         return
-    data = evaluation.simulate(evaluation.baseline(plan, array, "data"), array, **run)
-    for sentence in evaluation.warnings_of_run(plan.cost.reading, (step, data), executed):
+    data = simulation.simulate(simulation.baseline(plan, array, "data"), array, **run)
+    for sentence in simulation.warnings_of_run(plan.cost.reading, (step, data), executed):
         output.warn(sentence)
 
 

@@ -15,7 +15,7 @@ from hypar_opt.errors import HyparError, NoAnswerError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.evaluation import Contender
+    from hypar_opt.studies.simulation import Contender
 
 EPILOG = (
     "Examples: [bold]hypar-opt solve vgg-e --batch 32 --search joint -o plan.json[/bold];"
@@ -69,7 +69,7 @@ def solve(
 ) -> None:
     """Find a plan: each layer's parallelism at each level, and what it communicates."""
     from hypar_opt import pipeline
-    from hypar_opt.files import record_read, recorded_reads
+    from hypar_opt.documents.files import record_read, recorded_reads
     from hypar_opt.models import find_network
 
     deadline = Deadline.after(solving.time_limit)
@@ -101,7 +101,7 @@ def solve(
     _write(plan, plan_file, picture)
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
     if certificate is not None:  # last: it may be refused, and the plan stands all the same
-        from hypar_opt.search.certificate import certify, write_certificate
+        from hypar_opt.proofs.certificate import certify, write_certificate
 
         write_certificate(certify(plan), certificate)
 
@@ -119,15 +119,15 @@ def _write(plan: Plan, plan_file: Path | None, picture: Path | None) -> None:
 
 def _fastest(plan: Plan, number: int, deadline: Deadline) -> Plan:
     """Return the fastest of the best plans, and say how well their cost predicted that."""
-    from hypar_opt.studies import evaluation
+    from hypar_opt.studies import simulation
 
     try:
         with output.progress_bar("plans") as progress:
-            contenders = evaluation.contenders(plan, number, progress=progress, deadline=deadline)
+            contenders = simulation.contenders(plan, number, progress=progress, deadline=deadline)
     except NoAnswerError as error:
         output.warn(f"--simulate: {error.message}; the plan is the search's own")
         return plan
-    fastest = evaluation.fastest(contenders)
+    fastest = simulation.fastest(contenders)
     output.note(_comparison(plan, contenders, fastest))
     return fastest.plan
 
@@ -157,10 +157,10 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
 
 def _prediction(contender: Contender) -> str:
     """Say how far a plan's cost of time is from its simulated step."""
-    from hypar_opt.studies import evaluation
+    from hypar_opt.studies import simulation
     from hypar_opt.units import format_percent
 
-    predicted = contender.plan.cost.total / evaluation.per_second(contender.plan)
+    predicted = contender.plan.cost.total / simulation.per_second(contender.plan)
     error = predicted / contender.seconds - 1
     amount = f"{format_percent(abs(error))} {'less' if error < 0 else 'more'}"
     # Below half of the last digit shown, the two are the same to a reader.

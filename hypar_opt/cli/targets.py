@@ -17,7 +17,7 @@ def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | No
     read
         The files that the command has read.
     """
-    from hypar_opt.files import check_outputs
+    from hypar_opt.documents.files import check_outputs
 
     check_outputs(read, *outputs, picture)
     if picture is not None:

@@ -55,7 +55,7 @@ def verify(
     as_json: options.JSON = False,
 ) -> None:
     """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
-    from hypar_opt.documents import validate
+    from hypar_opt.documents.document import validate
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import SolverSettings
 
@@ -87,10 +87,10 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     CheckFailedError
         If the plan is invalid or its price is wrong, or the certificate does not prove it.
     """
-    from hypar_opt.documents import file_name, read_text
-    from hypar_opt.parsing import parse_json
+    from hypar_opt.documents.document import file_name, read_text
+    from hypar_opt.documents.parsing import parse_json
     from hypar_opt.pipeline import read_plan
-    from hypar_opt.search import certificate as proofs
+    from hypar_opt.proofs import certificate as proofs
 
     # What is no JSON is a wrong call, not a wrong plan.
     parse_json(read_text(file), file=file_name(file))
@@ -99,7 +99,7 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     except InputError as error:
         raise CheckFailedError(error.message) from None
     try:
-        # Independently of the tables that the search solves: see hypar_opt.search.proofs.
+        # Independently of the tables that the search solves: see hypar_opt.proofs.reference.
         proofs.check_price(plan)
     except CheckFailedError as error:
         raise CheckFailedError(f"{file_name(file)}: {error.message}") from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
-from hypar_opt.costs.factors import conversions_of, quarters_of, reductions_of
+from hypar_opt.costs.reading_factors import conversions_of, quarters_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
-from hypar_opt.plan.nodes import plan_nodes
+from hypar_opt.plan.stored_layouts import plan_nodes
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.tensors import workload_of

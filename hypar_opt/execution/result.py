@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.display import Displayed
+from hypar_opt.results import Displayed
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.shares import Array
+    from hypar_opt.execution.virtual.shares import Array
 
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""

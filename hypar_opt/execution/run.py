@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.execution.checks import (
+from hypar_opt.execution.result import ExchangeRow, largest_difference
+from hypar_opt.execution.virtual.checks import (
     MOST_BYTES,
     check_division,
     check_layers,
     check_memory,
     notes_of,
 )
-from hypar_opt.execution.data import random_data
-from hypar_opt.execution.division import Division
-from hypar_opt.execution.fabric import Purpose, Source
-from hypar_opt.execution.result import ExchangeRow, largest_difference
-from hypar_opt.execution.step import Progress, StepRecord, TrainingStep
+from hypar_opt.execution.virtual.data import random_data
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.fabric import Purpose, Source
+from hypar_opt.execution.virtual.step import Progress, StepRecord, TrainingStep
 from hypar_opt.plan.plan import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.shares import Array
+    from hypar_opt.execution.virtual.shares import Array
     from hypar_opt.workload.network import Network
 
 

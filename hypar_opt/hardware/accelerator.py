@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from hypar_opt.documents import Document, Size, rule
+from hypar_opt.documents.document import Document, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate
 from hypar_opt.hardware.row_stationary import row_stationary
 

@@ -15,15 +15,23 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
 
 from hypar_opt.checked import checked
-from hypar_opt.display import Displayed
-from hypar_opt.documents import Document, Name, Printable, file_name, read_text, rule, validate
+from hypar_opt.documents.document import (
+    Document,
+    Name,
+    Printable,
+    file_name,
+    read_text,
+    rule,
+    validate,
+)
+from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
-from hypar_opt.parsing import parse_toml
+from hypar_opt.results import Displayed
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypar_opt.documents import Document
+from hypar_opt.documents.document import Document
 from hypar_opt.hardware.quantities import EnergyQuantity
 
 

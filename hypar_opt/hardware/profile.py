@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hypar_opt.documents import Document, Printable, Size, read_text, rule, validate
+from hypar_opt.documents.document import Document, Printable, Size, read_text, rule, validate
+from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.quantities import Time
-from hypar_opt.parsing import parse_toml
 
 PROFILE = argument("profile")
 SCHEMA: Literal["hypar-opt/profile/1"] = "hypar-opt/profile/1"

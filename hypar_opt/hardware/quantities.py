@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from hypar_opt.documents import rule
+from hypar_opt.documents.document import rule
 
 MAX_DIGITS = 50
 """Upper bound on a quantity's digits in its base unit, as decimals are written and read again."""

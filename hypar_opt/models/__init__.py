@@ -69,7 +69,7 @@ def load(name: str) -> Network:
         Suggesting the nearest name.
     """
     # Imported late, as below: listing names must not import pydantic (`--help` stays quick).
-    from hypar_opt.documents import load_preset
+    from hypar_opt.documents.document import load_preset
     from hypar_opt.workload.network import Network
 
     return load_preset("network", Network, __name__, names(), zoo_name(name))
@@ -85,9 +85,31 @@ def find_network(network: str | Path | Network) -> Network:
     UnknownNameError
         If there is neither such a name nor such a file; it suggests the nearest name.
     """
-    from hypar_opt.documents import find
-    from hypar_opt.workload.network import Network, read_network
+    from hypar_opt.documents.document import find
+    from hypar_opt.workload.network import Network
 
     if isinstance(network, str):
         network = zoo_name(network)
     return find("network", network, Network, names(), load, read_network)
+
+
+@checked
+def read_network(path: str | Path) -> Network:
+    """Read a network file, or an ONNX model, which its suffix tells.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the layer and the key, and what would be right.
+    """
+    from hypar_opt.documents.document import file_name, read_text, validate
+    from hypar_opt.documents.parsing import parse_toml
+    from hypar_opt.workload.network import Network
+
+    file = file_name(path)
+    if file.endswith(".onnx"):
+        # Imported late: a few networks are models, and reading one needs an extra.
+        from hypar_opt.onnx import read_onnx
+
+        return read_onnx(path)
+    return validate(Network, parse_toml(read_text(path), file=file), file=file)

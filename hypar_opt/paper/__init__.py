@@ -17,7 +17,7 @@ from hypar_opt.paper.summary import FigureSummary, count_verdicts, summary
 from hypar_opt.paper.verdicts import is_unexpected, judge
 
 if TYPE_CHECKING:
-    from hypar_opt.search.partition import Progress
+    from hypar_opt.search.result import Progress
 
 __all__ = [
     "FIGURES",

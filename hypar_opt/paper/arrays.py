@@ -13,7 +13,7 @@ from hypar_opt.paper.rows import Measure, Value, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.simulator.step import final_counts
-from hypar_opt.studies.evaluation import simulate
+from hypar_opt.studies.simulation import simulate
 from hypar_opt.workload.tensors import workload_of
 
 H_TREE, TORUS = "hmc-htree-16", "hmc-torus-16"

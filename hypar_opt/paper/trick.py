@@ -12,7 +12,7 @@ from hypar_opt.paper.communication import SOLVERS
 from hypar_opt.paper.rows import Measure, published
 from hypar_opt.pipeline import solve
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.evaluation import simulate
+from hypar_opt.studies.simulation import simulate
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of
 

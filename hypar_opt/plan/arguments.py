@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.problem import ArrayRecord, Constraints, Problem

@@ -17,8 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr, Strict, model_validator
 
 from hypar_opt.checked import checked
-from hypar_opt.display import Displayed
-from hypar_opt.documents import (
+from hypar_opt.documents.document import (
     Document,
     Name,
     Printable,
@@ -28,11 +27,12 @@ from hypar_opt.documents import (
     validate,
     write_whole,
 )
+from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.parsing import parse_json
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
+from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_ratio, format_si
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -78,7 +78,7 @@ class Ratios(Document):
 
 
 class Cost(Document):
-    """What a plan costs. `hypar_opt.search.pricing.price` makes it from the parallelism alone."""
+    """What a plan costs. `hypar_opt.instance.pricing.price` makes it from the parallelism alone."""
 
     kind: str = "bytes"
     reading: str
@@ -361,7 +361,7 @@ def columns_of(parallelism: Words, words: Words) -> tuple[tuple[int, ...], ...]:
 def parse_plan(text: str, *, file: str) -> Plan:
     """Parse a plan file's text, and check its form, its shape and its network's digest.
 
-    `hypar_opt.search.pricing.check_plan` checks the cost, and the layouts against the choices.
+    `hypar_opt.instance.pricing.check_plan` checks the cost, and the layouts against the choices.
 
     Raises
     ------

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from hypar_opt.documents import LARGEST_SIZE, Document, Name, Printable, Size, rule
-from hypar_opt.parsing import shown
+from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Printable, Size, rule
+from hypar_opt.documents.parsing import shown
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.search.completion import is_chain
 from hypar_opt.search.joint_table import separable_table
+from hypar_opt.search.prefix_costs import is_chain
 
 if TYPE_CHECKING:
-    from hypar_opt.search.instance import Instance
+    from hypar_opt.instance.instance import Instance
 
 
 def default_solver(instance: Instance, search: str) -> str:

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.product import (
+from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.state_tables import (
     FactoredTable,
     canonical_states,
     check_states,
     factored,
 )
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.errors import NoAnswerError, RefusedError
-from hypar_opt.search.claims import assigned
+from hypar_opt.search.check_result import assigned
 from hypar_opt.search.joint_table import question_table, separable_table, state_table
 from hypar_opt.search.levelwise import levelwise
-from hypar_opt.search.outcome import to_partition
 from hypar_opt.search.table_solver import TableSolver, least_cost
+from hypar_opt.search.to_result import to_partition
 from hypar_opt.solvers.base import too_large
 
 if TYPE_CHECKING:
-    from hypar_opt.search.partition import Partition, Search
+    from hypar_opt.search.result import Partition, Search
 
 FEW_STATES = 3**4
 """Of a layer, with which elimination on a graph takes no longer than its bound by counts."""
@@ -94,7 +94,7 @@ def _from_states_or_counts(
     Where a plan attains the bound of counts it is optimal. Else states decide, if memory allows.
     """
     # Imported late: most problems are separable.
-    from hypar_opt.search.counts import by_counts, few_levels_alike
+    from hypar_opt.search.bound_by_counts import by_counts, few_levels_alike
 
     instance = search.instance
     choices = instance.cost.choices

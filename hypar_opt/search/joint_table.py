@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.product import State, canonical_states, check_states, expanded
+from hypar_opt.costs.state_tables import State, canonical_states, check_states, expanded
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
 from hypar_opt.solvers.base import columns
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.labels import Labels
+    from hypar_opt.costs.row_names import Labels
     from hypar_opt.costs.separable import SeparableTable
     from hypar_opt.costs.table import CostTable
-    from hypar_opt.search.instance import Instance
+    from hypar_opt.instance.instance import Instance
 
 
 def joint_table(

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
-from hypar_opt.costs.sharing import nodes_choices
+from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
-from hypar_opt.search.pins import Pin
+from hypar_opt.instance.pins import Pin
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import Integers
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.search.instance import Instance
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[tuple[int, ...]]

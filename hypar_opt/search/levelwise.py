@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.errors import NoAnswerError, RefusedError, argument
-from hypar_opt.search.claims import assigned
-from hypar_opt.search.outcome import to_partition
+from hypar_opt.search.check_result import assigned
 from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.search.to_result import to_partition
 from hypar_opt.sharding.weights import with_users
 
 if TYPE_CHECKING:
-    from hypar_opt.search.partition import Partition, Search
+    from hypar_opt.search.result import Partition, Search
 
 
 def levelwise(search: Search) -> Partition:

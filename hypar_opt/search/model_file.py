@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.documents import file_name, read_text
+from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.search.joint_table import joint_table
 from hypar_opt.solvers import SOLVERS
 
 if TYPE_CHECKING:
-    from hypar_opt.search.instance import Instance
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.solvers.solution.solver import SolutionFile
 
 SOLUTION = "solution"

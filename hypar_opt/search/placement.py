@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.search.partition import Progress
+    from hypar_opt.search.result import Progress
 
 MOST_ORDERS = 50_000
 """The number of orders of bisections that are enumerated; distinct ones are solved."""

@@ -12,7 +12,7 @@ from hypar_opt.errors import (
     WrongClaimError,
     argument,
 )
-from hypar_opt.search.claims import check_claim, keeps_to
+from hypar_opt.search.check_result import check_claim, keeps_to
 from hypar_opt.solvers import apart
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
@@ -20,11 +20,11 @@ from hypar_opt.solvers.feasibility import trivially_infeasible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.labels import Labels
-    from hypar_opt.costs.product import FactoredTable
+    from hypar_opt.costs.row_names import Labels
     from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.search.partition import Search
+    from hypar_opt.search.result import Search
 
 
 def least_cost(node: Integers, *pairs: Integers) -> int:

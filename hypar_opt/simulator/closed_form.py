@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
+from hypar_opt.costs.state_tables import canonical_states, expanded, in_mixed_radix
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError
+from hypar_opt.results import Displayed
 from hypar_opt.units import format_si
 
 if TYPE_CHECKING:

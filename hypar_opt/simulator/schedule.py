@@ -15,7 +15,7 @@ from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import Compute, Ends, Exchange, ExchangeKind, Task
 
 if TYPE_CHECKING:
-    from hypar_opt.simulator.exchanged import Exchanged, Moved
+    from hypar_opt.simulator.exchanges import Exchanged, Moved
     from hypar_opt.workload.tensors import Workload
 
 

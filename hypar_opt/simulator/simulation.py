@@ -25,7 +25,7 @@ from hypar_opt.simulator.step import final_counts, phases_of, program
 from hypar_opt.simulator.tasks import Exchange, Task
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.sharing import Rows
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.plan.plan import Plan
@@ -49,12 +49,12 @@ def simulate_step(
     Parameters
     ----------
     workload
-        The tensors of the plan's problem: ``hypar_opt.search.instance.Instance.workload``.
+        The tensors of the plan's problem: ``hypar_opt.instance.instance.Instance.workload``.
     array
         With as many accelerators as the plan. The plan's own placement applies if the plan was
         made for this array.
     rows : (levels, nodes)
-        The choices of all the workload's nodes, as ``hypar_opt.costs.sharing.nodes_choices``
+        The choices of all the workload's nodes, as ``hypar_opt.costs.shared_nodes.nodes_choices``
         returns them; None where layers share nothing.
 
     Raises

@@ -10,12 +10,12 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
-from hypar_opt.simulator.exchanged import Exchanged, of_program, of_tables
+from hypar_opt.simulator.exchanges import Exchanged, of_program, of_tables
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.sharing import Rows
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan

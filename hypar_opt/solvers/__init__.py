@@ -19,9 +19,9 @@ SOLVERS: Registry[type[Solver]] = Registry(
         "ilp": "hypar_opt.solvers.ilp.solver:IntegerProgram",
         "cpsat": "hypar_opt.solvers.cp_sat.solver:ConstraintProgram",
         "brute": "hypar_opt.solvers.brute_force:BruteForce",
-        "data": "hypar_opt.solvers.fixed:DataParallelism",
-        "model": "hypar_opt.solvers.fixed:ModelParallelism",
-        "trick": "hypar_opt.solvers.fixed:OneWeirdTrick",
+        "data": "hypar_opt.solvers.baselines:DataParallelism",
+        "model": "hypar_opt.solvers.baselines:ModelParallelism",
+        "trick": "hypar_opt.solvers.baselines:OneWeirdTrick",
     },
     base="hypar_opt.solvers.base:Solver",
 )

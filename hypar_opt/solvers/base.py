@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.checked import check
-from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.frozen import Frozen, FrozenDict
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.labels import Labels
+    from hypar_opt.costs.row_names import Labels
 
 Table = CostTable | SeparableTable | FactoredTable
 """The input of a solver: one level's costs, or all levels' together in one of three forms."""

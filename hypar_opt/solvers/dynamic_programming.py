@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.labels import Labels
+    from hypar_opt.costs.row_names import Labels
     from hypar_opt.costs.table import CostTable
 
 LONGEST_NAME = 255

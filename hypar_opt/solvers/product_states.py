@@ -22,7 +22,7 @@ from hypar_opt.solvers.base import NO_CHAIN
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.product import FactoredTable
+    from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import Integers
 
 

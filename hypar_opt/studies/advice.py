@@ -9,12 +9,12 @@ from hypar_opt.checked import checked
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import too_fine
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.instance import Instance
 from hypar_opt.search.joint_table import separable_table
-from hypar_opt.search.pricing import too_fine
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 

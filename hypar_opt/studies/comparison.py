@@ -12,7 +12,6 @@ from typing import Any, TypeVar, Unpack
 from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.display import Results
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -21,11 +20,12 @@ from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.partition import Progress, silent
+from hypar_opt.results import Results
+from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
-from hypar_opt.studies.evaluation import RunArguments, energy_ratio, simulate
 from hypar_opt.studies.megatron import degrees, megatron_pins
+from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import Parallelism

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.documents import rule
-from hypar_opt.parsing import shown
+from hypar_opt.documents.document import rule
+from hypar_opt.documents.parsing import shown
 
 if TYPE_CHECKING:
-    from hypar_opt.workload.network import Block
+    from hypar_opt.workload.blocks import Block
     from hypar_opt.workload.operators.base import Operator
 
 INPUT = "input"

@@ -11,37 +11,26 @@ import json
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from math import prod
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, Union
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
-    PlainValidator,
-    SerializeAsAny,
     Tag,
-    TypeAdapter,
-    ValidationError,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails
 
-from hypar_opt.checked import checked
-from hypar_opt.display import Displayed
-from hypar_opt.documents import (
+from hypar_opt.documents.document import (
     Document,
     Name,
     Printable,
     Size,
-    file_name,
-    read_text,
     rule,
-    validate,
 )
-from hypar_opt.parsing import parse_toml, shown
+from hypar_opt.documents.parsing import shown
+from hypar_opt.results import Displayed
 from hypar_opt.units import format_dimensions
+from hypar_opt.workload.blocks import Block, Layer
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
@@ -90,43 +79,6 @@ class TokenInput(Document):
         return TokenMap(self.tokens, self.features or 1)
 
 
-def _operator(value: object) -> Operator:
-    """Return a layer of the kind that its table names; plug-ins may add kinds."""
-    if isinstance(value, Operator):
-        return value
-    if not isinstance(value, dict):
-        raise rule(f"should be a table, got {shown(value)}")
-    if "kind" not in value:
-        raise rule("missing key 'kind'")
-    kind = value["kind"]
-    if kind == "linear":  # the name that frameworks give it
-        value, kind = {**value, "kind": "fc"}, "fc"
-    if not isinstance(kind, str) or kind not in OPERATORS:
-        known = ", ".join(map(repr, OPERATORS))
-        problem = rule(f"should be one of {known}, got {kind!r}")
-        # With a location of its own the message names the key `kind`, not the whole table.
-        error: InitErrorDetails = {"type": problem, "loc": ("kind",), "input": kind}
-        raise ValidationError.from_exception_data("layer", [error])
-    return OPERATORS[kind].model_validate(value)
-
-
-class _BuiltInKinds:
-    """The JSON Schema of a layer, which lists the built-in kinds; it alone imports all of them."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, _core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        kinds: Any = Union[tuple(OPERATORS.built_in())]  # noqa: UP007
-        union: Any = Annotated[kinds, Field(discriminator="kind")]
-        return handler(TypeAdapter(union).core_schema)
-
-
-# A plain validator, since a discriminated union is fixed at import and could not hold the kinds
-# that plug-ins register.
-Layer = Annotated[SerializeAsAny[Operator], PlainValidator(_operator), _BuiltInKinds]
-
-
 # The inputs are told apart by their keys, so that an error is about the one that was meant and
 # not about all (docs/decisions/0002-validation.md).
 def _input_kind(value: Any) -> str:
@@ -135,16 +87,6 @@ def _input_kind(value: Any) -> str:
     if isinstance(value, TokenInput):
         return "tokens"
     return "vector" if isinstance(value, VectorInput) else "image"
-
-
-class Block(Document):
-    """Layers that are repeated, each repetition reading the one before it."""
-
-    name: Name
-    repeat: Size | None = None
-    inputs: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1)] | None = None
-    """The layer, or block, that the first repetition reads as ``input``."""
-    layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
 
 
 class Network(Displayed, Document):
@@ -392,24 +334,6 @@ def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> Non
             f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}, which"
             " needs channels, height and width, and a vector precedes it"
         )
-
-
-@checked
-def read_network(path: str | Path) -> Network:
-    """Read a network file, or an ONNX model, which its suffix tells.
-
-    Raises
-    ------
-    InputError
-        Naming the file, the layer and the key, and what would be right.
-    """
-    file = file_name(path)
-    if Path(path).suffix == ".onnx":
-        # Imported late: a few networks are models, and reading one needs an extra.
-        from hypar_opt.workload.onnx import read_onnx
-
-        return read_onnx(path)
-    return validate(Network, parse_toml(read_text(path), file=file), file=file)
 
 
 def json_schema() -> dict[str, Any]:

@@ -20,9 +20,9 @@ from types import SimpleNamespace
 import pytest
 
 import hypar_opt as ho
-from hypar_opt import files
 from hypar_opt.cli.app import run
-from hypar_opt.search.certificate import certify, write_certificate
+from hypar_opt.documents import files
+from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.sweep import sweep
 from hypar_opt.studies.sweep.journal import Journal

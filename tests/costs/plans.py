@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.product import canonical_states
+from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.workload.tensors import workload_of

@@ -14,7 +14,7 @@ import hypar_opt as ho
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import INFERENCE, READINGS
-from hypar_opt.search.pricing import price_levels, price_table
+from hypar_opt.instance.pricing import price_levels, price_table
 from tests.strategies import networks
 
 

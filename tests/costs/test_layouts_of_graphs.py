@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
 from hypar_opt.workload.tensors import workload_of
 from tests.workload.drawn_networks import DrawnNetwork, drawn_networks
 

@@ -20,13 +20,13 @@ from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import finest, rounded, rounded_half_even
 from hypar_opt.costs.readings import INFERENCE, TRAINING
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, InputError, RefusedError
 from hypar_opt.hardware.array import Array
+from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.certificate import Certificate
-from hypar_opt.search.pricing import price_levels
-from hypar_opt.studies.evaluation import per_second
+from hypar_opt.proofs.certificate import Certificate
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import (

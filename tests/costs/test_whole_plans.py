@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_table
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_table
 
 
 def instances() -> st.SearchStrategy[Instance]:

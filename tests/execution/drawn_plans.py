@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from hypar_opt.costs.sharing import shared_weights
+from hypar_opt.costs.shared_nodes import shared_weights
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network

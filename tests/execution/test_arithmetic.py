@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.execution.arithmetic.activations import ACTIVATIONS
-from hypar_opt.execution.data import StepData, random_data
-from hypar_opt.execution.division import Division
-from hypar_opt.execution.step import StepRecord, TrainingStep
+from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.virtual.data import StepData, random_data
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.step import StepRecord, TrainingStep
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.execution import small_networks

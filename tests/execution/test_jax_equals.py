@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hypar_opt.costs.sharing import shared_weights
+from hypar_opt.costs.shared_nodes import shared_weights
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.sharding.program import Program

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.sharding.labels import Labels, batch_labels, labels_of
+from hypar_opt.sharding.index_labels import Labels, batch_labels, labels_of
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.ties import Axis, dealt, ties_of

@@ -16,7 +16,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.execution.export import jax_module
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.workload.network import Network

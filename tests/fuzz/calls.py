@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 import hypar_opt as ho
 from hypar_opt.cli.app import app
-from hypar_opt.search.certificate import certify
+from hypar_opt.proofs.certificate import certify
 from tests.fuzz.models import model
 from tests.fuzz.mutations import ODD, mutated, mutated_text, to_json, to_toml
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from hypar_opt.workload.onnx.table import OPERATORS
+from hypar_opt.onnx.table import OPERATORS
 from tests.onnx_graphs import EXPORTED, GraphWriter
 
 SIZES = (0, 1, 1, 2, 2, 3, 4, 4, 8, 8, 16, 64, 1000, 2**12, 2**16, 2**21, 2**28, 2**31, 2**40, -1)

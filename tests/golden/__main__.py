@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.golden.record import RECORDED, groups, record
 
 if __name__ == "__main__":
-    made = {}
+    made: dict[str, dict[str, Any]] = {}
     for calls in groups():
         with tempfile.TemporaryDirectory() as folder:
             made |= record(calls, Path(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -57,10 +58,8 @@ def _files(folder: Path) -> dict[str, str]:
 
 def _hash(name: str, data: bytes) -> str:
     if name.endswith(".json"):
-        try:
+        with contextlib.suppress(ValueError):  # standard output is not always a document
             data = json.dumps(_lasting(json.loads(data))).encode()
-        except ValueError:
-            pass
     return hashlib.sha256(data).hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.row_stationary import row_stationary

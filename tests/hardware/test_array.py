@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
@@ -159,7 +159,7 @@ class Star(Topology):
 
 USE = """
 import json, sys
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.array import Array, read_array
 array = read_array(sys.argv[1])

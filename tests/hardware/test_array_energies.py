@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, digest_of

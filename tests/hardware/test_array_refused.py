@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.array import Array
 from tests.hardware.cubes import LINK, cubes

@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.array import Array, read_array
 from tests.hardware.cubes import CUBES

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from hypar_opt.documents import Document, validate
+from hypar_opt.documents.document import Document, validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware import quantities
 from hypar_opt.hardware.quantities import Quantity

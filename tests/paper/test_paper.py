@@ -13,9 +13,9 @@ import hypar_opt as ho
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.table import CostTable
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
 from hypar_opt.workload.parallelism import DATA, MODEL
 
 PRINTED: dict[str, Any] = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())

@@ -15,14 +15,14 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs import COSTS
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import layouts_of, price, price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import json_number, words_of
+from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.report.labels import optimality
 from hypar_opt.report.page.contents import gather
 from hypar_opt.report.page.facts import facts, provenance
-from hypar_opt.search.certificate import certify, write_certificate
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import layouts_of, price, price_levels
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.exploration import explore
 from hypar_opt.workload.tensors import workload_of

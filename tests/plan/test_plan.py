@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import InputError
+from hypar_opt.instance.pricing import check_plan, too_fine
 from hypar_opt.pipeline import solve_again
 from hypar_opt.plan.plan import json_number, parse_plan
-from hypar_opt.search.pricing import check_plan, too_fine
 from hypar_opt.studies.advice import difference, warnings
 from hypar_opt.units import format_bytes
 from tests.strategies import networks

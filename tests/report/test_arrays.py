@@ -13,8 +13,8 @@ from hypar_opt.cli.app import run
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
-from hypar_opt.report.array import described
 from hypar_opt.report.pictures.topology import _points, topology
+from hypar_opt.report.terminal.array import described
 
 NAMES = ["hmc-htree-8", "hmc-torus-16", "tpu-v4-4x4x4", "h100-8x8"]
 

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from rich.console import Console
 
 import hypar_opt as ho
-from hypar_opt.display import Displayed, Results
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.report.html import html_of
-from hypar_opt.report.structure import Stored, folded, is_short_chain
-from hypar_opt.search.certificate import Certificate
+from hypar_opt.proofs.certificate import Certificate
+from hypar_opt.report.layer_groups import Stored, folded, is_short_chain
+from hypar_opt.report.terminal.notebook import html_of
+from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep

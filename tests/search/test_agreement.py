@@ -10,13 +10,13 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.product import canonical_states, expanded
+from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.errors import RefusedError
+from hypar_opt.instance.constraints import Feasibility
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
-from hypar_opt.search.certificate import certify, check_certificate
-from hypar_opt.search.constraints import Feasibility
+from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import Asked, Rows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.models import PAPER_NETWORKS
-from hypar_opt.search.certificate import (
+from hypar_opt.proofs.certificate import (
     Certificate,
     TableProof,
     read_certificate,

@@ -8,7 +8,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.search.pins import Pin
+from hypar_opt.instance.pins import Pin
 
 
 def solve(name: str, search: str = "levelwise", **asked: Any) -> ho.Plan:

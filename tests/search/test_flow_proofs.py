@@ -13,7 +13,7 @@ import pytest
 
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.search.graph_proofs import EliminationProof, FlowProof, bound_of, prove
+from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
 from tests.solvers.graphs import optimum
 
 PAIR = [(0, 1)]

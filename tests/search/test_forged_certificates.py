@@ -8,10 +8,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.plan import words_of
-from hypar_opt.search.certificate import Certificate, TableProof, _digest
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import layouts_of, price
+from hypar_opt.proofs.certificate import Certificate, TableProof, _digest
 from tests.graphs import random_graph_problem
 from tests.written_plans import Rows, choosing, every_rows, fully_connected
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.table import CostTable
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, InputError
-from hypar_opt.search.certificate import Certificate, TableProof
-from hypar_opt.search.graph_proofs import EliminationProof, FlowProof, bound_of, prove
+from hypar_opt.proofs.certificate import Certificate, TableProof
+from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
 from tests.solvers.graphs import blocks, optimum, random_graph, with_forbidden
 
 SEEDS = st.integers(0, 2**32 - 1)

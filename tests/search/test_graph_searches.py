@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.product import canonical_states, expanded
+from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.certificate import certify, check_certificate
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_levels
-from hypar_opt.search.proofs.rows import price_of
+from hypar_opt.proofs.certificate import certify, check_certificate
+from hypar_opt.proofs.reference.rows import price_of
 from tests.costs.plans import Asked, Rows
 from tests.graphs import (
     choices_of,

@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs import product
+from hypar_opt.costs import state_tables
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.product import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.costs.sharing import level_tables
+from hypar_opt.costs.shared_nodes import level_tables
+from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.table import Integers
 from hypar_opt.deadline import Deadline
-from hypar_opt.documents import preset_text
-from hypar_opt.search.completion import chain_table
-from hypar_opt.search.instance import Instance
+from hypar_opt.documents.document import preset_text
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.search.joint_table import separable_table
-from hypar_opt.search.pricing import price_levels, price_table
+from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.problems import keeps
 from tests.strategies import networks
@@ -343,14 +343,14 @@ def test_the_states_are_sorted_once_for_all_placements(
     text = preset_text("hypar_opt.hardware.arrays", "hmc-torus-16")
     file = tmp_path / "array.toml"
     file.write_text(re.sub(r"shape = .*", "shape = [8, 4]", text))
-    sorted_states, calls = product._sorted_states, []
+    sorted_states, calls = state_tables._sorted_states, []
 
-    def spy(levels: int, choices: int, deadline: Deadline) -> list[product.State]:
+    def spy(levels: int, choices: int, deadline: Deadline) -> list[state_tables.State]:
         calls.append((levels, choices))
         return sorted_states(levels, choices, deadline)
 
-    monkeypatch.setattr(product, "_sorted_states", spy)
-    product._canonical_states.cache_clear()
+    monkeypatch.setattr(state_tables, "_sorted_states", spy)
+    state_tables._canonical_states.cache_clear()
     placed: list[int] = []
     ho.solve(
         "lenet-c",

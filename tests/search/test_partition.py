@@ -13,7 +13,7 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import WrongClaimError
-from hypar_opt.search.claims import check_claim
+from hypar_opt.search.check_result import check_claim
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from tests.strategies import networks, tables

@@ -10,7 +10,7 @@ import pytest
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.proofs.rows import price_of
+from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.workload.tensors import workload_of
 from tests.problems import memory, random_network
 from tests.written_plans import Asked, written

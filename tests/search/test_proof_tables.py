@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS as COST_MODELS
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
+from hypar_opt.instance.constraints import Feasibility
+from hypar_opt.instance.pricing import price_table
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.constraints import Feasibility
-from hypar_opt.search.pricing import price_table
-from hypar_opt.search.proofs.rows import price_of, states
-from hypar_opt.search.proofs.tables import tables_of
+from hypar_opt.proofs.reference.rows import price_of, states
+from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.written_plans import (

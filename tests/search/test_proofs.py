@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.product import FactoredTable
+from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import CheckFailedError, RefusedError
-from hypar_opt.search.certificate import (
+from hypar_opt.instance.pricing import price_table
+from hypar_opt.proofs.certificate import (
     Certificate,
     Proof,
     TableProof,
@@ -29,8 +30,7 @@ from hypar_opt.search.certificate import (
     _prove,
     check_price,
 )
-from hypar_opt.search.pricing import price_table
-from hypar_opt.search.proofs.tables import tables_of
+from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.solvers.product_states import costs_to_come
 from tests.strategies import networks, tables
 from tests.written_plans import READINGS, Rows, every_rows, fully_connected, written

@@ -11,9 +11,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.deadline import Deadline
+from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.backends.catalogue import find_backend
 from hypar_opt.solvers.backends.process import SolverProcess

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts, level_table
-from hypar_opt.costs.product import expanded
-from hypar_opt.costs.sharing import nodes_choices
+from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.costs.state_tables import expanded
 from hypar_opt.costs.table import CostTable
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import layouts_of, price, price_table
 from hypar_opt.models import PAPER_NETWORKS
-from hypar_opt.search.certificate import Certificate
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import layouts_of, price, price_table
-from hypar_opt.search.proofs.conversions import converted
-from hypar_opt.search.proofs.rows import price_of
-from hypar_opt.search.proofs.tables import tables_of
+from hypar_opt.proofs.certificate import Certificate
+from hypar_opt.proofs.reference.conversions import converted
+from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.sharding.conversions import conversion
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.passes import INFERENCE, TRAINING

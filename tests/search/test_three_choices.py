@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.product import expanded
-from hypar_opt.costs.sharing import level_tables
+from hypar_opt.costs.shared_nodes import level_tables
+from hypar_opt.costs.state_tables import expanded
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.counts import by_counts
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.partition import Search
-from hypar_opt.search.pricing import price_levels, price_table
+from hypar_opt.search.bound_by_counts import by_counts
+from hypar_opt.search.result import Search
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program

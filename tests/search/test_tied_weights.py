@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.sharing import Tensors
+from hypar_opt.costs.shared_nodes import Tensors
 from hypar_opt.errors import InfeasibleError, RefusedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.certificate import certify, check_certificate
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_plans
-from hypar_opt.search.proofs.rows import price_of
+from hypar_opt.proofs.certificate import certify, check_certificate
+from hypar_opt.proofs.reference.rows import price_of
 from tests.costs.plans import Asked, Rows
 from tests.graphs import every_plan_of, plans_of
 from tests.random_arrays import random_array

@@ -8,7 +8,7 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies import evaluation
+from hypar_opt.studies import simulation
 
 LINK = {"bandwidth": "8 B/s"}
 IN_LOCKSTEP: list[dict[str, Any]] = [
@@ -69,4 +69,4 @@ def plan_on(
 
 
 def run(plan: ho.Plan, **options: Any) -> StepResult:
-    return evaluation.simulate(plan, **options)
+    return simulation.simulate(plan, **options)

@@ -13,7 +13,7 @@ import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
-from hypar_opt.studies.evaluation import per_second
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)

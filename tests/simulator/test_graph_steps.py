@@ -17,16 +17,16 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.plan.nodes import plan_nodes, plan_tensors
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price_levels
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels
+from hypar_opt.plan.stored_layouts import plan_nodes, plan_tensors
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.run import run as run_tasks
 from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.tasks import Exchange, ExchangeKind, Task, predecessors
 from hypar_opt.simulator.trace import chrome_trace
-from hypar_opt.studies.evaluation import per_second
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.operators.base import Operator
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run

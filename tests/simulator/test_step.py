@@ -19,10 +19,10 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.profile import Profile
+from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.pricing import price_levels
 from hypar_opt.simulator.closed_form import ClosedForm
-from hypar_opt.studies.evaluation import contenders, fastest
+from hypar_opt.studies.simulation import contenders, fastest
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
 from tests.strategies import networks

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, chain_ends
-from hypar_opt.search.claims import check_claim
+from hypar_opt.search.check_result import check_claim
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.costs.product import FactoredTable
+from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
 from hypar_opt.deadline import NEVER
 from hypar_opt.solvers import SOLVERS

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hypar_opt.costs.labels import Labels
+from hypar_opt.costs.row_names import Labels
 from hypar_opt.costs.table import CostTable
 from hypar_opt.solvers.model_names import column_namer, fields_of, lp_name, mps_name, plain_name
 
-# A layer's name is printable text, as `hypar_opt.documents.Name` checks.
+# A layer's name is printable text, as `hypar_opt.documents.document.Name` checks.
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" "), min_size=1)
 LP_LETTERS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,%()")
 

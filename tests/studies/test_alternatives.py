@@ -19,7 +19,7 @@ from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.level_order import levels_permute
 from hypar_opt.studies.alternatives import Regret
-from hypar_opt.studies.evaluation import contenders
+from hypar_opt.studies.simulation import contenders
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.tensors import workload_of
 from tests.costs.plans import Asked, Rows, asked_of_arrays

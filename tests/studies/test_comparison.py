@@ -12,7 +12,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import repriced

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.advice import difference
-from hypar_opt.studies.evaluation import contenders, fastest, per_second, solve_again
+from hypar_opt.studies.simulation import contenders, fastest, per_second, solve_again
 from tests.costs.plans import Asked, asked_of_arrays, plans, workload
 from tests.hardware.cubes import CUBES, cubes
 from tests.problems import memory

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
 from hypar_opt.studies.exploration import Exploration, explore
 from hypar_opt.studies.exploration.export import plans_csv, summary
 from hypar_opt.studies.exploration.front import undominated

@@ -10,10 +10,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.plan import columns_of
-from hypar_opt.search.instance import Instance
 from hypar_opt.search.level_order import levels_permute
-from hypar_opt.search.pricing import price
 from hypar_opt.studies import advice
 from hypar_opt.studies.exploration import explore
 from hypar_opt.studies.random_networks import random_graph, random_networks

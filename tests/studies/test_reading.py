@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import repriced

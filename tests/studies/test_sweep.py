@@ -21,15 +21,15 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
 from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import SweepRow, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
+from hypar_opt.studies.sweep.solved_together import is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
-from hypar_opt.studies.sweep.together import is_solved_together
 from tests.clocks import until
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.sharing import nodes_choices
-from hypar_opt.plan.nodes import stored_layouts
+from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.plan import columns_of, words_of
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
-from hypar_opt.studies import crosscheck, evaluation
+from hypar_opt.plan.stored_layouts import stored_layouts
+from hypar_opt.studies import crosscheck, simulation
 from hypar_opt.studies.exploration import Exploration, explore
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.workload.network import Network
@@ -118,6 +118,6 @@ def test_solvers_agree_on_what_a_run_of_three_choices_moves(seed: int) -> None:
 @pytest.mark.parametrize("name", ["lenet-c", "resnet-18"])
 def test_the_fastest_of_the_best_is_one_of_them(name: str) -> None:
     plan = ho.solve(name, array="hmc-htree-4", search="joint", **RUN)
-    fast = evaluation.contenders(plan, 2)
+    fast = simulation.contenders(plan, 2)
     assert [each.plan.cost.total for each in fast] == sorted(each.plan.cost.total for each in fast)
     assert all(ho.simulate(each.plan).seconds == each.seconds for each in fast)

@@ -149,7 +149,7 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
     """One arrives by its entry point and claims optima that it does not have."""
     (tmp_path / "theirs.py").write_text(
         "from hypar_opt.solvers.base import Solver, SolveResult, Status\n"
-        "from hypar_opt.search.pricing import price_table\n"
+        "from hypar_opt.instance.pricing import price_table\n"
         "class Boaster(Solver):\n"
         "    summary = 'all data, and says it is the best'\n"
         "    def solve(self, table, options):\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 
 Table = dict[str, Any]

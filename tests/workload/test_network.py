@@ -210,7 +210,7 @@ REFUSED: list[tuple[Change, str]] = [
 def test_a_bad_description_is_refused_in_a_line_that_names_the_key(
     change: Change, complaint: str
 ) -> None:
-    from hypar_opt.documents import validate
+    from hypar_opt.documents.document import validate
 
     net = copy.deepcopy(tomllib.loads(LENET))
     change(net)

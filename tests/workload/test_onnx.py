@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.onnx import read_model
+from hypar_opt.onnx.toml import toml_text
 from hypar_opt.workload.description import describe
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.onnx import read_model
-from hypar_opt.workload.onnx.toml import toml_text
 from tests.onnx_graphs import EXPORTED, LIGHT, kinds
 
 LIGHT_NAMES = (

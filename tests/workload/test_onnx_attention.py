@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypar_opt.workload.onnx import read_model
+from hypar_opt.onnx import read_model
 from tests.onnx_graphs import GraphWriter, attributes, kinds, parameters
 
 BATCH, TOKENS, WIDTH = 2, 16, 24

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from hypar_opt.errors import InputError
-from hypar_opt.workload.onnx import read_onnx
+from hypar_opt.onnx import read_onnx
 from tests.onnx_graphs import parameters
 from tests.workload.onnx_patterns import PATTERNS
 

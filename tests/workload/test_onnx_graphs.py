@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hypar_opt.workload.onnx import read_model, read_onnx
+from hypar_opt.onnx import read_model, read_onnx
 from tests.onnx_graphs import GraphWriter, attributes, kinds, parameters, sources
 
 BATCH, TOKENS, WIDTH = 2, 16, 24

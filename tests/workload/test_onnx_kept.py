@@ -13,12 +13,12 @@ import pytest
 from onnx import numpy_helper
 
 import hypar_opt as ho
-from hypar_opt.documents import validate
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.models import find_network, names
+from hypar_opt.onnx import read_model
+from hypar_opt.onnx.toml import toml_text
 from hypar_opt.workload.kept import left_out
-from hypar_opt.workload.onnx import read_model
-from hypar_opt.workload.onnx.toml import toml_text
 from hypar_opt.workload.operators.base import Operator
 from tests.onnx_graphs import GraphWriter
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from hypar_opt.workload.onnx.model import MOST_NODES
+from hypar_opt.onnx.model import MOST_NODES
 from tests.limited import GIB, limited
 from tests.onnx_graphs import GraphWriter
 
 READ = """
     import time
     from hypar_opt.errors import InputError
-    from hypar_opt.workload.onnx import read_onnx
+    from hypar_opt.onnx import read_onnx
     for path in {paths!r}:
         before = time.process_time()
         try:

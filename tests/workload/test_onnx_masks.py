@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from hypar_opt.workload.onnx import mask_values, read_model
+from hypar_opt.onnx import mask_values, read_model
 from tests.onnx_graphs import EXPORTED, GraphWriter
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 5, 16, 4

@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.workload.onnx import read_model, read_onnx
+from hypar_opt.onnx import read_model, read_onnx
 from tests.onnx_graphs import EXPORTED, LIGHT, GraphWriter
 
 IMAGE = ("x", [1, 4, 8, 8])

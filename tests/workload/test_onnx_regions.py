@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from hypar_opt.workload.onnx.constants import Constant, Constants
-from hypar_opt.workload.onnx.model import graph_of
-from hypar_opt.workload.onnx.regions import Region, distinct, overlap
+from hypar_opt.onnx.constants import Constant, Constants
+from hypar_opt.onnx.model import graph_of
+from hypar_opt.onnx.regions import Region, distinct, overlap
 from tests.onnx_graphs import GraphWriter
 
 Array = np.ndarray[Any, Any]

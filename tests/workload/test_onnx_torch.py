@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hypar_opt.errors import InputError
-from hypar_opt.workload.onnx import read_onnx
+from hypar_opt.onnx import read_onnx
 from tests.onnx_graphs import EXPORTED, parameters
 
 FOLDER = EXPORTED / "torch"

@@ -207,7 +207,7 @@ def process(folder: Path, *arguments: str, status: int = 0) -> str:
 
 ALL_SOLVERS = """
 import hypar_opt as ho
-from hypar_opt.search.instance import Instance
+from hypar_opt.instance.instance import Instance
 
 for search, reading in (("levelwise", "text"), ("joint", "figures"), ("joint", "executed")):
     plans = [

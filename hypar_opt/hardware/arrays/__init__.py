@@ -65,7 +65,7 @@ def load(name: str) -> Array:
         Suggesting the nearest name.
     """
     # Imported late: the names alone are listed without pydantic and networkx.
-    from hypar_opt.documents import load_preset
+    from hypar_opt.documents.document import load_preset
     from hypar_opt.hardware.array import Array
 
     return load_preset("array", Array, __name__, names(), name)
@@ -79,7 +79,7 @@ def file_text(name: str) -> str:
     InputError
         If the file cannot be read.
     """
-    from hypar_opt.documents import preset_text, read_text
+    from hypar_opt.documents.document import preset_text, read_text
 
     if name.lower() in names():
         return preset_text(__name__, name.lower())
@@ -96,7 +96,7 @@ def find_array(array: str | Path | Array) -> Array:
     UnknownNameError
         If there is neither such a preset nor such a file; it suggests the nearest name.
     """
-    from hypar_opt.documents import find
+    from hypar_opt.documents.document import find
     from hypar_opt.hardware.array import Array, read_array
 
     return find("array", array, Array, names(), load, read_array)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
-from hypar_opt.documents import Document, Size, rule
+from hypar_opt.documents.document import Document, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Time
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import networkx as nx
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from hypar_opt.documents import Document, read_text, rule
+from hypar_opt.documents.document import Document, read_text, rule
+from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, check_size
-from hypar_opt.parsing import parse_json
 
 MAX_NODES, MAX_EDGES = 4096, 2**16
 """Upper bounds on a graph's size: a search for routes visits all nodes and edges."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import networkx as nx
 from pydantic import AfterValidator
 
-from hypar_opt.documents import rule
+from hypar_opt.documents.document import rule
 from hypar_opt.hardware.topologies.base import Length, LinkSpec, Topology, bits_of, check_size
 
 MAX_DIMENSIONS = 10

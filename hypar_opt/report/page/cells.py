@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.sharing import level_tables
-from hypar_opt.plan.nodes import plan_tensors
-from hypar_opt.search.instance import Instance
+from hypar_opt.costs.shared_nodes import level_tables
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.search.joint_table import separable_table
 from hypar_opt.workload.parallelism import Parallelism
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 from hypar_opt.report.labels import ENERGY_PARTS
-from hypar_opt.report.layer_times import layer_times
 from hypar_opt.report.page.contents import BASELINES
 from hypar_opt.report.page.figure import PALE, PHASES, Chart, chart_of, figure_of
+from hypar_opt.report.terminal.layer_times import layer_times
 from hypar_opt.units import (
     axis_byte_unit,
     axis_unit,

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Unpack
 
 from hypar_opt.errors import HyparError, InputError, shell_words
 from hypar_opt.plan.plan import Plan
+from hypar_opt.proofs import certificate
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
-from hypar_opt.search import certificate
-from hypar_opt.studies import advice, alternatives, evaluation
-from hypar_opt.studies.evaluation import RunArguments
+from hypar_opt.studies import advice, alternatives, simulation
+from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hypar_opt.hardware.array import Array
-    from hypar_opt.search.certificate import Certificate
-    from hypar_opt.search.partition import Progress
+    from hypar_opt.proofs.certificate import Certificate
+    from hypar_opt.search.result import Progress
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.alternatives import Regret
 
@@ -57,7 +57,7 @@ class Contents:
     plan: Plan
     array: Array
     steps: dict[str, StepResult]
-    executed: evaluation.Steps | None
+    executed: simulation.Steps | None
     cells: Cells
     regretted: bool
     note: str
@@ -86,7 +86,7 @@ def gather(
     proof
         A certificate of the plan, which is checked.
     parameters
-        As in `hypar_opt.search.settings.options_of`, for the solves that regrets take.
+        As in `hypar_opt.search.solver_settings.options_of`, for the solves that regrets take.
     **run
         As `hypar_opt.simulator.RunOptions`.
 
@@ -106,9 +106,9 @@ def gather(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
     # By its own reading a plan may beat Data Parallelism, and lose to it when it is run.
-    executed = evaluation.steps_when_run(plan, array, other_array=other_array, **run)
+    executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
-    reversals = evaluation.warnings_of_run(plan.cost.reading, by_reading, executed)
+    reversals = simulation.warnings_of_run(plan.cost.reading, by_reading, executed)
     regrets: Sequence[Regret] = ()
     if not note:
         regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
@@ -164,11 +164,11 @@ def _simulated(
     spans = 3 * len(plan.layers) * (plan.levels + 1) << plan.levels
     progress(0)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
-    steps = {"plan": evaluation.simulate(plan, array, other_array=other_array, **recorded)}
+    steps = {"plan": simulation.simulate(plan, array, other_array=other_array, **recorded)}
     # Only the plan's own timeline is drawn, so the baselines' spans are not recorded.
     for name in BASELINES:
         progress(len(steps))
-        steps[name] = evaluation.simulate(evaluation.baseline(plan, array, name), array, **run)
+        steps[name] = simulation.simulate(simulation.baseline(plan, array, name), array, **run)
     return steps
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.errors import shell_words
-from hypar_opt.report.exploration import axis_label, digits_legend, front_note, ordinal
 from hypar_opt.report.page import explored_charts as charts
+from hypar_opt.report.terminal.exploration import axis_label, digits_legend, front_note, ordinal
 from hypar_opt.units import format_cost, format_ratio
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.report.exploration import axis_label, compared
 from hypar_opt.report.page.figure import Chart, chart_of, figure_of
+from hypar_opt.report.terminal.exploration import axis_label, compared
 from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.units import (
     axis_byte_unit,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import explained, legend, symbol
 from hypar_opt.report.labels import level_costs, local_cost
-from hypar_opt.report.structure import folded, is_short_chain
+from hypar_opt.report.layer_groups import folded, is_short_chain
 from hypar_opt.units import format_page_cost
 
 if TYPE_CHECKING:

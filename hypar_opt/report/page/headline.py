@@ -9,7 +9,7 @@ from hypar_opt.units import format_bytes, format_joules, format_ratio, format_se
 if TYPE_CHECKING:
     from hypar_opt.report.page.contents import Contents
     from hypar_opt.simulator.result import StepResult
-    from hypar_opt.studies.evaluation import Steps
+    from hypar_opt.studies.simulation import Steps
 
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.report.page.figure import Chart, chart_of, figure_of
-from hypar_opt.report.pareto import ending, format_amount
+from hypar_opt.report.terminal.pareto import ending, format_amount
 from hypar_opt.studies.pareto import ParetoFronts, ParetoPoint, fronts_of, point_of
 from hypar_opt.units import axis_byte_unit, format_bytes, format_number
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.documents import write_whole
+from hypar_opt.documents.document import write_whole
 from hypar_opt.errors import HyparError
 from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.report.glyphs import explained
 from hypar_opt.report.labels import level_costs
+from hypar_opt.report.layer_groups import Stored, is_short_chain
 from hypar_opt.report.pictures.canvas import INK, new_figure, style
 from hypar_opt.report.pictures.folded_dots import folded_dots
 from hypar_opt.report.pictures.marks import (
@@ -18,7 +19,6 @@ from hypar_opt.report.pictures.marks import (
     evenly,
     scatter,
 )
-from hypar_opt.report.structure import Stored, is_short_chain
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:

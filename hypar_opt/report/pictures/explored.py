@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.errors import HyparError
-from hypar_opt.report.exploration import axis_label, compared, digits_legend
 from hypar_opt.report.pictures.heat import surface
+from hypar_opt.report.terminal.exploration import axis_label, compared, digits_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.report.glyphs import explained, legend, stored_symbol
 from hypar_opt.report.labels import level_costs
+from hypar_opt.report.layer_groups import Stored, folded, stored_outputs
 from hypar_opt.report.pictures.canvas import new_figure
 from hypar_opt.report.pictures.marks import (
     CELL,
@@ -19,7 +20,6 @@ from hypar_opt.report.pictures.marks import (
     scatter,
     write_above,
 )
-from hypar_opt.report.structure import Stored, folded, stored_outputs
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.report.layer_groups import layer_shapes
 from hypar_opt.report.layered import check_installed, layered
 from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
-from hypar_opt.report.structure import layer_shapes
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError
 from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import explained, legend
+from hypar_opt.report.layer_groups import drawn_choices
 from hypar_opt.report.pictures.canvas import add_legend, new_figure, style
 from hypar_opt.report.pictures.marks import CELL, choice_handles, draw_marks, write_above
-from hypar_opt.report.structure import drawn_choices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

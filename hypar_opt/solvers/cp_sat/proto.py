@@ -6,14 +6,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.documents import write_whole
+from hypar_opt.documents.document import write_whole
 from hypar_opt.errors import InputError
 from hypar_opt.solvers.model_names import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.labels import Labels
+    from hypar_opt.costs.row_names import Labels
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.product import FactoredTable
 from hypar_opt.costs.separable import SeparableTable
+from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError

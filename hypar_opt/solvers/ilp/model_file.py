@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.documents import check_writable, write_whole
+from hypar_opt.documents.document import check_writable, write_whole
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.zero_one import ZeroOneProgram
@@ -21,7 +21,7 @@ from hypar_opt.solvers.model_names import LONGEST_NAME, column_namer, lp_name, m
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hypar_opt.costs.labels import Labels
+    from hypar_opt.costs.row_names import Labels
     from hypar_opt.costs.table import CostTable
 
 LARGEST = 2**53

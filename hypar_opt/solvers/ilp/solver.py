@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.deadline import Deadline
-from hypar_opt.documents import write_whole
+from hypar_opt.documents.document import write_whole
 from hypar_opt.solvers.backends.catalogue import CBC_OPTIONS, find_backend
 from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
-from hypar_opt.solvers.canonical import Choices, canonical
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
 from hypar_opt.solvers.ilp.minimise import Session, minimise, minimise_canonically
 from hypar_opt.solvers.ilp.model_file import export_program
 from hypar_opt.solvers.ilp.pulp_problem import DIGITS
+from hypar_opt.solvers.tie_breaking import Choices, canonical
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable

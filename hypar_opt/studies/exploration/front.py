@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
-from hypar_opt.search.instance import Instance
+from hypar_opt.instance.instance import Instance
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.result import TIE
 from hypar_opt.studies.exploration.subspace import allowed_states

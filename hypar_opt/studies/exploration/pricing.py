@@ -13,10 +13,10 @@ from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.claims import check_bound
-from hypar_opt.search.instance import Instance
-from hypar_opt.search.pricing import price
+from hypar_opt.search.check_result import check_bound
 from hypar_opt.simulator.closed_form import MAX_PLANS, ClosedForm, charges_of_states
 from hypar_opt.studies.exploration.graph_pricing import GraphCharges
 from hypar_opt.studies.exploration.result import Exploration, PricedPlan, Values

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.checked import checked
-from hypar_opt.display import Displayed
 from hypar_opt.errors import HyparError, Sentence
 from hypar_opt.frozen import Frozen
 from hypar_opt.plan.plan import words_of
+from hypar_opt.results import Displayed
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
 from hypar_opt.units import format_cost

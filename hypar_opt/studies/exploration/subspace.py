@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.product import canonical_states, expanded, in_mixed_radix
+from hypar_opt.costs.state_tables import canonical_states, expanded, in_mixed_radix
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.search.pins import matching
+from hypar_opt.instance.pins import matching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.search.instance import Instance
 
 Cell = tuple[int, int]
 """A level, H1 being 0, and a layer."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from hypar_opt.documents import Document, Name, validate
+from hypar_opt.documents.document import Document, Name, validate
+from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
-from hypar_opt.parsing import parse_json
 from hypar_opt.pipeline import repriced, solve
-from hypar_opt.studies.evaluation import simulate
+from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__
 from hypar_opt.workload.network import Network

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
-from hypar_opt.documents import Document, validate
+from hypar_opt.documents.document import Document, validate
+from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import InputError
-from hypar_opt.parsing import parse_json
 from hypar_opt.studies.sweep.case import SweepRow
 
 SYNC_SECONDS = 1.0

@@ -13,13 +13,13 @@ from pydantic import BeforeValidator, Field, Strict
 from hypar_opt import models
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.documents import Document, Size, exists, read_text, validate
+from hypar_opt.documents.document import Document, Size, exists, read_text, validate
+from hypar_opt.documents.parsing import parse_json, parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
-from hypar_opt.parsing import parse_json, parse_toml
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from hypar_opt.documents.files import csv_text, write_whole
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.files import csv_text, write_whole
 from hypar_opt.studies.sweep.case import SweepRow
 
 COLUMNS = tuple(SweepRow.model_fields)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from hypar_opt.documents import Size
+from hypar_opt.documents.document import Size
 from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described

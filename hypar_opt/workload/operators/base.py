@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from hypar_opt.documents import Document, Name, rule
+from hypar_opt.documents.document import Document, Name, rule
 from hypar_opt.workload.operators.axes import Choice, Contraction
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps

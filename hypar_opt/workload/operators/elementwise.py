@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from hypar_opt.documents import Size
+from hypar_opt.documents.document import Size
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
-from hypar_opt.documents import LARGEST_SIZE, Document, Size, rule
-from hypar_opt.parsing import shown
+from hypar_opt.documents.document import LARGEST_SIZE, Document, Size, rule
+from hypar_opt.documents.parsing import shown
 from hypar_opt.workload.operators.maps import FeatureMap
 
 

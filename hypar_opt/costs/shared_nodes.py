@@ -1,0 +1,223 @@
+"""The layouts of what layers share that cost least, given the layers' choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.base import CostModel, EndStates, SplitCounts, level_table
+from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.sharding.weights import shared_weights as shared_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.tensors import Workload
+
+Rows = Sequence[Sequence[int]]
+Tensors = Sequence[Mapping[int, int]]
+"""By level, H1 first, the choice of each shared tensor's node."""
+
+MOST_STATES = 3**6
+"""Of a shared tensor, its layouts at all levels, that are compared."""
+
+_LARGEST_ARRAY = 2**20
+"""Choices of boundaries' states at all levels that are charged at once."""
+
+_NONE: Mapping[int, int] = MappingProxyType({})
+
+
+def level_tables(
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    *,
+    even: bool = False,
+) -> Iterator[tuple[CostTable, Sequence[int]]]:
+    """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices. To each row those of the shared nodes are added, in front.
+    tensors
+        The layouts of shared tensors; unless given those that cost least over all levels, or
+        level by level if these are too many to be compared.
+    even
+        Whether shared tensors, too, are split into equal parts only.
+    """
+    if tensors is None and workload.couples_levels(cost.choices):
+        few = cost.choices ** len(rows) <= MOST_STATES
+        derived = _over_all_levels if few else _level_by_level
+        tensors = derived(workload, cost, rows, even=even)
+    elif tensors is None and even and workload.shared:
+        tensors = _even_tensors(workload, cost, rows)
+    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    for level, row in enumerate(rows):
+        table = level_table(cost, workload, splits)
+        full = with_shared(workload, table, row, {} if tensors is None else tensors[level])
+        yield table, full
+        splits = splits.after(full)
+
+
+def nodes_choices(
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    *,
+    even: bool = False,
+) -> list[Sequence[int]]:
+    """Return the choices of all nodes, ``(levels, nodes)``, given those of the layers."""
+    if not workload.shared:
+        return list(rows)  # no tables are needed
+    return [full for _, full in level_tables(workload, cost, rows, tensors, even=even)]
+
+
+def with_shared(
+    workload: Workload, table: CostTable, row: Sequence[int], given: Mapping[int, int] = _NONE
+) -> Sequence[int]:
+    """Return a level's choices of all nodes: the shared ones' cheapest, and then the layers'.
+
+    A tensor with several readers neighbours layers alone, and so does shared weights' node: each
+    is decided by itself. Of equals the first choice is taken, data parallelism.
+
+    Parameters
+    ----------
+    given
+        The choices of shared nodes that are known already.
+    """
+    shared = workload.shared
+    if not shared:
+        return row
+    choice = [*_costs(workload, table, row).argmin(axis=1).tolist(), *row]
+    for node, column in (shared_weights(workload, choice) | dict(given)).items():
+        choice[node] = column
+    return tuple(choice)
+
+
+def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers:
+    """Return what each choice of each shared node adds to a level: ``(shared, choices)``."""
+    shared = workload.shared
+    choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
+    costs: Integers = table.node[:shared].copy()
+    sources, targets = table.ends.T
+    leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
+    np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
+    np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
+    return np.where(workload.forbidden(table.choices)[:shared], costs.max() + 1, costs)
+
+
+def _over_all_levels(
+    workload: Workload, cost: CostModel, rows: Rows, *, even: bool
+) -> list[dict[int, int]]:
+    """Return the layouts of shared tensors that cost least, all levels together.
+
+    What is whole at one level repeats the exchanges at all others, so that a tensor's states,
+    its layouts at all levels, are compared. Of equals the first in canonical order is taken.
+    """
+    levels: list[dict[int, int]] = [{} for _ in rows]
+    tensors = np.array(list(workload.tensor_writers), np.intp)
+    if not len(tensors) or not rows:
+        return levels
+    choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
+    states = np.array(canonical_states(len(rows), cost.choices), np.intp).T
+    # A tensor neighbours layers alone: each boundary has one at an end, or none.
+    is_end = np.isin(workload.ends, tensors)
+    boundaries = np.flatnonzero(is_end.any(axis=1))
+    totals: Integers = np.zeros((len(workload.nodes), states.shape[1]), object)
+    step = max(1, _LARGEST_ARRAY // states.size)
+    for first in range(0, len(boundaries), step):
+        some = boundaries[first : first + step]
+        ends = [
+            np.where(
+                is_end[some, end], states[..., None], choices[:, None, workload.ends[some, end]]
+            )
+            for end in range(2)
+        ]
+        place = np.tile(some, states.shape[1])
+        pairs = EndStates(place, *(end.reshape(len(rows), -1) for end in ends))
+        charges = cost.pairs(workload, pairs).sum(axis=0).reshape(states.shape[1], -1)
+        np.add.at(totals, workload.ends[some][is_end[some]], charges.T)
+    for node in workload.tensor_writers:
+        total, kept = totals[node], states
+        if even:
+            fits = _into_equal_parts(workload.nodes[node], states)
+            total, kept = total[fits], states[:, fits]
+        for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
+            level[node] = column
+    return levels
+
+
+def _level_by_level(
+    workload: Workload, cost: CostModel, rows: Rows, *, even: bool
+) -> list[dict[int, int]]:
+    """Return the layouts of shared tensors that add least at each level, given those above it."""
+    levels: list[dict[int, int]] = []
+    left = {
+        node: [
+            halvings(workload.nodes[node].sizes[choice.axis]) if even and choice.axis else len(rows)
+            for choice in workload.nodes[node].operator.splits
+        ]
+        for node in workload.tensor_writers
+    }
+    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    for row in rows:
+        table = level_table(cost, workload, splits)
+        costs = _costs(workload, table, row).tolist()
+        level = {}
+        for node in left:
+            fits = [column for column, count in enumerate(left[node]) if count]
+            level[node] = min(fits, key=costs[node].__getitem__)
+            left[node][level[node]] -= 1
+        levels.append(level)
+        splits = splits.after(with_shared(workload, table, row, level))
+    return levels
+
+
+def _into_equal_parts(tensor: LayerTensors, states: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return which states, ``(levels, states)``, split a tensor without remainder."""
+    equal = np.ones(states.shape[1], bool)
+    for column, choice in enumerate(tensor.operator.splits):
+        if choice.axis:
+            equal &= (states == column).sum(axis=0) <= halvings(tensor.sizes[choice.axis])
+    return equal
+
+
+def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[int, int]]:
+    """Return the layouts of shared tensors at each level, all of them into equal parts.
+
+    A tensor is split by batch at as many levels as halve the batch evenly, at most, and so by
+    channel. What it costs at a level does not depend on its layouts above, so the levels that
+    change sides are those at which it costs least.
+    """
+    costs = []
+    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    for row in rows:
+        table = level_table(cost, workload, splits)
+        costs.append(_costs(workload, table, row).tolist())
+        splits = splits.after(with_shared(workload, table, row))
+    levels: list[dict[int, int]] = [{} for _ in rows]
+    for node in workload.tensor_writers:
+        tensor = workload.nodes[node]
+        batch, channel = (halvings(tensor.sizes[x.axis]) for x in tensor.operator.splits[:2])
+        # By what the batch saves over the channels: those that save most, or nothing, first.
+        order = sorted(
+            range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]
+        )
+        cheaper = sum(here[node][0] <= here[node][1] for here in costs)
+        count = max(min(cheaper, batch), len(rows) - channel)
+        for rank, level in enumerate(order):
+            levels[level][node] = int(rank >= count)
+    return levels
+
+
+def halvings(size: int) -> int:
+    """Return how often a size is halved without remainder."""
+    return (size & -size).bit_length() - 1

@@ -1,0 +1,1 @@
+"""Strict TOML and JSON documents: parsed, validated, read, and written whole or not at all."""

@@ -1,0 +1,52 @@
+"""What a device computes of each kind of layer, on its own parts of tensors and weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.virtual.arithmetic.attention import AttentionArithmetic
+from hypar_opt.execution.virtual.arithmetic.elementwise import (
+    AddArithmetic,
+    ConcatArithmetic,
+    FlattenArithmetic,
+    GlobalPoolArithmetic,
+    MulArithmetic,
+    PoolArithmetic,
+    ShuffleArithmetic,
+)
+from hypar_opt.execution.virtual.arithmetic.losses import IdentityArithmetic, SoftmaxLoss
+from hypar_opt.execution.virtual.arithmetic.norms import NormArithmetic
+from hypar_opt.execution.virtual.arithmetic.products import (
+    ConvArithmetic,
+    EmbeddingArithmetic,
+    FullyConnectedArithmetic,
+)
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Share
+
+_KINDS: dict[str, type[Arithmetic]] = {
+    "conv": ConvArithmetic,
+    "fc": FullyConnectedArithmetic,
+    "embedding": EmbeddingArithmetic,
+    "attention": AttentionArithmetic,
+    "norm": NormArithmetic,
+    "add": AddArithmetic,
+    "mul": MulArithmetic,
+    "concat": ConcatArithmetic,
+    "pool": PoolArithmetic,
+    "global_pool": GlobalPoolArithmetic,
+    "flatten": FlattenArithmetic,
+    "shuffle": ShuffleArithmetic,
+}
+
+KINDS = (*_KINDS, "output")
+"""The kinds of layers that run."""
+
+
+def arithmetic(share: Share) -> Arithmetic:
+    """Return what a device computes of a layer."""
+    if share.layer.kind == "output":
+        softmax = getattr(share.layer, "loss", None) == "softmax"
+        return SoftmaxLoss(share) if softmax else IdentityArithmetic(share)
+    return _KINDS[share.layer.kind](share)

@@ -1,0 +1,82 @@
+"""Activations and their derivatives, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+
+Function = Callable[["Array"], "Array"]
+
+
+def _sigmoid(x: Array) -> Array:
+    # By tanh, which does not overflow.
+    y: Array = 0.5 * (1.0 + np.tanh(0.5 * x))
+    return y
+
+
+def _sigmoid_slope(x: Array) -> Array:
+    y = _sigmoid(x)
+    return y * (1.0 - y)
+
+
+_GELU = np.sqrt(2.0 / np.pi)
+
+
+def _gelu(x: Array) -> Array:
+    y: Array = 0.5 * x * (1.0 + np.tanh(_GELU * (x + 0.044715 * x**3)))
+    return y
+
+
+def _gelu_slope(x: Array) -> Array:
+    t = np.tanh(_GELU * (x + 0.044715 * x**3))
+    inner = _GELU * (1.0 + 3 * 0.044715 * x**2)
+    y: Array = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t**2) * inner
+    return y
+
+
+def _between(low: float, high: float, slope: float) -> Function:
+    return lambda x: ((x > low) & (x < high)) * slope
+
+
+_RELU: tuple[Function, Function] = (lambda x: np.maximum(x, 0.0), lambda x: (x > 0) * 1.0)
+_SILU: tuple[Function, Function] = (
+    lambda x: x * _sigmoid(x),
+    lambda x: _sigmoid(x) + x * _sigmoid_slope(x),
+)
+_HARD_SIGMOID: tuple[Function, Function] = (
+    lambda x: np.clip(x / 6 + 0.5, 0.0, 1.0),
+    _between(-3.0, 3.0, 1 / 6),
+)
+
+ACTIVATIONS = MappingProxyType[str, tuple[Function, Function]](
+    {
+        "relu": _RELU,
+        "relu6": (lambda x: np.clip(x, 0.0, 6.0), _between(0.0, 6.0, 1.0)),
+        "clip": (lambda x: np.clip(x, 0.0, 6.0), _between(0.0, 6.0, 1.0)),
+        "leaky_relu": (lambda x: np.where(x > 0, x, 0.01 * x), lambda x: np.where(x > 0, 1, 0.01)),
+        "leakyrelu": (lambda x: np.where(x > 0, x, 0.01 * x), lambda x: np.where(x > 0, 1, 0.01)),
+        "elu": (
+            lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
+            lambda x: np.exp(np.minimum(x, 0.0)),
+        ),
+        "gelu": (_gelu, _gelu_slope),
+        "silu": _SILU,
+        "swish": _SILU,
+        "sigmoid": (_sigmoid, _sigmoid_slope),
+        "hardsigmoid": _HARD_SIGMOID,
+        "hardswish": (
+            lambda x: x * _HARD_SIGMOID[0](x),
+            lambda x: _HARD_SIGMOID[0](x) + x * _HARD_SIGMOID[1](x),
+        ),
+        "tanh": (np.tanh, lambda x: 1.0 - np.tanh(x) ** 2),
+        "softplus": (lambda x: np.logaddexp(x, 0.0), _sigmoid),
+        "identity": (lambda x: x, np.ones_like),
+    }
+)
+"""Each activation and its derivative, both of what it reads. ``gelu`` is the form with tanh."""

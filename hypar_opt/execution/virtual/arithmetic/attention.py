@@ -1,0 +1,66 @@
+"""The core of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Share
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.workload.operators.attention import Attention
+
+
+class AttentionArithmetic(Arithmetic):
+    """``softmax(Q K^T / sqrt(e)) V`` of the key-value heads that a device has.
+
+    Inside, arrays are ``(images, key-value heads, queries of a head, tokens, features)``.
+    """
+
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        layer = cast("Attention", share.layer)
+        self._sizes = layer.sizes(share.maps)
+        heads = self._sizes["g"] or 1
+        self._heads = len(share.written) * heads // share.maps.output.channels
+        self._causal = bool(layer.causal)
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        heads, r, e = self._heads, self._sizes["r"], self._sizes["e"]
+        self._fused = len(reads) == 1
+        if self._fused:
+            ends = [heads * r * e, heads * (r + 1) * e]
+            reads = np.split(reads[0], ends, axis=2)
+        query, key, value = reads
+        self._q = self._split(query, r)
+        self._k, self._v = self._split(key, 1), self._split(value, 1)
+        scores = self._q @ self._k.swapaxes(3, 4) / np.sqrt(e)
+        if self._causal:
+            scores = np.where(np.tri(*scores.shape[3:]) > 0, scores, -np.inf)
+        shares = np.exp(scores - scores.max(axis=4, keepdims=True))
+        self._p = shares / shares.sum(axis=4, keepdims=True)
+        return self._joined(self._p @ self._v)
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        mixed = self._split(error, self._sizes["r"])
+        of_shares = mixed @ self._v.swapaxes(3, 4)
+        of_scores = self._p * (of_shares - (of_shares * self._p).sum(axis=4, keepdims=True))
+        of_scores /= np.sqrt(self._sizes["e"])
+        # Queries of a group share keys and values: their errors are added.
+        of_k = (of_scores.swapaxes(3, 4) @ self._q).sum(axis=2, keepdims=True)
+        of_v = (self._p.swapaxes(3, 4) @ mixed).sum(axis=2, keepdims=True)
+        errors = [self._joined(one) for one in (of_scores @ self._k, of_k, of_v)]
+        return [np.concatenate(errors, axis=2)] if self._fused else errors, None
+
+    def _split(self, array: Array, queries: int) -> Array:
+        images, tokens, features = array.shape
+        size = features // (self._heads * queries) if self._heads else 0
+        parts = array.reshape(images, tokens, self._heads, queries, size)
+        return parts.transpose(0, 2, 3, 1, 4)
+
+    def _joined(self, array: Array) -> Array:
+        images, heads, queries, tokens, size = array.shape
+        return array.transpose(0, 3, 1, 2, 4).reshape(images, tokens, heads * queries * size)

@@ -1,0 +1,170 @@
+"""Layers without weights that treat each channel alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import (
+    Arithmetic,
+    Share,
+    channel_axis,
+    position_axes,
+)
+from hypar_opt.execution.virtual.arithmetic.windows import Pooling
+from hypar_opt.sharding.ties import dealt
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool
+    from hypar_opt.workload.operators.maps import FeatureMap
+
+Errors = tuple[Sequence["Array"], "Array | None"]
+
+
+class _Broadcast(Arithmetic):
+    """Inputs of the output's shape, or of one position, which goes to all."""
+
+    def aligned(self, reads: Sequence[Array]) -> list[Array]:
+        self._shapes = [read.shape for read in reads]
+        # A vector and a single token are the same numbers.
+        tokens = bool(self.share.maps.output.tokens)
+        return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
+
+    def narrowed(self, errors: Sequence[Array]) -> list[Array]:
+        """Return the errors of inputs, over all positions to which each went."""
+        made = []
+        for error, shape in zip(errors, self._shapes, strict=True):
+            if int(np.prod(shape)) != error.size:
+                error = error.sum(axis=position_axes(error), keepdims=True)
+            made.append(error.reshape(shape))
+        return made
+
+
+def _as_tokens(array: Array) -> Array:
+    return array if array.ndim == 3 else array[:, None, :, 0, 0]
+
+
+def _as_image(array: Array) -> Array:
+    return array if array.ndim == 4 else array[:, 0, :, None, None]
+
+
+class AddArithmetic(_Broadcast):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        first, *others = self.aligned(reads)
+        total = first
+        for other in others:
+            total = total + other
+        return total
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        return self.narrowed([error] * len(self._shapes)), None
+
+
+class MulArithmetic(_Broadcast):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        self._factors = self.aligned(reads)
+        return self._product(self._factors)
+
+    def _product(self, factors: Sequence[Array]) -> Array:
+        product = factors[0]
+        for factor in factors[1:]:
+            product = product * factor
+        return product
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        factors = self._factors
+        errors = [
+            error * self._product([*factors[:i], *factors[i + 1 :]]) for i in range(len(factors))
+        ]
+        return self.narrowed(errors), None
+
+
+class ConcatArithmetic(Arithmetic):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        by_channels = cast("Concat", self.share.layer).axis == "channels"
+        self._axis = channel_axis(reads[0]) if by_channels else 1
+        self._ends = np.cumsum([read.shape[self._axis] for read in reads])[:-1]
+        return np.concatenate(reads, axis=self._axis)
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        return np.split(error, self._ends, axis=self._axis), None
+
+
+class PoolArithmetic(Arithmetic):
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        read, written = share.maps.input, share.maps.output
+        pool = cast("Pool", share.layer).pool
+        self._pool = Pooling(pool, cast("FeatureMap", read)[1:], cast("FeatureMap", written)[1:])
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        return self._pool.forward(reads[0])
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        return [self._pool.backward(error)], None
+
+
+class GlobalPoolArithmetic(Arithmetic):
+    """One vector of all positions."""
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        read = reads[0] if reads[0].ndim == 3 else _pixels(reads[0])
+        self._shape, positions = reads[0].shape, read.shape[1]
+        over = cast("GlobalPool", self.share.layer).over
+        if over == "average":
+            self._shares = np.full_like(read, 1.0 / positions)
+        else:
+            chosen = {"first": 0, "last": positions - 1}.get(over)
+            index = read.argmax(axis=1, keepdims=True) if chosen is None else chosen
+            numbers = np.arange(positions)[:, None]
+            self._shares = np.broadcast_to(numbers == index, read.shape) * 1.0
+        vector: Array = (read * self._shares).sum(axis=1)
+        return vector[:, :, None, None]
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        made = error[:, None, :, 0, 0] * self._shares
+        if len(self._shape) == 4:
+            made = made.swapaxes(1, 2).reshape(self._shape)
+        return [made], None
+
+
+def _pixels(image: Array) -> Array:
+    """Return an image as tokens: ``(images, pixels, channels)``."""
+    images, channels, height, width = image.shape
+    return image.reshape(images, channels, height * width).swapaxes(1, 2)
+
+
+class FlattenArithmetic(Arithmetic):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        (read,) = reads
+        self._shape = read.shape
+        self._tokens = cast("Flatten", self.share.layer).to == "tokens"
+        if self._tokens:
+            return read if read.ndim == 3 else _pixels(read)
+        return read.reshape(read.shape[0], int(np.prod(read.shape[1:])), 1, 1)
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        if self._tokens and len(self._shape) == 4:
+            error = error.swapaxes(1, 2)
+        return [error.reshape(self._shape)], None
+
+
+class ShuffleArithmetic(Arithmetic):
+    """The channels of groups, dealt out in turn; a device has read those that it writes."""
+
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        source = dealt(share.layer, share.maps.input.channels)
+        self._order = np.searchsorted(share.read, source[share.written])
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        return np.take(reads[0], self._order, axis=channel_axis(reads[0]))
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        made = np.empty_like(error)
+        axis = channel_axis(error)
+        made.swapaxes(axis, 0)[self._order] = error.swapaxes(axis, 0)
+        return [made], None

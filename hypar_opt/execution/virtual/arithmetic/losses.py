@@ -1,0 +1,69 @@
+"""Where a step's errors begin: softmax with its loss, and outputs as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, by_position, channel_axis
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+
+
+class IdentityArithmetic(Arithmetic):
+    """An output as it is."""
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        return reads[0]
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        return [error], None
+
+
+class SoftmaxLoss(Arithmetic):
+    """The cross-entropy of softmax with random targets, its mean over images and tokens.
+
+    The three numbers a position that channels share are the largest logit, the sum of
+    exponentials relative to it, and the target's logit.
+    """
+
+    def sums(self, reads: Sequence[Array]) -> Array | None:
+        logits = by_position(reads[0])
+        assert self.share.given is not None
+        targets = self.share.given.reshape(-1)
+        largest = logits.max(axis=1, initial=-np.inf)
+        relative = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0)[:, None])
+        self._hits = targets[:, None] == self.share.read
+        of_target = np.where(self._hits, logits, 0.0).sum(axis=1)
+        return np.stack([largest, relative.sum(axis=1), of_target], axis=1)
+
+    @property
+    def combine(self) -> Callable[[Array, Array], Array]:
+        return _combined
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        assert sums is not None
+        (self._read,) = reads
+        logits = by_position(self._read)
+        positions = self.share.batch * self.share.maps.output.positions
+        shares = np.exp(logits - sums[:, :1]) / sums[:, 1:2]
+        self._error = (shares - self._hits) / positions
+        self.loss = float((sums[:, 0] + np.log(sums[:, 1]) - sums[:, 2]).sum() / positions)
+        return self._read
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        axis = channel_axis(self._read)
+        shape = np.moveaxis(self._read, axis, -1).shape
+        return [np.moveaxis(self._error.reshape(shape), -1, axis)], None
+
+
+def _combined(one: Array, other: Array) -> Array:
+    largest = np.maximum(one[:, 0], other[:, 0])
+    # A side without channels has no largest logit, and adds nothing.
+    reference = np.where(np.isfinite(largest), largest, 0.0)
+    sums = one[:, 1] * np.exp(one[:, 0] - reference)
+    sums += other[:, 1] * np.exp(other[:, 0] - reference)
+    return np.stack([largest, sums, one[:, 2] + other[:, 2]], axis=1)

@@ -1,0 +1,98 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import (
+    Arithmetic,
+    Share,
+    along_channels,
+    along_positions,
+    by_position,
+    position_axes,
+)
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.workload.operators.norm import Norm
+
+EPSILON = 1e-5
+
+
+class NormArithmetic(Arithmetic):
+    """A norm with its scale and shift; layer and RMS norm use sums over all channels."""
+
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        self._norm = cast("Norm", share.layer).norm
+        self._channels = share.maps.input.channels
+
+    def sums(self, reads: Sequence[Array]) -> Array | None:
+        values = by_position(reads[0])
+        squares = (values**2).sum(axis=1)
+        if self._norm == "layer":
+            return np.stack([values.sum(axis=1), squares], axis=1)
+        return squares[:, None] if self._norm == "rms" else None
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:
+        assert weights is not None
+        (read,) = reads
+        self._scale = along_channels(weights[0], read)
+        self._normed, self._spread = self._normalised(read, sums)
+        made = self._normed * self._scale
+        return made + along_channels(weights[1], read) if len(weights) > 1 else made
+
+    def _normalised(self, read: Array, sums: Array | None) -> tuple[Array, Array]:
+        """Return the normed input, and one over its spread."""
+        if self._norm == "affine":
+            return read, np.ones_like(read)
+        if sums is not None:
+            mean = sums[:, 0] / self._channels if self._norm == "layer" else np.zeros(len(sums))
+            # The mean of squares may fall short of the mean's square by rounding.
+            variance = np.maximum(sums[:, -1] / self._channels - mean**2, 0.0)
+            spread = along_positions(1.0 / np.sqrt(variance + EPSILON), read)
+            return (read - along_positions(mean, read)) * spread, spread
+        axes = (0, *position_axes(read))
+        normed, spread = np.empty_like(read), np.empty_like(read)
+        for images in self.share.groups:
+            part = read[images]
+            apart = part - part.mean(axis=axes, keepdims=True)
+            variance = (apart**2).mean(axis=axes, keepdims=True)
+            spread[images] = 1.0 / np.sqrt(variance + EPSILON)
+            normed[images] = apart * spread[images]
+        return normed, spread
+
+    def error_sums(self, error: Array) -> Array | None:
+        self._scaled = error * self._scale
+        products = by_position(self._scaled * self._normed).sum(axis=1)
+        if self._norm == "layer":
+            return np.stack([by_position(self._scaled).sum(axis=1), products], axis=1)
+        return products[:, None] if self._norm == "rms" else None
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:
+        axes = (0, *position_axes(error))
+        gradients = [(error * self._normed).sum(axis=axes), error.sum(axis=axes)]
+        shifts = cast("Norm", self.share.layer).sizes(self.share.maps)["s"]
+        return [self._input_error(sums) * self._spread], np.stack(gradients[:shifts])
+
+    def _input_error(self, sums: Array | None) -> Array:
+        scaled, normed = self._scaled, self._normed
+        if self._norm == "affine":
+            return scaled
+        if sums is not None:
+            of_product = along_positions(sums[:, -1] / self._channels, scaled)
+            rest: Array = scaled - normed * of_product
+            if self._norm == "layer":
+                rest -= along_positions(sums[:, 0] / self._channels, scaled)
+            return rest
+        axes = (0, *position_axes(scaled))
+        made = np.empty_like(scaled)
+        for images in self.share.groups:
+            part, own = scaled[images], normed[images]
+            mean = part.mean(axis=axes, keepdims=True)
+            made[images] = part - mean - own * (part * own).mean(axis=axes, keepdims=True)
+        return made

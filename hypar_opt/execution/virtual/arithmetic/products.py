@@ -1,0 +1,122 @@
+"""Convolutions, fully-connected layers, and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Share
+from hypar_opt.execution.virtual.arithmetic.windows import Windows
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.workload.operators.conv import Conv
+    from hypar_opt.workload.operators.maps import FeatureMap
+
+
+class ConvArithmetic(Arithmetic):
+    """A convolution by unfolding: a matrix product for each group."""
+
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        layer = cast("Conv", share.layer)
+        read, written = share.maps.input, cast("FeatureMap", share.maps.output)
+        self._windows = Windows(
+            cast("FeatureMap", read)[1:],
+            written[1:],
+            layer.kernel,
+            layer.stride,
+            layer.padding,
+            layer.dilation or (1, 1),
+        )
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        assert weights is not None
+        (image,) = reads
+        self._kernel = weights if weights.ndim == 5 else weights[:, :, None]
+        groups, inputs, outputs = self._kernel.shape[2:]
+        windows = self._windows.of(image)
+        images, _, p, q, rows, columns = windows.shape
+        self._shape = images, groups, inputs, p, q, rows, columns
+        # (groups, images and positions, kernel and input channels)
+        parts = windows.reshape(self._shape).transpose(1, 0, 3, 4, 5, 6, 2)
+        self._unfolded = parts.reshape(groups, images * p * q, rows * columns * inputs)
+        made = self._unfolded @ self._matrix()
+        made = made.reshape(groups, images, p, q, outputs).transpose(1, 0, 4, 2, 3)
+        return made.reshape(images, groups * outputs, p, q)
+
+    def _matrix(self) -> Array:
+        rows, columns, groups, inputs, outputs = self._kernel.shape
+        kernel = self._kernel.transpose(2, 0, 1, 3, 4)
+        return kernel.reshape(groups, rows * columns * inputs, outputs)
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        images, groups, inputs, p, q, rows, columns = self._shape
+        outputs = self._kernel.shape[4]
+        parts = error.reshape(images, groups, outputs, p, q).transpose(1, 0, 3, 4, 2)
+        parts = parts.reshape(groups, images * p * q, outputs)
+        gradient = self._unfolded.transpose(0, 2, 1) @ parts
+        gradient = gradient.reshape(groups, rows, columns, inputs, outputs)
+        gradient = gradient.transpose(1, 2, 0, 3, 4)
+        windows = parts @ self._matrix().transpose(0, 2, 1)
+        windows = windows.reshape(groups, images, p, q, rows, columns, inputs)
+        windows = windows.transpose(1, 0, 6, 2, 3, 4, 5)
+        windows = windows.reshape(images, groups * inputs, p, q, rows, columns)
+        if "groups" not in _axes(self.share):
+            gradient = gradient[:, :, 0]
+        folded = self._windows.added(windows.shape[:2], lambda k, m: windows[..., k, m])
+        return [folded], gradient
+
+
+def _axes(share: Share) -> tuple[str, ...]:
+    """Return ``groups`` for a convolution whose weights have an axis of groups."""
+    return ("groups",) if (getattr(share.layer, "groups", None) or 1) > 1 else ()
+
+
+class FullyConnectedArithmetic(Arithmetic):
+    """A product of features and weights: of each token, or of a flattened image."""
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        assert weights is not None
+        (self._read,) = reads
+        self._weights = weights
+        made: Array = self._flat(self._read) @ weights
+        return made if self._read.ndim == 3 else made[:, :, None, None]
+
+    def _flat(self, array: Array) -> Array:
+        if array.ndim == 3:
+            return array
+        return array.reshape(array.shape[0], array.shape[1] * array.shape[2] * array.shape[3])
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        error, read = self._flat(error), self._flat(self._read)
+        inputs, outputs = self._weights.shape
+        rows = read.reshape(read.size // inputs if inputs else 0, inputs)
+        if not inputs:
+            rows = np.zeros((int(np.prod(read.shape[:-1])), 0))
+        gradient = rows.T @ error.reshape(len(rows), outputs)
+        return [(error @ self._weights.T).reshape(self._read.shape)], gradient
+
+
+class EmbeddingArithmetic(Arithmetic):
+    """Rows of a table; those that another device has contribute nothing here."""
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        assert weights is not None
+        share = self.share
+        tokens = share.maps.output.tokens
+        self._shape = weights.shape
+        # A table that is read whole has a row a token, for each image alike.
+        ids = np.tile(np.arange(tokens), (share.images, 1)) if share.given is None else share.given
+        self._here = np.isin(ids, share.rows)
+        self._row = np.searchsorted(share.rows, ids[self._here])
+        made = np.zeros((*ids.shape, weights.shape[1]))
+        made[self._here] = weights[self._row]
+        return made
+
+    def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        gradient = np.zeros(self._shape)
+        np.add.at(gradient, self._row, error[self._here])
+        return [], gradient

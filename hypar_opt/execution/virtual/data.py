@@ -1,0 +1,89 @@
+"""A step's random numbers: inputs, weights, targets, and errors of outputs without a loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.workload.operators.maps import TokenMap
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import LayerMaps, Map
+    from hypar_opt.workload.tensors import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class StepData:
+    """What a step reads from outside: whole arrays, of which each device gets its own part.
+
+    Parameters
+    ----------
+    input
+        ``(images, channels, height, width)``, ``(images, tokens, features)``; or ids of tokens,
+        ``(images, tokens)``.
+    weights, targets, errors
+        By position in `Network.layers`. Weights that layers share are their owner's.
+    """
+
+    input: Array
+    weights: Mapping[int, Array]
+    targets: Mapping[int, Array]
+    errors: Mapping[int, Array]
+
+
+def random_data(network: Network, workload: Workload, seed: int) -> StepData:
+    """Return random numbers for a network and a batch, scaled so that values stay near one."""
+    rng = np.random.default_rng(seed)
+    batch = workload.batch
+    over = network.input.feature_map()
+    vocabulary = getattr(network.input, "vocabulary", None)
+    if vocabulary is None:
+        given: Array = rng.standard_normal((batch, *over))
+    else:
+        rows = [
+            layer.sizes(maps)["i"]
+            for layer, maps, reads in _layers(network)
+            if layer.kind == "embedding" and reads
+        ]
+        given = rng.integers(min(rows, default=1), size=(batch, over.positions))
+    read = {source for sources in network.sources for source in sources}
+    weights, targets, errors = {}, {}, {}
+    for position, (layer, maps, _) in enumerate(_layers(network)):
+        shape = workload.layers[position].weight
+        if shape and layer.shares_weights_with is None:
+            weights[position] = _weights(layer.kind, shape, rng)
+        if layer.kind == "output" and getattr(layer, "loss", "none") == "softmax":
+            positions = (batch, maps.output.positions)
+            targets[position] = rng.integers(maps.output.channels, size=positions)
+        elif position not in read:
+            errors[position] = rng.standard_normal(array_shape(batch, maps.pooled))
+    return StepData(given, weights, targets, errors)
+
+
+def _layers(network: Network) -> Iterator[tuple[Operator, LayerMaps, tuple[int, ...]]]:
+    yield from zip(network.layers, network.maps(), network.sources, strict=True)
+
+
+def _weights(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if kind == "norm":
+        scale = rng.normal(1.0, 0.1, shape)
+        scale[1:] -= 1.0  # the shift
+        return scale
+    # The axes before the last are summed over; a grouped kernel's second to last ones.
+    summed = shape[:2] + shape[3:4] if len(shape) == 5 else shape[:-1]
+    spread = 1.0 if kind == "embedding" else 1.0 / math.sqrt(math.prod(summed))
+    return rng.normal(0.0, spread, shape)
+
+
+def array_shape(batch: int, over: Map) -> tuple[int, ...]:
+    """Return the shape of an array of maps: of four axes, or three of tokens."""
+    if isinstance(over, TokenMap):
+        return (batch, over.tokens, over.channels)
+    return (batch, *over)

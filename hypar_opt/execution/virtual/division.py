@@ -1,0 +1,219 @@
+"""How a plan divides a network's tensors and weights among the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import Share
+from hypar_opt.execution.virtual.shares import DividedAxis, Tensor
+from hypar_opt.execution.virtual.weights import Held, cut_weights, held_weights, transposed, within
+from hypar_opt.sharding.index_labels import batch_labels, labels_of
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.ties import Axis
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.data import StepData
+    from hypar_opt.execution.virtual.shares import Array, Indices
+    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
+
+_NONE = np.zeros(0, np.intp)
+
+
+class Division:
+    """The parts of all tensors, by device.
+
+    Parameters
+    ----------
+    groups
+        By layer, the images of which a batch norm takes statistics together; a device's own
+        unless given.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        program: Program,
+        groups: Mapping[int, Sequence[Indices]] | None = None,
+    ) -> None:
+        self.network, self.program = network, program
+        self.levels, self.shared = len(program.rows), program.workload.shared
+        self.maps = list(network.maps())
+        self.labels = labels_of(network, program)
+        self.images = DividedAxis(batch_labels(program))
+        self._groups = groups
+        self._position = {layer.name: p for p, layer in enumerate(network.layers)}
+        self._tensors: dict[tuple[int, int | None], Tensor] = {}
+        self._shares: dict[tuple[int, int], Share] = {}
+
+    # Tensors
+
+    def tensor(self, source: int, reader: int | None = None) -> Tensor:
+        """Return a layer's output, or the network's input, as a reader splits it."""
+        deals = reader is not None and self.network.layers[reader].kind == "shuffle"
+        key = source, reader if deals else None
+        if key not in self._tensors:
+            over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
+            own = self.labels.of[Axis(source)]
+            shuffled = None
+            if reader is not None and deals:
+                shuffled = self.labels.shuffled(self.network, reader)
+            channels = DividedAxis(own, shuffled)
+            self._tensors[key] = Tensor(self.levels, self.images, channels, 2 if over.tokens else 1)
+        return self._tensors[key]
+
+    def output_tensor(self, position: int) -> Tensor:
+        """Return a layer's output as it is stored: for the one that reads it, if it is one."""
+        readers = self._readers[position]
+        return self.tensor(position, readers[0] if len(readers) == 1 else None)
+
+    @cached_property
+    def _readers(self) -> list[list[int]]:
+        readers: list[list[int]] = [[] for _ in self.network.layers]
+        for position, sources in enumerate(self.network.sources):
+            for source in sources:
+                if source >= 0:
+                    readers[source].append(position)
+        return readers
+
+    def boundary(self, source: int, reader: int) -> int:
+        """Return the number of the boundary over which a layer reads another."""
+        return self.program.workload.read_over[source + self.shared, reader + self.shared]
+
+    def bits(self, layouts: Layouts, layout: Layout) -> int:
+        """Return a mask of the levels at which a tensor has a layout."""
+        return sum(
+            1 << (self.levels - 1 - level) for level, one in enumerate(layouts) if one is layout
+        )
+
+    # Layers
+
+    def share(self, position: int, device: int, data: StepData) -> Share:
+        """Return which part of a layer a device computes."""
+        layer, node = self.network.layers[position], position + self.shared
+        read, written = self.program.read[node], self.program.written[node]
+        own = self.tensor(position)
+        (by_image, _), by_channel = own.masks(written)
+        images = self.images.held((by_image, 0), device)
+        sources = self.network.sources[position]
+        channels = _NONE
+        if sources and layer.kind != "embedding":
+            tensor = self.tensor(sources[0], position)
+            channels = tensor.channels.held(tensor.masks(read)[1], device)
+        given = None
+        if layer.kind == "embedding" and sources:
+            given = data.input[images]
+        elif position in data.targets:
+            given = data.targets[position][images]
+        groups = [np.arange(len(images))]
+        if self._groups is not None and position in self._groups:
+            groups = list(self._groups[position])
+        return Share(
+            layer,
+            self.maps[position],
+            self.images.size,
+            len(images),
+            channels,
+            own.channels.held(by_channel, device),
+            self._rows(position, device),
+            groups,
+            given,
+        )
+
+    def _rows(self, position: int, device: int, levels: int = -1) -> Indices:
+        axis = Axis(position, rows=True)
+        if axis not in self.labels.of:
+            return _NONE
+        split = self.bits(self.program.written[position + self.shared], Layout.PARTIAL)
+        return DividedAxis(self.labels.of[axis]).held((split & levels, 0), device)
+
+    def norm_groups(self) -> dict[int, list[Indices]]:
+        """Return, for each layer, the images that a device has together: what it normalises."""
+        groups = {}
+        for position in range(len(self.network.layers)):
+            split = self.bits(self.program.read[position + self.shared], Layout.BATCH)
+            held = {device & split: device for device in range(1 << self.levels)}
+            groups[position] = [self.images.held((split, 0), d) for d in held.values()]
+        return groups
+
+    # Weights
+
+    def weight_node(self, position: int) -> int | None:
+        """Return the node that keeps a layer's weights: its own, or that of what layers share."""
+        node = position + self.shared
+        if not self.program.workload.nodes[node].weight:
+            return None
+        return self._shared_weights.get(node, node)
+
+    @cached_property
+    def _shared_weights(self) -> dict[int, int]:
+        users = self.program.workload.weight_users
+        return {user: node for node, of in users.items() for user in of}
+
+    def owner(self, node: int) -> int:
+        """Return the layer that shared weights are called after."""
+        users = [user - self.shared for user in self.program.workload.weight_users[node]]
+        return next(u for u in users if self.network.layers[u].shares_weights_with is None)
+
+    def weights(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
+        """Return what each device keeps of all weights, by node."""
+        kept = {}
+        for position, array in whole.items():
+            node = self.weight_node(position)
+            if node is not None:
+                devices = range(1 << self.levels)
+                kept[node] = [cut_weights(array, self.stored(position, d)) for d in devices]
+        return kept
+
+    def stored(self, position: int, device: int) -> Held:
+        """Return which elements of a layer's weights a device keeps."""
+        node = self.weight_node(position)
+        assert node is not None
+        if node >= self.shared:
+            return self._held(position, device)
+        # The levels at which all users split the weights alike.
+        split = sum(
+            1 << (self.levels - 1 - level)
+            for level, row in enumerate(self.program.rows)
+            if row[node]
+        )
+        return self._held(position, device, split)
+
+    def use(self, position: int, device: int) -> tuple[Held, bool] | None:
+        """Return where a layer's weights stand in those that it shares, and if it transposes them.
+
+        None for a layer with weights of its own.
+        """
+        node = self.weight_node(position)
+        if node is None or node >= self.shared:
+            return None
+        owner = self.owner(node)
+        transposes = owner != position and self.network.layers[owner].kind == "embedding"
+        held = self._held(position, device)
+        used = transposed(held) if transposes else held
+        name = self.network.layers[position].name
+        return within(self.stored(owner, device), used, name), transposes
+
+    def _held(self, position: int, device: int, levels: int = -1) -> Held:
+        """Return which elements of its weights a layer needs, split by a mask of levels alone."""
+        layer, node = self.network.layers[position], position + self.shared
+        written = self.tensor(position)
+        (own, _) = written.masks(self.program.written[node])[1]
+        sources, read = self.network.sources[position], _NONE
+        if sources and layer.kind != "embedding":
+            tensor = self.tensor(sources[0], position)
+            (split, _) = tensor.masks(self.program.read[node])[1]
+            read = tensor.channels.held((split & levels, 0), device)
+        return held_weights(
+            layer.kind,
+            self.program.workload.layers[position].weight,
+            read,
+            written.channels.held((own & levels, 0), device),
+            self._rows(position, device, levels),
+            self.maps[position].input.channels,
+        )

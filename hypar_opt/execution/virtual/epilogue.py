@@ -1,0 +1,39 @@
+"""What follows a layer's output on its device: activation and pool, which keep any layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.virtual.arithmetic.windows import Pooling
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps
+
+
+class Tail:
+    """A layer's activation and pool on one device."""
+
+    def __init__(self, layer: Operator, maps: LayerMaps) -> None:
+        word = getattr(layer, "activation", None)
+        self._activation = ACTIVATIONS.get(word) if word else None
+        pool = getattr(layer, "pool", None) if layer.kind == "conv" else None
+        self._pool = None
+        if pool is not None:
+            before, after = cast("FeatureMap", maps.output), cast("FeatureMap", maps.pooled)
+            self._pool = Pooling(pool, before[1:], after[1:])
+
+    def forward(self, output: Array) -> Array:
+        self._output = output
+        if self._activation is not None:
+            output = self._activation[0](output)
+        return output if self._pool is None else self._pool.forward(output)
+
+    def backward(self, error: Array) -> Array:
+        if self._pool is not None:
+            error = self._pool.backward(error)
+        if self._activation is not None:
+            error = error * self._activation[1](self._output)
+        return error

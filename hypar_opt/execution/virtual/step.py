@@ -1,0 +1,251 @@
+"""A plan's training step on virtual devices, exchange by exchange as its program has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic import arithmetic
+from hypar_opt.execution.virtual.arithmetic.losses import SoftmaxLoss
+from hypar_opt.execution.virtual.epilogue import Tail
+from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
+from hypar_opt.sharding.conversions import Layouts, backward, dual
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.passes import TRAINING, Phase
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
+    from hypar_opt.execution.virtual.data import StepData
+    from hypar_opt.execution.virtual.division import Division
+    from hypar_opt.execution.virtual.shares import Array
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class StepRecord:
+    """What a step leaves behind: each layer's output, gradients, the loss, and the exchanges.
+
+    Parameters
+    ----------
+    outputs
+        By layer: the layouts, and what each device has.
+    gradients
+        By layer that keeps weights: what each device has of the gradient.
+    """
+
+    fabric: Fabric
+    outputs: dict[int, tuple[Layouts, Blocks]] = field(default_factory=dict)
+    gradients: dict[int, Blocks] = field(default_factory=dict)
+    loss: float = 0.0
+
+
+class TrainingStep:
+    """One step of all devices, in lockstep: each computes, then all exchange."""
+
+    def __init__(
+        self,
+        division: Division,
+        data: StepData,
+        phases: Sequence[Phase] = TRAINING,
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        self.division, self.data, self.phases, self.progress = division, data, phases, progress
+        self.program, self.network = division.program, division.network
+        self.fabric = Fabric(division.levels)
+        self.record = StepRecord(self.fabric)
+        self.devices = self.fabric.devices
+        self._arithmetic: dict[int, list[Arithmetic]] = {}
+        self._tails: dict[int, list[Tail]] = {}
+        self._stored: dict[int, Blocks] = {}
+        self._errors: dict[int, Blocks] = {}
+        self._weights = division.weights(data.weights)
+        self._shared_gradients: Mapping[int, Blocks] = {
+            node: [np.zeros_like(block) for block in self._weights[node]]
+            for node in self.program.workload.weight_users
+        }
+
+    def run(self) -> StepRecord:
+        """Run the step, and return its record."""
+        layers = range(len(self.network.layers))
+        passes = 2 if Phase.BACKWARD in self.phases else 1
+        for position in layers:
+            self._forward(position)
+            self.progress(position + 1, passes * len(layers))
+        if Phase.BACKWARD in self.phases:
+            for position in reversed(layers):
+                self._backward(position)
+                self.progress(2 * len(layers) - position, passes * len(layers))
+            for node, blocks in self._shared_gradients.items():
+                owner = self.division.owner(node)
+                self.record.gradients[owner] = self._all_reduced(node, blocks)
+        return self.record
+
+    def _forward(self, position: int) -> None:
+        program, node = self.program, position + self.division.shared
+        layer, phase = self.network.layers[position], Phase.FORWARD
+        reads = [
+            self._read(position, source)
+            for source in self.network.sources[position]
+            if layer.kind != "embedding"
+        ]
+        of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
+        own = [arithmetic(self.division.share(position, d, self.data)) for d in self.devices]
+        self._arithmetic[position] = own
+        sums = self._sums(position, phase, [a.sums(r) for a, r in zip(own, of_device, strict=True)])
+        outputs = [
+            one.forward(read, self._used_weights(position, device), numbers)
+            for device, (one, read, numbers) in enumerate(zip(own, of_device, sums, strict=True))
+        ]
+        written, tensor = program.written[node], self.division.output_tensor(position)
+        steps, whose = program.output_steps(node), Source(phase, node, None)
+        outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
+        self._tails[position] = [Tail(layer, self.division.maps[position]) for _ in self.devices]
+        blocks = [t.forward(b) for t, b in zip(self._tails[position], outputs, strict=True)]
+        self._stored[node] = blocks
+        self.record.outputs[position] = layouts, blocks
+        self._add_loss(position, layouts, blocks)
+        boundary = self.program.workload.into_shared.get(node)
+        if boundary is not None:
+            shared = program.workload.boundaries[boundary].target
+            steps, whose = program.input_steps(boundary), Source(phase, shared, boundary)
+            self._stored[shared], _ = self.fabric.convert(tensor, blocks, layouts, steps, whose)
+
+    def _read(self, position: int, source: int) -> Blocks:
+        """Return what each device reads of a layer's input."""
+        program, node = self.program, position + self.division.shared
+        tensor = self.division.tensor(source, position)
+        if source < 0:
+            # The network's input is there as each reader wants it.
+            layouts = program.read[node]
+            return [tensor.part_of(self.data.input, layouts, device) for device in self.devices]
+        boundary = self.division.boundary(source, position)
+        stored = program.workload.boundaries[boundary].source
+        steps, whose = program.input_steps(boundary), Source(Phase.FORWARD, node, boundary)
+        before = program.stored[stored]
+        blocks, _ = self.fabric.convert(tensor, self._stored[stored], before, steps, whose)
+        return blocks
+
+    def _sums(self, position: int, phase: Phase, own: list[Array | None]) -> list[Array | None]:
+        """Return what channels share, all-reduced where a level splits them."""
+        node = position + self.division.shared
+        parts = [numbers for numbers in own if numbers is not None]
+        if not parts:
+            return own
+        combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add
+        steps = self.program.statistics_steps(node)
+        return list(self.fabric.all_reduce(parts, steps, Source(phase, node, None), combine))
+
+    def _used_weights(self, position: int, device: int) -> Array | None:
+        """Return the weights that a device uses: its own, or its slice of what layers share."""
+        node = self.division.weight_node(position)
+        if node is None:
+            return None
+        stored = self._weights[node][device]
+        where = self.division.use(position, device)
+        if where is None:
+            return stored
+        indices, transposes = where
+        slice_: Array = stored[np.ix_(*indices)]
+        return slice_.T if transposes else slice_
+
+    def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
+        """Add a layer's part of the loss; scalars are no tensors, and are not counted."""
+        copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)
+        losses = [a.loss for a in self._arithmetic[position] if isinstance(a, SoftmaxLoss)]
+        if losses:
+            self.record.loss += sum(losses) / copies
+        elif position in self.data.errors:
+            tensor = self.division.output_tensor(position)
+            copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)
+            whole = self.data.errors[position]
+            products = (
+                float((tensor.part_of(whole, layouts, device) * block).sum())
+                for device, block in enumerate(blocks)
+            )
+            self.record.loss += sum(products) / copies
+
+    def _backward(self, position: int) -> None:
+        program, node = self.program, position + self.division.shared
+        phase, tensor = Phase.BACKWARD, self.division.output_tensor(position)
+        error = self._arrived(position)
+        error = [t.backward(e) for t, e in zip(self._tails.pop(position), error, strict=True)]
+        steps, whose = backward(program.output_steps(node)), Source(phase, node, None)
+        layouts = dual(program.stored[node])
+        error, _ = self.fabric.convert(tensor, error, layouts, steps, whose)
+        own = self._arithmetic[position]
+        sums = self._sums(
+            position, phase, [a.error_sums(e) for a, e in zip(own, error, strict=True)]
+        )
+        results = [a.backward(e, s) for a, e, s in zip(own, error, sums, strict=True)]
+        del self._arithmetic[position]
+        for number, source in enumerate(self.network.sources[position]):
+            if source >= 0:
+                self._send_back(position, source, [errors[number] for errors, _ in results])
+        gradients = [gradient for _, gradient in results if gradient is not None]
+        if gradients:
+            self._keep_gradient(position, gradients)
+
+    def _arrived(self, position: int) -> Blocks:
+        """Return the error of a layer's output, in the dual of the layouts that it is stored in."""
+        program, node = self.program, position + self.division.shared
+        layouts, tensor = dual(program.stored[node]), self.division.output_tensor(position)
+        if position in self.data.targets:
+            return [np.zeros_like(block) for block in self._stored[node]]
+        if position in self.data.errors:
+            whole = self.data.errors[position]
+            partial_levels = self.division.bits(layouts, Layout.PARTIAL)
+            # Of replicas one has the error, so that they are its addends.
+            return [
+                tensor.part_of(whole, layouts, device) * (not device & partial_levels)
+                for device in self.devices
+            ]
+        boundary = self.program.workload.into_shared.get(node)
+        if boundary is None:
+            return self._errors.pop(node)
+        shared = program.workload.boundaries[boundary].target
+        steps = backward(program.input_steps(boundary))
+        whose = Source(Phase.BACKWARD, shared, boundary)
+        before = dual(program.stored[shared])
+        blocks, _ = self.fabric.convert(tensor, self._errors.pop(shared), before, steps, whose)
+        return blocks
+
+    def _send_back(self, position: int, source: int, error: Blocks) -> None:
+        """Convert the error of an input for the layer that wrote it, and add it there."""
+        program, node = self.program, position + self.division.shared
+        boundary = self.division.boundary(source, position)
+        tensor = self.division.tensor(source, position)
+        steps, whose = (
+            backward(program.input_steps(boundary)),
+            Source(Phase.BACKWARD, node, boundary),
+        )
+        layouts = dual(program.read[node])
+        blocks, _ = self.fabric.convert(tensor, error, layouts, steps, whose)
+        stored = program.workload.boundaries[boundary].source
+        if stored in self._errors:
+            blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]
+        self._errors[stored] = blocks
+
+    def _keep_gradient(self, position: int, gradients: Blocks) -> None:
+        node = self.division.weight_node(position)
+        assert node is not None
+        if node >= self.division.shared:
+            self.record.gradients[position] = self._all_reduced(node, gradients)
+            return
+        for device, gradient in enumerate(gradients):
+            use = self.division.use(position, device)
+            assert use is not None
+            indices, transposes = use
+            part = gradient.T if transposes else gradient
+            self._shared_gradients[node][device][np.ix_(*indices)] += part
+
+    def _all_reduced(self, node: int, gradients: Blocks) -> Blocks:
+        steps = self.program.gradient_steps(node)
+        flat = [gradient.reshape(-1) for gradient in gradients]
+        reduce = partial(self.fabric.all_reduce, steps=steps)
+        made = reduce(flat, whose=Source(Phase.GRADIENT, node, None))
+        return [m.reshape(g.shape) for m, g in zip(made, gradients, strict=True)]

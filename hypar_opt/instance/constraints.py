@@ -1,0 +1,355 @@
+"""Constraints on a plan: pinned choices, even splits, memory.
+
+A constraint on all levels becomes one on each level: a choice is allowed if there are choices
+at the levels below that complete it feasibly. Layers are independent in that, but for the memory
+of weights that several of them share, so the rule is exact: for pins and even splits layer by
+layer, for memory on the sum over layers of the least load that each can still reach.
+
+Source: docs/decisions/0005-joint-optimum.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.compute import memory_load
+from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
+from hypar_opt.instance.halvings import axes_of
+from hypar_opt.instance.least_loads import Counts, LeastLoads, one_more
+from hypar_opt.instance.pins import Pin
+from hypar_opt.sharding.weights import with_users
+from hypar_opt.solvers.feasibility import trivially_infeasible
+from hypar_opt.workload.parallelism import DATA, OUTPUT
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import SplitCounts
+    from hypar_opt.costs.state_tables import FactoredTable
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.instance.least_loads import Way
+    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.tensors import Workload
+
+MAX_WAYS = 1_000
+"""The most splits of shared weights that are compared at a level, each with a table of its own."""
+
+
+class Feasibility:
+    """The constraints of a problem on one network and batch.
+
+    Raises
+    ------
+    HyparError
+        If pins conflict, or name a layer, level or choice that does not exist.
+    InfeasibleError
+        If no plan satisfies them; the message names the layer and level without a feasible
+        choice, or the smallest sufficient memory.
+    """
+
+    def __init__(self, problem: ProblemFields, workload: Workload) -> None:
+        self._constraints = problem.constraints
+        self._workload = workload
+        self._levels = problem.levels
+        self._choices = problem.choices
+        self._problem = problem
+        self._loads = LeastLoads(problem, workload)
+        self._lacks_choices = bool(workload.forbidden(len(problem.choices)).any())
+        self._raise_if_infeasible()
+
+    @property
+    def any(self) -> bool:
+        """Whether any choice may be infeasible: by a constraint, or by a layer's kind."""
+        return self._constraints.any or self._lacks_choices
+
+    @property
+    def couple_layers(self) -> bool:
+        """Whether layers share a capacity, so that they cannot be constrained one by one."""
+        return self._constraints.memory is not None
+
+    @property
+    def by_counts(self) -> bool:
+        """Whether it is the number of a layer's levels of each choice that is constrained.
+
+        Of pins for all levels and even splits it is an interval.
+        """
+        pins = map(Pin.parse, self._constraints.fix)
+        return not self.couple_layers and all(pin.level is None for pin in pins)
+
+    def level(self, table: CostTable, splits: SplitCounts) -> CostTable:
+        """Restrict a level's table to choices that the levels below can complete.
+
+        Under a memory limit each layer is completed by itself, those that share weights too: what
+        the table allows is a plan if one of `in_ways` allows it.
+        """
+        return self._completed(table, splits, None) if self.any else table
+
+    def in_ways(self, table: CostTable, splits: SplitCounts) -> list[CostTable]:
+        """Return a level's table for each way in which it and those below may split shared weights.
+
+        They allow between them what the levels below can complete within the memory. Those that
+        allow nothing are left out; none where `level` says it all.
+        """
+        if not (self.couple_layers and self._workload.weight_users):
+            return []
+        ways = list(islice(self._loads.ways(splits.level), MAX_WAYS + 1))
+        if len(ways) > MAX_WAYS:
+            memory, joint = argument("constraints.memory"), argument("search", "joint")
+            raise RefusedError(
+                f"{memory} level by level compares all splits of the weights that layers share, at"
+                f" most {MAX_WAYS:,}; it needs {joint}"
+            )
+        tables = (self._completed(table, splits, way) for way in ways)
+        return [table for table in tables if not trivially_infeasible(table)]
+
+    def _completed(self, table: CostTable, splits: SplitCounts, way: Way | None) -> CostTable:
+        least = np.zeros(table.node.shape, object)
+        # Layers with the same splits above have the same loads below: one computation each.
+        for counts in {tuple(column) for column in splits.counts.T.tolist()}:
+            here = np.all(np.array(counts) == splits.counts.T, axis=1)
+            for choice in range(table.choices):
+                least[here, choice] = self._loads.completed(counts, choice, way)[here]
+        allowed = least < self._loads.impossible
+        return self._limited(table, allowed.astype(bool), least)
+
+    def states(
+        self, table: CostTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> CostTable:
+        """Restrict a table of all levels at once, whose columns are ``states``."""
+        if not self.any:
+            return table
+        allowed, loads = self._of_states(states, deadline)
+        return self._limited(table, allowed, loads)
+
+    def allowed(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> NDArray[np.bool_]:
+        """Return which of all levels' states each node may have: ``(nodes, states)``."""
+        return self._of_states(states, deadline)[0]
+
+    def answers(self) -> NDArray[np.bool_]:
+        """Return what constraints `by_counts` on two choices allow a `SeparableTable`'s questions.
+
+        Returns
+        -------
+        (levels, nodes, 2) bool
+            For each t, whether a node may take model parallelism at fewer than t levels, and
+            whether at t or more.
+        """
+        levels = self._levels
+        counts = [(1,) * model + (0,) * (levels - model) for model in range(levels + 1)]
+        allowed = self.allowed(counts)
+        fewest = allowed.argmax(axis=1)
+        most = levels - allowed[:, ::-1].argmax(axis=1)
+        t = np.arange(1, levels + 1)[:, None]
+        return np.stack([fewest < t, most >= t], axis=2)
+
+    def factored(
+        self, table: FactoredTable, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
+    ) -> FactoredTable:
+        """Forbid states at a penalty (big-M), which the returned table records."""
+        if not self.any:
+            return table
+        # One more than an upper bound on every assignment: the least penalty that no feasible
+        # assignment reaches, and so the narrowest integers.
+        penalty = 1 + int(table.node.max(axis=1).sum())
+        penalty += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in table.pairs)
+        allowed = np.ones(table.node.shape, bool)
+        allowed[:, table.columns] = self._of_states(states, deadline)[0]
+        # Every layer may pay the penalty at once, on top of all charges.
+        dtype = np.result_type(table.node, exact_dtype(penalty * (len(table.node) + 1)))
+        node = table.node.astype(dtype) + penalty * (~allowed).astype(dtype)
+        return replace(table, node=node, penalty=penalty)
+
+    def _of_states(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline
+    ) -> tuple[NDArray[np.bool_], Integers]:
+        """Return which states each layer may have, and their loads if memory is limited."""
+        shape = len(self._workload.nodes), len(states)
+        loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
+        allowed = np.ones(shape, bool)
+        choices = np.arange(len(self._choices))
+        made = np.array(states, np.intp).reshape(len(states), -1, 1) == choices
+        above = made.cumsum(axis=1) - made
+        # Of thousands of states many have made a choice equally often above a level: they are
+        # alike there.
+        for level, choice in product(range(made.shape[1]), choices.tolist()):
+            deadline.check()
+            for count in range(level + 1):
+                alike = np.flatnonzero(made[:, level, choice] & (above[:, level, choice] == count))
+                never = np.flatnonzero(~self._loads.may(level, count, choice))
+                allowed[np.ix_(never, alike)] = False
+        totals, column_of = np.unique(made.sum(axis=1), axis=0, return_inverse=True)
+        for number, counts in enumerate(map(tuple, totals.tolist())):
+            deadline.check()
+            alike = np.flatnonzero(column_of.reshape(-1) == number)
+            allowed[: self._workload.shared, alike] &= self._even_tensors(counts)[:, None]
+            if self.couple_layers:
+                loads[:, alike] = self._loads.load(counts)[:, None]
+        return allowed, loads
+
+    def check(
+        self, rows: Sequence[Sequence[int]], nodes: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Refuse a plan, ``(levels, layers)``, that violates the constraints.
+
+        Parameters
+        ----------
+        nodes : (levels, nodes)
+            The choices of all nodes, where shared tensors' are known.
+
+        Raises
+        ------
+        HyparError
+            Naming the layer, level and choice, or the memory that the plan needs.
+        """
+        if not self.any:
+            return
+        self._check_tensors(nodes or ())
+        rows = [self._with_shared_weights(row) for row in rows]
+        for position, layer in enumerate(self._workload.nodes):
+            counts: Counts = (0,) * len(self._choices)
+            for level, row in enumerate(rows):
+                column = row[position]
+                if (
+                    position >= self._workload.shared
+                    and not self._loads.may(level, counts[column], column)[position]
+                ):
+                    word = layer.word(column) or self._choices[column]
+                    problem = f"{layer.name} may not take {word} at H{level + 1}"
+                    raise HyparError(f"constraints: {problem}")
+                counts = one_more(counts, column)
+        memory = self._constraints.memory
+        if memory is not None and (needed := self._memory_of(rows)) > memory:
+            raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
+
+    def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
+        states = list(zip(*nodes, strict=True))[: self._workload.shared]
+        for position, state in enumerate(states):
+            counts = tuple(map(state.count, range(len(self._choices))))
+            if not self._even_tensors(counts)[position]:
+                tensor = self._workload.nodes[position]
+                axes = axes_of(tensor, len(self._choices))
+                raise HyparError(
+                    f"constraints: the {tensor.name} is split into unequal parts; {axes}"
+                )
+
+    def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
+        """Return all nodes' choices, those of shared tensors, which take no memory, at will."""
+        return with_users(self._workload, [DATA] * self._workload.shared + list(row))
+
+    def allow(self, rows: Sequence[Sequence[int]]) -> bool:
+        """Return whether a plan, ``(levels, layers)``, satisfies the constraints."""
+        try:
+            self.check(rows)
+        except HyparError:
+            return False
+        return True
+
+    def memory_of(self, rows: Sequence[Sequence[int]]) -> int:
+        """Return the bytes that a plan, ``(levels, layers)``, takes of an accelerator's memory."""
+        return self._memory_of([self._with_shared_weights(row) for row in rows])
+
+    def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
+        full = np.array(rows, np.intp).reshape(len(rows), len(self._workload.nodes))
+        counts = [(full == choice).sum(axis=0) for choice in range(len(self._choices))]
+        load = memory_load(self._workload, np.array(counts), self._problem).sum()
+        return _whole_bytes(int(load), self._levels)
+
+    def load(self, counts: Counts) -> Integers:
+        """Return each layer's load on an accelerator's memory, in bytes times 2^levels.
+
+        Parameters
+        ----------
+        counts : (choices,)
+            How often every layer makes each choice over all levels.
+        """
+        return self._loads.load(counts)
+
+    def least_memory(self) -> int:
+        """Return the least bytes that a plan takes of an accelerator's memory."""
+        return _whole_bytes(self._loads.least_of_plans(), self._levels)
+
+    def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
+        """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
+        memory = self._constraints.memory
+        if memory is None:
+            return replace(table, allowed=allowed)
+        # `impossible` stands for a load where nothing is feasible; it must not widen the dtype.
+        loads = np.where(allowed, loads, 0)
+        capacity = memory << self._levels
+        dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
+        return replace(
+            self._with_memory_penalties(table),
+            allowed=allowed,
+            load=loads.astype(dtype),
+            capacity=capacity,
+        )
+
+    def _with_memory_penalties(self, table: CostTable) -> CostTable:
+        """Charge shared weights that are split otherwise than a layer that uses them above all.
+
+        To store them whole takes memory, so that other layers may have to choose otherwise, too.
+        """
+        weights = self._workload.leads_weights
+        if not weights.any():
+            return table
+        penalty = 1 + table.largest
+        dtype = exact_dtype(penalty * (1 + int(weights.sum())))
+        edge = table.edge.astype(np.result_type(table.edge, dtype))
+        edge[weights] = penalty * (edge[weights] > 0)
+        return replace(table, node=table.node.astype(edge.dtype), edge=edge)
+
+    def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
+        """Return which shared nodes may make each choice so often: tensors into equal parts."""
+        allowed = np.ones(self._workload.shared, bool)
+        if self._constraints.even:
+            tensors = list(self._workload.tensor_writers)
+            made = np.array(counts[: len(self._choices)])[:, None]
+            allowed[tensors] = (made <= self._loads.halvings[:, tensors]).all(axis=0)
+        return allowed
+
+    def _raise_if_infeasible(self) -> None:
+        if not self.any:
+            return
+        # These decide both: whether each layer has a plan, and whether one fits the memory.
+        least = self._loads.least((0,) * len(self._choices))
+        for position, layer in enumerate(self._workload.nodes):
+            if least[position] >= self._loads.impossible:
+                level = self._loads.first_infeasible_level(position)
+                constraints = ", ".join(
+                    argument(f"constraints.{name}")
+                    for name in ("even", "fix")
+                    if getattr(self._constraints, name)
+                )
+                raise InfeasibleError(
+                    f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
+                    f" {axes_of(layer, len(self._choices))}"
+                )
+        # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
+        # choices it may be whole, which always is.
+        even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
+        if len(self._choices) > OUTPUT:
+            even.append(self._even_tensors((0, 0, self._levels)))
+        for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
+            if not fits:
+                problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
+                raise InfeasibleError(f"{problem} several layers read; {axes_of(layer, 2)}")
+        memory = self._constraints.memory
+        if memory is not None and (needed := self.least_memory()) > memory:
+            raise InfeasibleError(
+                f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
+                f" the smallest memory that would do is {needed:,} bytes"
+            )
+
+
+def _whole_bytes(load: int, levels: int) -> int:
+    """Return a load, in units of 2^-levels bytes, in bytes, rounded up."""
+    # Negated twice, the shift rounds up.
+    return -(-load >> levels)

@@ -1,0 +1,122 @@
+"""One problem on one network, with its tensors, cost model and constraints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs import COSTS
+from hypar_opt.costs.readings import READINGS
+from hypar_opt.costs.row_names import Labels
+from hypar_opt.instance.constraints import Feasibility
+from hypar_opt.workload.operators.axes import REPLICAS
+from hypar_opt.workload.tensors import Workload, workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Constraints, Problem
+    from hypar_opt.workload.network import Network
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem on a network, built once and passed on.
+
+    Tensors, cost model and constraints are computed on first use, and then kept.
+    """
+
+    network: Network
+    problem: Problem
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Instance:
+        """Return the problem that a plan answers."""
+        return cls(plan.network.description, plan.problem)
+
+    def with_constraints(self, constraints: Constraints) -> Instance:
+        """Return the problem with other constraints, on the same tensors."""
+        problem = self.problem.model_copy(update={"constraints": constraints})
+        other = Instance(self.network, problem)
+        # What is computed on first use is kept among the attributes.
+        for name in ("_plain", "_with_shared"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
+        return other
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The tensors of a batch; a shared tensor is a node where the reading charges it so."""
+        return self._workload_of(self.problem.reading)
+
+    @cached_property
+    def executed_workload(self) -> Workload:
+        """The tensors of a batch as a run shares them."""
+        return self._workload_of("executed")
+
+    def _workload_of(self, reading: str) -> Workload:
+        shares = reading in READINGS and READINGS[reading].shared_tensors
+        return self._with_shared if shares else self._plain
+
+    @cached_property
+    def _plain(self) -> Workload:
+        return workload_of(self.network, self.problem.batch)
+
+    @cached_property
+    def _with_shared(self) -> Workload:
+        read = Counter(source for reads in self.network.sources for source in reads if source >= 0)
+        may_be_whole = any(REPLICAS in layer.splits for layer in self.network.layers)
+        if all(readers == 1 for readers in read.values()) and not may_be_whole:
+            return self._plain  # no tensor is shared, as in a chain
+        return workload_of(self.network, self.problem.batch, shared_tensors=True)
+
+    def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> Labels:
+        """Return what the rows and columns of a table stand for: of levels, or of states."""
+        return Labels(*self._names, levels, states)
+
+    @cached_property
+    def _names(self) -> tuple[list[str], list[list[str]]]:
+        workload = self.workload
+        words = [[choice.word for choice in node.operator.splits] for node in workload.nodes]
+        names = [node.name for node in workload.nodes]
+        for shared in range(workload.shared):
+            # A layer may be called "output of conv1" too.
+            while names.count(names[shared]) > 1:
+                names[shared] += "'"
+        return names, words
+
+    @cached_property
+    def cost(self) -> CostModel:
+        """The cost model of the objective.
+
+        Raises
+        ------
+        HyparError
+            If there is no such cost or reading, or it cannot charge the problem.
+        """
+        # Looked up by name: a plug-in's cost is used as the built-in ones are.
+        return COSTS[self.problem.cost].from_problem(self.problem, self.workload)
+
+    @cached_property
+    def executed(self) -> CostModel:
+        """The model of the bytes that running a plan moves, for any objective."""
+        # A run's bytes have no weights.
+        update = {"level_weights": (), "reading": "executed"}
+        executed = self.problem.model_copy(update=update)
+        return COSTS["bytes"].from_problem(executed, self.executed_workload)
+
+    @cached_property
+    def constraints(self) -> Feasibility:
+        """The problem's constraints.
+
+        Raises
+        ------
+        HyparError
+            If pins conflict, or name a layer, level or choice that does not exist.
+        InfeasibleError
+            If no plan satisfies them.
+        """
+        return Feasibility(self.problem, self.workload)

@@ -1,0 +1,126 @@
+"""Pinned choices: ``LAYER[@LEVEL]=CHOICE``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.tensors import Workload
+
+Pinned = list[list[dict[int, "Pin"]]]
+"""For each level and layer: the column of the pinned choice, and the pin that sets it."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice.
+
+    A name without a layer stands for all layers of the block of that name: ``decoder`` and
+    ``decoder.3``. The choice is in the word of the layer's kind; where that has no choice
+    ``model`` or ``output``, these are its second and third.
+    """
+
+    layer: str
+    level: int | None
+    choice: Parallelism
+
+    @classmethod
+    def parse(cls, text: str) -> Pin:
+        """Parse a pin as it is written on the command line.
+
+        Raises
+        ------
+        HyparError
+            Naming the pin and what would be right.
+        """
+        # From the right: a layer's name may hold "=" and "@" itself.
+        where, equals, choice = text.rpartition("=")
+        layer, at, level = where.rpartition("@")
+        if not at:
+            layer, level = where, ""
+        # A level may be written H2, as reports do, or 2.
+        number = level.removeprefix("H").removeprefix("h")
+        is_level = not at or (number.isdecimal() and len(number) < 10)
+        if not equals or not layer or not _is_choice(choice) or not is_level:
+            known = [member.value for member in Parallelism]
+            raise HyparError(
+                f"{argument('constraints.fix')} should be LAYER[@LEVEL]=CHOICE, as in"
+                f" fc1@H2=data (choices {', '.join(known)}), got {shown(text)}"
+            )
+        return cls(layer, int(number) if at else None, Parallelism(choice))
+
+    def __str__(self) -> str:
+        return f"{self.layer}{f'@H{self.level}' if self.level else ''}={self.choice}"
+
+    @property
+    def said(self) -> str:
+        """The pin as a message names it."""
+        return argument("constraints.fix", str(self))
+
+
+def _is_choice(word: str) -> bool:
+    """Return whether any kind of layer has a choice of that name."""
+    try:
+        Parallelism(word)
+    except ValueError:
+        return False
+    return True
+
+
+def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
+    """Return the pinned choice, if any, of each layer at each level.
+
+    Raises
+    ------
+    HyparError
+        If two pins conflict, or one names a layer, level or choice that does not exist.
+    """
+    names = [layer.name for layer in workload.layers]
+    pinned: Pinned = [[{} for _ in names] for _ in range(problem.levels)]
+    for pin in map(Pin.parse, problem.constraints.fix):
+        matched = matching(names, pin.layer)
+        if not matched:
+            raise HyparError(f"{pin.said}: no layer is called {pin.layer!r}")
+        if pin.level is not None and not 1 <= pin.level <= problem.levels:
+            raise HyparError(f"{pin.said}: the level should be from 1 to {problem.levels}")
+        levels = range(problem.levels) if pin.level is None else [pin.level - 1]
+        for level, position in itertools.product(levels, matched):
+            here = pinned[level][position]
+            # Two pins of the same choice agree; a second column is a conflict.
+            here.setdefault(_column(pin, workload, position, problem), pin)
+            if len(here) > 1:
+                one, other = (conflicting.said for conflicting in here.values())
+                raise HyparError(f"{one} and {other} conflict at {names[position]}, H{level + 1}")
+    return pinned
+
+
+def matching(names: Sequence[str], pattern: str) -> list[int]:
+    """Return the positions of the layers that a pattern names, itself or by their block."""
+    matched = [n for n, name in enumerate(names) if fnmatchcase(name, pattern)]
+    return matched or [n for n, name in enumerate(names) if fnmatchcase(name, f"{pattern}.*")]
+
+
+def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields) -> int:
+    """Return the column of a pin's choice among those of the layer's kind."""
+    layer = workload.layers[position]
+    splits = layer.operator.splits[: len(problem.choices)]
+    words = [choice.word for choice in splits if choice.axis or workload.replicas]
+    if pin.choice in words:
+        return words.index(pin.choice)
+    # `*=model` is for every layer of a network, whatever its kind calls its second choice.
+    column = problem.choices.index(pin.choice) if pin.choice in problem.choices else len(words)
+    if column >= len(words) or not splits[column].axis:  # whole is no kind's word for another
+        choices = argument("choices", ",".join(problem.choices))
+        if set(words) != set(problem.choices):
+            choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
+        raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}")
+    return column

@@ -1,0 +1,331 @@
+"""Price a plan again from its choices alone, and refuse a plan that states another cost.
+
+No code here is shared with a solver: a cost is the sum of the table entries of the choices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.base import CostModel, EndStates, SplitCounts, level_table
+from hypar_opt.costs.shared_nodes import Rows, Tensors, nodes_choices
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.layouts import StoredLayout
+from hypar_opt.plan.plan import SCHEMA, Baselines, Cost, Plan, Ratios, json_number
+from hypar_opt.plan.stored_layouts import (
+    nodes_rows,
+    plan_tensors,
+    stored_layouts,
+)
+from hypar_opt.workload.parallelism import DATA, MODEL
+from hypar_opt.workload.tensors import Workload, workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import CostTable
+
+
+def price_table(table: CostTable, assignment: Sequence[int]) -> int:
+    """Return the cost of an assignment, as the table's entries count."""
+    choice = np.asarray(assignment, np.intp)
+    source, target = table.ends.T
+    nodes = table.node[np.arange(table.layers), choice].sum()
+    edges = table.edge[np.arange(len(table.ends)), choice[source], choice[target]].sum()
+    return int(nodes) + int(edges)
+
+
+def price_levels(
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    *,
+    even: bool = False,
+) -> tuple[Fraction, ...]:
+    """Return the cost of each level, H1 first, in the cost's unit.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices.
+    tensors
+        The layouts of shared tensors; unless given those that then cost least.
+    even
+        Whether shared tensors, too, are split into equal parts only.
+    """
+    (priced,) = price_plans(workload, cost, [rows], [tensors], even=even)
+    return priced
+
+
+def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
+    """Return what a plan of a problem, ``(levels, layers)``, costs, in the cost's unit."""
+    even = instance.problem.constraints.even
+    levels = price_levels(instance.workload, instance.cost, rows, tensors, even=even)
+    return sum(levels, Fraction())
+
+
+def price_plans(
+    workload: Workload,
+    cost: CostModel,
+    plans: Sequence[Rows],
+    tensors: Sequence[Tensors | None],
+    *,
+    even: bool = False,
+) -> list[tuple[Fraction, ...]]:
+    """Return the cost of each level of several plans of as many levels.
+
+    Parameters
+    ----------
+    plans : (plans, levels, layers)
+    tensors
+        Of each plan; else as in `price_levels`.
+    """
+    full = [
+        _nodes(workload, cost, rows, given, even=even)
+        for rows, given in zip(plans, tensors, strict=True)
+    ]
+    charged = None
+    if plans[0]:
+        charged = cost.of_plans(workload, np.array(full, np.intp))
+    if charged is not None:
+        levels: list[list[int]] = charged.tolist()
+    else:
+        levels = [_by_tables(workload, cost, rows) for rows in full]
+    return [
+        _with_states(workload, cost, rows, charges)
+        for rows, charges in zip(full, levels, strict=True)
+    ]
+
+
+def _nodes(
+    workload: Workload, cost: CostModel, rows: Rows, tensors: Tensors | None, *, even: bool
+) -> Rows:
+    """Return the choices of all nodes, ``(levels, nodes)``."""
+    if workload.shared and tensors is not None:
+        return nodes_rows(workload, rows, tensors)
+    return nodes_choices(workload, cost, rows, even=even)
+
+
+def _by_tables(workload: Workload, cost: CostModel, full: Rows) -> list[int]:
+    """Price each level by the entries of its table."""
+    splits = SplitCounts.down(len(workload.nodes), cost.choices, full)
+    # The state below the last level has no table.
+    levels = [
+        price_table(level_table(cost, workload, above), row)
+        for above, row in zip(splits, full, strict=False)
+    ]
+    _repeat_by_replicas(workload, cost, full, levels)
+    return levels
+
+
+def _with_states(
+    workload: Workload, cost: CostModel, full: Rows, levels: list[int]
+) -> tuple[Fraction, ...]:
+    """Add the charges that are no sum over levels, as of rings: once for each distinct state."""
+    if type(cost).of_state is not CostModel.of_state:
+        states = list(zip(*full, strict=True))
+        for state in set(states):
+            with_state = [node for node, other in enumerate(states) if other == state]
+            for level, charge in cost.of_state(workload, state).items():
+                levels[level] += int(charge[with_state].sum())
+    return tuple(Fraction(level, cost.resolution) for level in levels)
+
+
+def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels: list[int]) -> None:
+    """Charge every level what crosses it, where tables charge what appending a level adds."""
+    coupled = np.flatnonzero(workload.coupled(cost.choices))
+    if not coupled.size or not full:
+        return
+    ends = EndStates.of_rows(workload, coupled, np.array(full, np.intp))
+    before = 0
+    for level, crossing in enumerate(cost.pairs(workload, ends)):
+        total = int(cost.pairs(workload, ends.above(level + 1)).sum())
+        levels[level] += int(crossing.sum()) - (total - before)
+        before = total
+
+
+def tensors_of(instance: Instance, rows: Rows) -> Tensors:
+    """Return the layouts of a run's shared tensors that cost least, given the layers' choices.
+
+    By the problem's own objective where that charges them, or else in bytes by the reading
+    ``executed``.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+    """
+    workload = instance.executed_workload
+    cost = instance.cost if instance.workload is workload else instance.executed
+    nodes = nodes_choices(workload, cost, rows, even=instance.problem.constraints.even)
+    return tuple({node: row[node] for node in workload.tensor_writers} for row in nodes)
+
+
+def layouts_of(
+    instance: Instance, rows: Rows, tensors: Tensors | None = None
+) -> dict[str, tuple[StoredLayout, ...]]:
+    """Return how a run of a plan stores each layer's output, by the layer's name.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices.
+    tensors
+        The layouts of shared tensors; unless given those of `tensors_of`.
+    """
+    workload = instance.executed_workload
+    if tensors is None:
+        tensors = tensors_of(instance, rows)
+    return stored_layouts(workload, nodes_rows(workload, rows, tensors))
+
+
+def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cost:
+    """Price a plan and its baselines, by the problem's reading and by ``executed``.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+        The layers' choices.
+    tensors
+        The layouts of a run's shared tensors; unless given those that then cost least.
+    """
+    problem, workload, own = instance.problem, instance.workload, instance.cost
+    layers = len(workload.layers)
+    all_data, all_model = ([[choice] * layers] * problem.levels for choice in (DATA, MODEL))
+
+    even = problem.constraints.even
+
+    _check_choices(workload, len(problem.choices), rows)
+    # Layouts are those of a run: where the reading shares no tensors it has none to price.
+    of_reading = tensors if workload is instance.executed_workload else None
+
+    priced = price_plans(
+        workload, own, [rows, all_data, all_model], [of_reading, None, None], even=even
+    )
+    costs, data, model = (sum(levels, Fraction()) for levels in priced)
+    per_level = priced[0]
+    moved = price_plans(
+        instance.executed_workload, instance.executed, [rows, all_data], [tensors, None], even=even
+    )
+    executed, executed_data = (sum(levels, Fraction()) for levels in moved)
+    exchanges = own.communication_only()
+    communication = None
+    if exchanges is not None:
+        exchanged = price_levels(workload, exchanges, rows, of_reading, even=even)
+        communication = tuple(map(json_number, exchanged))
+    return Cost(
+        kind=problem.cost,
+        reading=problem.reading,
+        unit=own.unit,
+        total=json_number(costs),
+        per_level=tuple(map(json_number, per_level)),
+        communication=communication,
+        executed_bytes=json_number(executed),
+        data_parallel_bytes=json_number(executed_data),
+        baselines=Baselines(data=json_number(data), model=json_number(model)),
+        ratios=Ratios(
+            data=float(data / costs) if costs else None,
+            model=float(model / costs) if costs else None,
+        ),
+    )
+
+
+def _check_choices(workload: Workload, columns: int, rows: Rows) -> None:
+    """Refuse a choice that the reading does not have.
+
+    Raises
+    ------
+    HyparError
+        Naming the layer and its choice.
+    """
+    forbidden = workload.forbidden(columns)[workload.shared :]
+    for row in rows:
+        for layer, choice, lacks in zip(workload.layers, row, forbidden, strict=True):
+            if lacks[choice]:
+                raise HyparError(
+                    f"layer {layer.name!r}: {layer.word(choice)} needs the reading executed"
+                )
+
+
+def with_layouts(plan: Plan) -> Plan:
+    """Return a plan with the layouts that follow from its choices, if its file states none."""
+    if plan.layouts is not None:
+        return plan
+    instance, rows, cost = Instance.of_plan(plan), plan.assignments(), plan.cost
+    tensors = tensors_of(instance, rows)
+    if cost.executed_bytes is None:
+        # Version 1 knew of no run of output parallelism.
+        moved = price(instance, rows, tensors).executed_bytes
+        cost = cost.model_copy(update={"executed_bytes": moved})
+    layouts = layouts_of(instance, rows, tensors)
+    return plan.model_copy(update={"schema_": SCHEMA, "layouts": layouts, "cost": cost})
+
+
+def check_plan(plan: Plan, *, file: str) -> None:
+    """Refuse a plan whose stated cost or layouts are not those of its choices.
+
+    The solver's status is a claim that only has to be consistent here; a certificate proves it.
+
+    Raises
+    ------
+    InputError
+        Naming the first key that disagrees, what it says and what it should say.
+    """
+    instance, rows = Instance.of_plan(plan), plan.assignments()
+    try:
+        tensors = plan_tensors(plan, instance.executed_workload)
+        cost = price(instance, rows, tensors)
+    except HyparError as error:
+        raise InputError(error.message, file=file) from None
+    stated = plan.cost.model_dump(mode="json")
+    for key, derived in cost.model_dump(mode="json").items():
+        if stated[key] != derived:
+            problem = f"should be {derived}, as the parallelism is priced, got {stated[key]}"
+            raise InputError(problem, where=f"cost, {key}", file=file)
+    stored = layouts_of(instance, rows, tensors)
+    for name, layouts in (plan.layouts or {}).items():
+        if tuple(layouts) != stored[name]:
+            words = [json.dumps(list(map(str, own))) for own in (stored[name], layouts)]
+            problem = f"should be {words[0]}, as the parallelism stores it, got {words[1]}"
+            raise InputError(problem, where=f"layouts, {name}", file=file)
+    solver, total = plan.solver, plan.cost.total
+    if solver.status == "optimal" and solver.bound != total:
+        problem = f"should be the cost's total {total} of an optimal plan, got {solver.bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+    if solver.bound is not None and solver.bound > total:
+        problem = f"should be at most the cost's total {total}, got {solver.bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+
+
+def too_fine(plan: Plan) -> list[str]:
+    """Return a warning for each axis that a plan splits below one image or one channel.
+
+    The model halves exactly, also below one image or channel; a program cannot.
+    """
+    workload = workload_of(plan.network.description, plan.batch)
+    *_, splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
+    split: dict[str, list[tuple[str, int, int]]] = {"image": []}
+    for position, layer in enumerate(workload.layers):
+        choices = layer.operator.splits[: len(plan.choices)]
+        for column, choice in enumerate(choices):
+            if not choice.axis:
+                continue  # whole
+            size, count = layer.sizes[choice.axis], int(splits.counts[column, position])
+            parts = split.setdefault(choice.part, [])
+            if 2**count > size:
+                parts.append((layer.name, size, count))
+    sentences = []
+    for part, too_many_parts in split.items():
+        if too_many_parts:
+            # The layer with the smallest fraction of an index to a part is the example.
+            name, size, count = max(too_many_parts, key=lambda row: Fraction(2 ** row[2], row[1]))
+            layers = f"{len(too_many_parts)} layers" if len(too_many_parts) > 1 else "1 layer"
+            available = f"{size} {part}s" if size > 1 else f"1 {part}"
+            sentences.append(
+                f"splits {layers} below one {part}: {name} has {available} for 2^{count} parts"
+            )
+    return sentences

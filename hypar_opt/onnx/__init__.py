@@ -1,0 +1,96 @@
+"""ONNX models as networks: graphs of operators, read without their weights.
+
+A model's way: `model` parses it, `trace` walks its nodes by the rules of `table`, `layers` takes
+what the outputs need, `document` writes that as a network file would, with repeated runs as
+blocks. `docs/onnx.md` says what is read, left out and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+
+
+def read_model(
+    path: str | Path, dims: Mapping[str, int] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Read a model as the content of a network file, and what is to be said of it.
+
+    Parameters
+    ----------
+    path
+        The file of the model; files beside it, with its weights, are not read.
+    dims
+        The sizes of its dynamic dimensions by name; the batch is no dimension of a network.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the node and the operator, and what would be right.
+    """
+    content, _, notes = _read(path, dims or {})
+    return content, notes
+
+
+def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Network, list[str]]:
+    from hypar_opt.documents.document import validate
+    from hypar_opt.onnx.account import check, left_out, repeated
+    from hypar_opt.onnx.document import document
+    from hypar_opt.onnx.layers import layers_of
+    from hypar_opt.onnx.model import graph_of, load
+    from hypar_opt.onnx.trace import trace
+    from hypar_opt.workload.kept import biases, sentences
+    from hypar_opt.workload.network import Network
+
+    file = str(path)
+    model = load(path)
+    try:
+        graph = graph_of(model, dims)
+        state = trace(graph, Path(path).parent)
+        layers = layers_of(state)
+        source = f"ONNX model {_printable(Path(file).name)}"
+        if graph.producer:
+            source += f", written by {_printable(graph.producer)}"
+        name = _printable(Path(file).stem) or "model"
+        content = document(name, source, state.input.layer.sizes, layers)
+        biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
+        said: dict[str, Any] = {
+            "element_type": state.element_type,
+            "not_kept": [
+                *state.omitted.phrases(),
+                *biases(biased),
+                *left_out(state, layers),
+            ],
+            "remarks": [*state.remarks, *repeated(layers)],
+        }
+        head = {key: value for key, value in said.items() if value}
+        # Behind the source, as a network file has them.
+        first = {key: content.pop(key) for key in ("schema", "name", "source")}
+        content = {**first, **head, **content}
+        network = validate(Network, content, file=file)
+        check(network, layers)
+        notes = [*state.notes, *sentences(said["not_kept"], said["remarks"])]
+        return content, network, notes
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=file) from None
+
+
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:80].strip()
+
+
+def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Network:
+    """Read a model as a network; see `read_model`.
+
+    Raises
+    ------
+    InputError
+        Naming the file and what is wrong with it.
+    """
+    return _read(path, dims or {})[1]

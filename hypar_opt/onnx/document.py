@@ -1,0 +1,166 @@
+"""The network file that says what a model is, as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypar_opt.onnx.blocks import Run, block_names, runs_of
+from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.names import proposals, unique
+
+SCHEMA = "hypar-opt/network/2"
+
+Table = dict[str, Any]
+
+
+def document(
+    name: str, source: str, input_sizes: Mapping[str, int], layers: Sequence[Layer]
+) -> Table:
+    """Return a network file's content, with repeated runs as blocks."""
+    names = proposals(layers)
+    runs = [] if _is_chain(layers) else runs_of(layers, names)
+    full, tables = _named(layers, names, runs)
+    for layer, name_ in zip(layers, full, strict=True):
+        layer.name = name_
+    shown_input = _input(input_sizes, layers)
+    _drop_vocabularies(layers, shown_input)
+    out: Table = {"schema": SCHEMA, "name": name, "source": source, "input": shown_input}
+    outside = _names_outside(full)
+    lone: list[Table] = []
+    blocks: list[Table] = []
+    position = 0
+    previous = "input"
+    for run, block in zip((*runs, None), (*tables, None), strict=True):
+        end = len(layers) if run is None else run.first
+        for place in range(position, end):
+            table = _table(layers, place, full, full[place], outside)
+            if table["inputs"] == [previous]:
+                del table["inputs"]
+            previous = full[place]
+            lone.append(table)
+        if run is not None and block is not None:
+            blocks.append(_block(layers, run, block, full))
+            position = run.end
+    out["layer"] = lone
+    if blocks:
+        out["block"] = blocks
+    return out
+
+
+def _is_chain(layers: Sequence[Layer]) -> bool:
+    return all(
+        layer.kind in ("conv", "fc") and layer.inputs == [position - 1]
+        for position, layer in enumerate(layers)
+    )
+
+
+def _named(
+    layers: Sequence[Layer], names: Sequence[str], runs: Sequence[Run]
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Return every layer's full name, and for each run the block's and its layers' own."""
+    blocks = [block_names(names, run) for run in runs]
+    inside = {place for run in runs for place in range(run.first, run.end)}
+    alone = [place for place in range(len(layers)) if place not in inside]
+    chosen = unique([names[p] for p in alone], [layers[p] for p in alone])
+    # A block is called by what its layers are; no two, and no layer, have one name.
+    heads_used = Counter(head for head, _, _ in blocks)
+    wanted = [
+        f"{head}{number}" if heads_used[head] > 1 and number else head or "block"
+        for head, number, _ in blocks
+    ]
+    heads = _apart(wanted, set(chosen) | {"input"})
+    full = [""] * len(layers)
+    for place, name in zip(alone, chosen, strict=True):
+        full[place] = name
+    tables = []
+    for run, head, (_, _, inner) in zip(runs, heads, blocks, strict=True):
+        own = unique(inner, layers[run.first : run.first + run.length])
+        tables.append((head, own))
+        for n in range(run.count):
+            for place, name in enumerate(own):
+                full[run.first + n * run.length + place] = f"{head}.{n}.{name}"
+    return _unlike(full, alone), tables
+
+
+def _apart(names: Sequence[str], taken: set[str]) -> list[str]:
+    out = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        out.append(candidate)
+    return out
+
+
+def _unlike(full: list[str], alone: Sequence[int]) -> list[str]:
+    """Return full names with those of lone layers changed where a block's layer has the same."""
+    lone = set(alone)
+    taken = {name for place, name in enumerate(full) if place not in lone}
+    return [
+        f"{name}_" if place in lone and name in taken else name for place, name in enumerate(full)
+    ]
+
+
+def _names_outside(full: Sequence[str]) -> dict[int, str]:
+    return {**dict(enumerate(full)), INPUT: "input"}
+
+
+def _table(
+    layers: Sequence[Layer], place: int, full: Sequence[str], name: str, names: Mapping[int, str]
+) -> Table:
+    layer = layers[place]
+    keys = dict(layer.keys)
+    if "tied" in keys:
+        keys["tied"] = full[keys["tied"]]
+    return {
+        "name": name,
+        "kind": layer.kind,
+        "inputs": [names[source] for source in layer.inputs],
+        **keys,
+    }
+
+
+def _block(
+    layers: Sequence[Layer], run: Run, block: tuple[str, list[str]], full: Sequence[str]
+) -> Table:
+    head, own = block
+    # Within a block the block's input is called as the network's; no layer of a run reads both.
+    names = {run.first - 1: "input", **{run.first + place: name for place, name in enumerate(own)}}
+    tables = []
+    previous = "input"
+    for place, name in enumerate(own):
+        table = _table(layers, run.first + place, full, name, names)
+        if table["inputs"] == [previous]:
+            del table["inputs"]
+        previous = name
+        tables.append(table)
+    return {
+        "name": head,
+        "repeat": run.count,
+        "inputs": [full[run.first - 1]],
+        "layer": tables,
+    }
+
+
+def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
+    if "h" in sizes:
+        return {"channels": sizes["c"], "height": sizes["h"], "width": sizes["w"]}
+    if "t" in sizes and "c" not in sizes:
+        # Of all tables that are read by index the ids are those of the largest.
+        rows = (x.keys["vocabulary"] for x in layers if x.kind == "embedding" and x.inputs)
+        return {"tokens": sizes["t"], "vocabulary": max(rows, default=1)}
+    if "t" in sizes:
+        return {"tokens": sizes["t"], "features": sizes["c"]}
+    return {"features": sizes.get("c", 1)}
+
+
+def _drop_vocabularies(layers: Sequence[Layer], shown: Table) -> None:
+    """Leave a vocabulary out where it is that of the input."""
+    for layer in layers:
+        by_index = layer.kind == "embedding" and layer.inputs
+        if by_index and layer.keys["vocabulary"] == shown.get("vocabulary"):
+            del layer.keys["vocabulary"]

@@ -1,0 +1,265 @@
+"""Elementwise operators: of one feature map, with constants, and of several maps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hypar_opt.onnx.axes import (
+    POSITIONS,
+    Digit,
+    Dim,
+    axes_of,
+    digits_of,
+    is_whole,
+)
+from hypar_opt.onnx.constants import Constant
+from hypar_opt.onnx.exact import check_attributes, of_itself, with_constant
+from hypar_opt.onnx.features import INPUT, Features, PendingNorm
+from hypar_opt.onnx.joins import fit, join
+from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
+from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.regions import Weights, is_stored, stored
+from hypar_opt.onnx.trace import Trace, shape_error
+from hypar_opt.onnx.views import broadcast
+
+# Operators by which a constant is learned: a shift, a scale. What exporters subtract or divide by
+# is no weight.
+_SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout"})
+_SCALES = frozenset({"Mul", "PRelu"})
+
+
+def elementwise(state: Trace, node: Node, word: str) -> None:
+    """An operator that does the same to every element, whatever the layout."""
+    check_attributes(state, node)
+    if len(node.inputs) == 1:
+        features = state.features(node.inputs[0])
+        if features.norm and word:
+            features = state.settled(node.inputs[0], node)
+        state.put(node, features._replace(operators=features.operators | {node.op}))
+        return
+    names = [name for name in node.inputs if name]
+    maps = [name for name in names if not state.is_constant(name)]
+    constants = [name for name in names if state.is_constant(name)]
+    if word not in ("", "add", "mul"):
+        # Beyond an activation no scale or shift can join a norm.
+        for name in maps:
+            features = state.features(name)
+            if features.norm:
+                state.settled(name, node)
+    sources = {state.features(name).source for name in maps}
+    result = _together(state, node, word, maps)
+    # What joins maps is a layer, and no operator that its map has been through.
+    operators = frozenset({node.op} if result.source in sources else ())
+    for name in constants:
+        result = _with_constant(state, node, result, name)
+    state.put(node, result._replace(operators=result.operators | operators))
+
+
+def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features:
+    """Return the maps of a node as one: joined by a layer, where they are not of one already."""
+    groups = _groups(node, [state.features(name) for name in names])
+    if len(groups) == 1:
+        return groups[0]
+    groups = _groups(node, [state.settle(features, node) for features in groups])
+    if len(groups) == 1:
+        return groups[0]
+    groups = _without_masks(state, node, groups)
+    if len(groups) == 1:
+        return groups[0]
+    if node.op not in ("Add", "Sum", "Mul", "BiasGelu"):
+        means = "product" if word == "mul" else "sum"
+        state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
+    return join(state, node, word or "add", groups)
+
+
+def _without_masks(state: Trace, node: Node, groups: list[Features]) -> list[Features]:
+    """Return maps without those made of token ids, which have no gradient: masks of padding."""
+    masks: list[Features] = []
+    if state.input.is_tokens:
+        real = [features for features in groups if features.source != INPUT]
+        masks = [features for features in groups if features.source == INPUT]
+        groups = real or groups[:1]
+    scores = [one for one in groups if state.layer(one.source).kind == "scores"]
+    for mask in masks if scores else ():
+        read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
+    if scores and len(groups) > 1:
+        raise node.refuse("adds a feature map to the scores of attention")
+    return groups
+
+
+def _groups(node: Node, maps: list[Features]) -> list[Features]:
+    """Return maps with those of the same elements made one."""
+    out: list[Features] = []
+    for features in maps:
+        for place, other in enumerate(out):
+            if other.same_map(features):
+                out[place] = _merged(node, other, features)
+                break
+        else:
+            out.append(features)
+    return out
+
+
+def _merged(node: Node, a: Features, b: Features) -> Features:
+    """Return an elementwise function of two tensors that hold the same map."""
+    dims = fit([a.dims, b.dims])
+    if dims is None:
+        raise shape_error(node, a.shape, b.shape)
+    if len(a.dims) == len(b.dims):
+        # Copies stay, where one of the two has them.
+        dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
+    operators = a.operators | b.operators | of_itself(node, a, b)
+    common = a._replace(dims=dims, operators=operators, only=False)
+    if a.pooled == b.pooled:
+        norm = _one_norm(a.norm, b.norm)
+        return common._replace(norm=norm)
+    # A map and statistics of it: a norm, written out.
+    whole, number = (b, a) if a.pooled else (a, b)
+    if whole.pooled:
+        raise node.refuse("combines two reductions of one feature map")
+    norm = whole.norm or PendingNorm()
+    centred = norm.centred or node.op == "Sub" or (node.op == "Add" and "Neg" in number.operators)
+    over = norm.over | number.pooled
+    return common._replace(pooled=frozenset(), norm=replace(norm, over=over, centred=centred))
+
+
+def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | None:
+    if a is None or b is None:
+        return a or b
+    return PendingNorm(
+        a.over | b.over, a.centred or b.centred, a.scale or b.scale, a.shift or b.shift
+    )
+
+
+def _with_constant(state: Trace, node: Node, features: Features, name: str) -> Features:
+    """Return a map after a constant has been added to it, or it has been multiplied by it."""
+    constant = state.constant(name)
+    layer = state.layer(features.source)
+    dims = broadcast(features, constant.shape, state.input.batch)
+    if layer.kind == "scores":
+        read_mask(state, node, features, name)
+        number = constant.elements == 1 and node.op in ("Mul", "Div")
+        done = with_constant(node, constant, absorbed=not number)
+        return features._replace(dims=dims, operators=features.operators | done)
+    places = len(dims) - len(constant.shape)
+    held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
+    axes = axes_of(held) - {"b"}
+    is_channels = axes == {"c"} and is_whole("c", layer.channels, held) and not features.taken
+    done = with_constant(
+        node, constant, absorbed=features.source == INPUT and state.input.is_tokens
+    )
+    widened = features._replace(dims=dims, operators=features.operators | done)
+    bare = features._replace(dims=dims)
+    if constant.is_input and "c" in axes:
+        raise node.refuse(f"reads a further input of the model, through {name!r}")
+    if constant.is_input or not axes or features.pooled:
+        return widened
+    if features.source == INPUT and state.input.is_tokens:
+        shown = shown_by(state, node, name, layer.sizes.get("t", 1))
+        return widened._replace(
+            operators=widened.operators | {shown} if shown else widened.operators
+        )
+    # What only the network's input has been through is how its pixels are scaled.
+    is_learned = is_channels and (features.source != INPUT or features.norm is not None)
+    is_learned = is_learned and is_stored(constant)
+    if node.op in _SCALES and is_learned:
+        return _scaled(state, node, bare, name)
+    if node.op in _SHIFTS and is_learned:
+        return _shifted(state, node, bare, name)
+    if node.op in _SHIFTS and _is_table(state, features, constant, held):
+        return _with_tables(state, node, bare, constant)
+    return widened
+
+
+def _scaled(state: Trace, node: Node, features: Features, name: str) -> Features:
+    norm = features.norm or PendingNorm()
+    if norm.scale or norm.shift:
+        features, norm = state.settle(features, node), PendingNorm()
+    return features._replace(norm=replace(norm, scale=name))
+
+
+def _shifted(state: Trace, node: Node, features: Features, name: str) -> Features:
+    """Return a map with a shift of each channel: a bias, where the layer before has none."""
+    from hypar_opt.onnx.table import activation
+
+    layer = state.layer(features.source)
+    norm = features.norm
+    takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
+    if norm is None and takes_bias and activation(features.operators) is None:
+        layer.add_bias(stored(state.constant(name)))
+        return features
+    if norm is None or norm.shift:
+        features, norm = state.settle(features, node), PendingNorm()
+        state.note(node, "a shift of each channel is counted with a scale")
+    return features._replace(norm=replace(norm, shift=name))
+
+
+def _is_table(state: Trace, features: Features, constant: Constant, held: tuple[Dim, ...]) -> bool:
+    """Whether a constant has a value for each feature of each token: a table of positions."""
+    if features.source == INPUT:
+        features = state.input.renamed(state.input.settle(features))
+    sizes = state.layer(features.source).sizes
+    axes = axes_of(held)
+    if axes & {f"i{n}" for n in range(4)}:
+        return constant.elements >= math.prod(sizes.values())
+    places = axes & POSITIONS
+    return (
+        bool(places)
+        and is_whole("c", sizes.get("c", 1), held)
+        and all(is_whole(axis, sizes[axis], held) for axis in places)
+    )
+
+
+def _with_tables(state: Trace, node: Node, features: Features, constant: Constant) -> Features:
+    """Return tokens with learned vectors added, a row of a table to each position."""
+    features = state.as_tokens(state.settle(features, node), node)
+    layer = state.layer(features.source)
+    if not layer.is_tokens:
+        return features
+    if not constant.regions:
+        state.note(node, "positions that are computed")
+        return features
+    tokens, channels = layer.sizes["t"], layer.channels
+    tables: dict[int, Features] = {}
+    for region in constant.regions:
+        table = state.constant(region.name)
+        rows = max(1, table.elements // channels)
+        # A table that is longer than the sequence, or shorter (two types of tokens), is read by
+        # index, so that all its rows are learned; one that fits is read whole.
+        by_index = rows != tokens and state.input.is_tokens
+        if by_index:
+            state.note(
+                node, "positions or types by which a table is read: the network's are token ids"
+            )
+        keys = {"features": channels, "vocabulary": rows if by_index else tokens}
+        inputs = [INPUT] if by_index else []
+        sizes = {"t": tokens, "c": channels}
+        weights = Weights(region.name, stored(table) if by_index else (region,))
+        source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
+        tables[source] = state.made(source, _without_batch(features.dims))
+    return join(state, node, "add", [features, *tables.values()])
+
+
+def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    return tuple(tuple(digit for digit in dim if digit.axis != "b") for dim in dims)
+
+
+def softmax(state: Trace, node: Node) -> None:
+    """A softmax: part of attention, the network's end, or elementwise in between."""
+    features = state.features(node.inputs[0])
+    if state.layer(features.source).kind == "scores":
+        axis = node.attributes().get("axis", -1) % len(features.dims)
+        keys = state.layer(features.source).sizes["s"]
+        if digits_of("s", [features.dims[axis]]) != (Digit("s", keys),) and keys > 1:
+            raise node.refuse("should be over the keys of attention")
+        state.put(node, features._replace(operators=features.operators | {node.op}))
+        return
+    output = node.outputs[0]
+    if output in state.graph.outputs and state.uses[output] == 1:
+        features = state.ordered(state.settled(node.inputs[0], node), node)
+        sizes = state.layer(features.source).sizes
+        source = state.emit(node, "output", {}, [state.read(features, node)], sizes)
+        state.put(node, state.made(source, features.dims))
+        return
+    state.put(node, features._replace(operators=features.operators | {node.op}))

@@ -1,0 +1,73 @@
+"""Shapes of constants that are not computed, by ONNX's inference of one node at a time.
+
+Inference of a whole graph with the values of shapes takes memory without bound: each node may
+double what the last one holds. Of one node, whose inputs' shapes and small values are known, it
+takes no more than they do, but where an input's elements are the dimensions of an output: so many
+are no shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.onnx.functions import line_of
+from hypar_opt.onnx.model import MOST_RANK, Graph, Node
+
+if TYPE_CHECKING:
+    from hypar_opt.onnx.constants import Constant
+
+Shape = tuple[int, ...]
+
+_FLOAT = 1
+"""The type of what is not known, which no shape depends on."""
+
+_OF_A_SHAPE = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
+"""Operators whose last input has an element for each dimension of the output."""
+
+_MOST_VALUES = 2**10
+"""The most elements of an input whose values may be a shape."""
+
+
+def inferred(graph: Graph, node: Node, inputs: Sequence[Constant | None]) -> dict[str, Shape]:
+    """Return the shapes of a node's outputs, as far as those of its inputs, constants, say them.
+
+    Raises
+    ------
+    InputError
+        Where the operator cannot have these inputs.
+    """
+    from onnx import helper, numpy_helper, shape_inference
+
+    last = inputs[-1] if inputs else None
+    if node.op in _OF_A_SHAPE and last is not None and last.elements > MOST_RANK:
+        return {}
+    values, tensors = [], []
+    try:
+        for name, constant in dict(zip(node.inputs, inputs, strict=True)).items():
+            if constant is None:
+                continue
+            if constant.known and constant.elements <= _MOST_VALUES:
+                tensors.append(numpy_helper.from_array(constant.value, name))
+            else:
+                values.append(helper.make_tensor_value_info(name, _FLOAT, constant.shape))
+        model = helper.make_model(
+            helper.make_graph([node.proto], "node", values, [], tensors),
+            opset_imports=list(graph.proto.opset_import),
+        )
+        found = shape_inference.infer_shapes(model).graph.value_info
+    except Exception as error:
+        # It raises whatever its C++ side finds.
+        raise node.refuse(f"its shapes cannot be inferred: {line_of(error)}") from None
+    return concrete_shapes(found)
+
+
+def concrete_shapes(values: Sequence[Any]) -> dict[str, Shape]:
+    """Return the shapes of tensors of which all sizes are known."""
+    shapes = {}
+    for value in values:
+        dims = value.type.tensor_type.shape.dim
+        is_tensor = value.type.tensor_type.HasField("shape")
+        if is_tensor and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
+            shapes[value.name] = tuple(dim.dim_value for dim in dims)
+    return shapes

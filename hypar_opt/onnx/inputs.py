@@ -1,0 +1,138 @@
+"""The network's input: which of the model's inputs it is, and what its axes are.
+
+A model has inputs that are none of a network's: masks of padding, types and positions of tokens.
+The network's input is the one that embeddings or the first layer read; its axes have names of
+their own until that layer says which are channels, rows and columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx.axes import Digit, Dim
+from hypar_opt.onnx.features import INPUT, Features, Layer
+
+if TYPE_CHECKING:
+    from hypar_opt.onnx.model import Graph, Input
+
+# Operators through which token ids are still ids.
+_KEEPS_IDS = frozenset(
+    ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "CumSum", "Clip", "Add")
+)
+
+# The axes of an input by its rank, where no convolution says otherwise.
+_BY_RANK = {1: (), 2: ("c",), 3: ("t", "c"), 4: ("c", "h", "w")}
+
+
+class InputAxes:
+    """The network's input, as far as it is known."""
+
+    def __init__(self, graph: Graph) -> None:
+        if not graph.inputs:
+            raise InputError("has no input, and a network reads one")
+        ids = _token_inputs(graph)
+        self.is_tokens = bool(ids)
+        self._main = ids or _first(graph)
+        self.others = {value.name: value.shape for value in graph.inputs if value not in self._main}
+        shapes = {value.shape for value in self._main}
+        if len(shapes) > 1:
+            names = " and ".join(repr(value.name) for value in self._main)
+            raise InputError(f"has token ids of several sizes, {names}; a network has one input")
+        (self._shape,) = shapes
+        if len(self._shape) not in _BY_RANK or (self.is_tokens and len(self._shape) > 2):
+            problem = f"should have a batch and at most 3 dimensions, got {list(self._shape)}"
+            raise InputError(problem, where=f"input {self._main[0].name!r}")
+        self.batch = self._shape[0]
+        self._names: dict[str, str] | None = None
+        self.layer = Layer("input", {}, [], {f"i{n}": s for n, s in self._axes()})
+        if self.is_tokens:
+            self._name({"i1": "t"})
+
+    def _axes(self) -> list[tuple[int, int]]:
+        return [(n, size) for n, size in enumerate(self._shape) if n]
+
+    def tensors(self) -> dict[str, Features]:
+        """Return what the model's inputs hold."""
+        batch = (Digit("b", self.batch),)
+        dims = tuple((Digit(f"i{n}", size),) if size > 1 else () for n, size in self._axes())
+        features = Features(INPUT, (batch, *dims))
+        return {value.name: features for value in self._main}
+
+    def renamed(self, features: Features) -> Features:
+        """Return features of the input by the axes that a layer has given it."""
+        names = self._names
+        if names is None:
+            return features
+        # Only the first letters differ, so that digits and strides stay as they are.
+        dims = tuple(
+            tuple(
+                digit._replace(axis=names.get(digit.axis, digit.axis))
+                if isinstance(digit.axis, str)
+                else digit
+                for digit in dim
+            )
+            for dim in features.dims
+        )
+        return features._replace(dims=dims)
+
+    def settle(self, features: Features) -> Features:
+        """Give the input's axes names by its rank, unless a layer has named them."""
+        if self._names is None:
+            names = _BY_RANK[len(self._shape)]
+            self._name({f"i{n}": axis for n, axis in enumerate(names, start=1)})
+        return features
+
+    def name_image(self, dims: tuple[Dim, ...]) -> None:
+        """Name the axes as a convolution reads them: channels, rows, columns."""
+        if self._names is not None or len(dims) != len(self._shape):
+            return
+        names = ("c", "w") if len(dims) == 3 else ("c", "h", "w")
+        taken: dict[str, str] = {}
+        free = [f"i{n}" for n, _ in self._axes()]
+        for dim in dims[1:]:
+            if len(dim) > 1 or (dim and dim[0].axis not in free):
+                return
+        # Dimensions of size 1 have no digit: they get the axes that are left over, in order.
+        left = [axis for axis in free if all(axis != d.axis for dim in dims for d in dim)]
+        for dim, name in zip(dims[1:], names, strict=True):
+            axis = dim[0].axis if dim else left.pop(0)
+            assert isinstance(axis, str)
+            taken[axis] = name
+        self._name(taken)
+
+    def _name(self, names: dict[str, str]) -> None:
+        self._names = names
+        sizes = {names[axis]: size for axis, size in self.layer.sizes.items() if axis in names}
+        if "w" in sizes:
+            sizes.setdefault("h", 1)
+        self.layer.sizes = sizes
+
+    def label(self) -> str:
+        return self._main[0].name
+
+
+def _token_inputs(graph: Graph) -> tuple[Input, ...]:
+    """Return the inputs that are indices of a table's rows."""
+    held = {value.name: value for value in graph.inputs if not value.is_float}
+    if not held:
+        return ()
+    changing = {value.name for value in graph.inputs}
+    found: dict[str, Input] = {}
+    for node in graph.nodes:
+        if not node.inputs:
+            continue
+        if node.op == "Gather" and node.inputs[-1] in held and node.inputs[0] not in changing:
+            value = held[node.inputs[-1]]
+            found[value.name] = value
+        if node.op in _KEEPS_IDS and node.inputs[0] in held and node.outputs:
+            held[node.outputs[0]] = held[node.inputs[0]]
+        if node.op != "Shape" and not changing.isdisjoint(node.inputs):
+            changing.update(node.outputs)
+    return tuple(found.values())
+
+
+def _first(graph: Graph) -> tuple[Input, ...]:
+    floats = [value for value in graph.inputs if value.is_float]
+    # Models that take bytes of an image, and cast them, have no other input.
+    return tuple((floats or list(graph.inputs))[:1])

@@ -1,0 +1,143 @@
+"""From what a walk found to the layers of a network: ends, divided layers, shared weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx.exact import word_of
+from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.losses import end_in_a_loss
+from hypar_opt.onnx.rules import refusals
+from hypar_opt.onnx.sharing import share
+from hypar_opt.onnx.trace import Trace
+
+
+def layers_of(state: Trace) -> list[Layer]:
+    """Return the layers that the model's outputs need, in topological order.
+
+    Raises
+    ------
+    InputError
+        Where no output depends on the network's input, or what a part of a map needs is no layer.
+    """
+    ends = _ends(state)
+    layers = _needed(state.layers, ends)
+    layers = _divided(layers)
+    end_in_a_loss(state, layers)
+    for layer in layers:
+        _activate(state, layer)
+    share(layers)
+    return layers
+
+
+def _ends(state: Trace) -> list[int]:
+    """Return the layers that write the model's outputs."""
+    ends: list[int] = []
+    nodes = {name: node for node in state.graph.nodes for name in node.outputs}
+    for name in state.graph.outputs:
+        if name not in state.tensors or name not in nodes:
+            continue  # an input, or a constant, that is handed on
+        with refusals(nodes[name]):
+            features = state.settled(name, nodes[name])
+        layer = state.layer(features.source)
+        layer.read_as.add(word_of(state, nodes[name], features))
+        if layer.kind == "scores":
+            # As an output beside the attention that they are of they add nothing.
+            if not layer.keys.get("read"):
+                raise nodes[name].refuse("multiplies two feature maps, and is no attention")
+        elif features.source != INPUT:
+            ends.append(features.source)
+    if not ends:
+        raise InputError("has no output that a layer writes")
+    return list(dict.fromkeys(ends))
+
+
+def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
+    """Return the layers on which an end depends; each end but one that is not read is an output."""
+    alive = set()
+    waiting = list(ends)
+    while waiting:
+        position = waiting.pop()
+        if position != INPUT and position not in alive:
+            alive.add(position)
+            waiting += layers[position].inputs
+    read = {source for position in alive for source in layers[position].inputs}
+    loose = [end for end in ends if end not in read and layers[end].kind != "output"]
+    kept = sorted(alive)
+    if len(ends) - sum(end in read for end in ends) > 1:
+        for end in loose:
+            layers.append(Layer("output", {"loss": "none"}, [end], layers[end].sizes))
+            kept.append(len(layers) - 1)
+    new = {position: place for place, position in enumerate(kept)} | {INPUT: INPUT}
+    out = []
+    for position in kept:
+        layer = layers[position]
+        if layer.kind == "scores":
+            assert layer.node is not None
+            raise layer.node.refuse("multiplies two feature maps, and is no attention")
+        out.append(replace(layer, inputs=[new[source] for source in layer.inputs]))
+    return out
+
+
+def _divided(layers: list[Layer]) -> list[Layer]:
+    """Return layers with fully-connected ones that are read in parts divided into a layer each."""
+    readers: dict[int, list[int]] = {}
+    for position, layer in enumerate(layers):
+        for source in layer.inputs:
+            readers.setdefault(source, []).append(position)
+    cut = {layer.inputs[0] for layer in layers if layer.kind == "slice"}
+    if not cut:
+        return layers
+    out: list[Layer] = []
+    new: dict[int, int] = {INPUT: INPUT}
+    for position, layer in enumerate(layers):
+        moved = replace(layer, inputs=[new.get(source, INPUT) for source in layer.inputs])
+        if position in cut:
+            _check_division(layer, [layers[reader] for reader in readers[position]])
+            new[position] = position  # read by parts alone, which find it in the old list
+        elif layer.kind == "slice":
+            whole = layers[layer.inputs[0]]
+            size = "filters" if whole.kind == "conv" else "units"
+            keys = {**whole.keys, size: layer.keys["size"]}
+            inputs = [new[source] for source in whole.inputs]
+            new[position] = len(out)
+            weights = whole.weights.part(layer.keys["start"], layer.keys["size"])
+            part = replace(whole, keys=keys, inputs=inputs, sizes=layer.sizes, weights=weights)
+            out.append(replace(part, read_as=layer.read_as))
+        else:
+            new[position] = len(out)
+            out.append(moved)
+    return out
+
+
+def _check_division(layer: Layer, readers: list[Layer]) -> None:
+    parts = sorted((r.keys["start"], r.keys["size"]) for r in readers if r.kind == "slice")
+    end = 0
+    for start, size in parts:
+        if start != end:
+            break
+        end += size
+    whole = layer.kind in ("conv", "fc") and "groups" not in layer.keys
+    if not whole or end != layer.channels or len(parts) != len(readers):
+        node = next(reader.node for reader in readers if reader.kind == "slice")
+        assert node is not None
+        raise node.refuse(
+            f"reads a part of what a layer of kind {layer.kind!r} writes; only fc and conv can"
+            " be divided, where each channel is read in one part"
+        )
+
+
+def _activate(state: Trace, layer: Layer) -> None:
+    """Give a layer the activation through which all of its readers see it."""
+    words = layer.read_as
+    if len(words) == 1 and None not in words and layer.kind in _ACTIVATED:
+        layer.keys["activation"] = next(iter(words))
+        return
+    for word in sorted(filter(None, words)):
+        why = f", which not all that read a layer of kind {layer.kind!r} see"
+        why = why if layer.kind in _ACTIVATED else f" after a layer of kind {layer.kind!r}"
+        state.omitted.add(f"the activation {word!r}{why}", layer.node)
+
+
+_ACTIVATED = frozenset({"conv", "fc", "norm", "add", "mul"})

@@ -1,0 +1,341 @@
+"""An ONNX file as plain nodes: parsed, in topological order, with concrete input sizes."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypar_opt.documents.files import record_read
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.onnx.functions import inlined, line_of
+from hypar_opt.onnx.table import HOPELESS
+from hypar_opt.onnx.weightless import (
+    MOST_STRUCTURE,
+    BrokenError,
+    TooLargeError,
+    weightless,
+)
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+MOST_BYTES = 2**31
+"""The size limit of a model that is read: protobuf's own."""
+
+MOST_NODES = 20_000
+"""The most nodes of a model: 100 transformer blocks have some 10,000."""
+
+MOST_NAMES = 2**18
+"""The most inputs and outputs of all nodes."""
+
+MOST_DIMENSION = 2**31 - 1
+
+MOST_RANK = 16
+
+BATCH = 7
+"""The batch of a model that leaves it open, while its axes are followed.
+
+Any size would do; a prime is seldom mistaken for another dimension when something goes wrong."""
+
+_FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
+
+
+class Node(NamedTuple):
+    """One node of the graph; empty names stand for inputs that are left out."""
+
+    op: str
+    """The operator, with its domain where that is not ONNX's and the name alone is ambiguous."""
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    proto: NodeProto
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes: numbers, texts, lists, and tensors as they are in the file."""
+        return {a.name: _attribute(a) for a in self.proto.attribute}
+
+    def refuse(self, problem: str) -> InputError:
+        """Return the error that names this node, for a rule to raise."""
+        return InputError(problem, where=f"node {self.label!r} ({self.op})")
+
+    @property
+    def label(self) -> str:
+        return self.name or (self.outputs[0] if self.outputs else "")
+
+
+def _attribute(a: Any) -> Any:
+    kind = a.type
+    if kind == _INTS:
+        return list(a.ints)
+    if kind == _INT:
+        return a.i
+    if kind == _FLOAT:
+        return a.f
+    if kind == _STRING:
+        return a.s.decode(errors="replace")
+    if kind == _TENSOR:
+        return a.t
+    if kind == _FLOATS:
+        return list(a.floats)
+    return [text.decode(errors="replace") for text in a.strings] if kind == _STRINGS else None
+
+
+class Input(NamedTuple):
+    """An input of the graph: its concrete shape, with the batch first."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_float: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What of a model is read: nodes in topological order, and the tensors that they name."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    initialisers: Mapping[str, TensorProto]
+    producer: str
+    proto: ModelProto = field(repr=False)
+    notes: tuple[str, ...] = ()
+    open_batch: bool = False
+    """Whether the model leaves the size of its batch open."""
+
+
+def load(path: str | Path) -> ModelProto:
+    """Parse a model, without the weights that it keeps in other files.
+
+    Raises
+    ------
+    InputError
+        Naming the file, and what is wrong with it.
+    HyparError
+        Where the package onnx is not installed.
+    """
+    file = str(path)
+    try:
+        import onnx
+    except ImportError:
+        raise HyparError(f"{file}: ONNX files need: pip install 'hypar-opt[onnx]'") from None
+    data = _bytes_of(path)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:
+        # Protobuf's own, whose package is onnx's to import and not ours.
+        raise InputError(f"should be an ONNX model: {line_of(error)}", file=file) from None
+    if not model.HasField("graph") or not model.graph.node:
+        raise InputError("should be an ONNX model with a graph of nodes", file=file)
+    try:
+        model = inlined(model)
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=file) from None
+    if len(model.graph.node) > MOST_NODES:
+        found = len(model.graph.node)
+        raise InputError(f"should have at most {MOST_NODES:,} nodes, got {found:,}", file=file)
+    return model
+
+
+def _bytes_of(path: str | Path) -> bytes:
+    record_read(path)
+    file = str(path)
+    try:
+        with Path(path).open("rb") as stream:
+            # A device such as /dev/zero never ends, and a model is never piped.
+            state = os.fstat(stream.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise InputError("should be a file", file=file)
+            if state.st_size > MOST_BYTES:
+                raise InputError(f"should have at most {MOST_BYTES // 2**30} GiB", file=file)
+            return weightless(stream, state.st_size)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from None
+    except ValueError as error:  # a null byte in the path
+        raise InputError(f"should be a file name: {error}", file=file) from None
+    except BrokenError:
+        raise InputError("should be an ONNX model: its bytes are no message", file=file) from None
+    except TooLargeError:
+        most = MOST_STRUCTURE // 2**20
+        raise InputError(f"should have at most {most} MiB besides its weights", file=file) from None
+
+
+def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
+    """Return the graph of a model, with the given sizes of its dynamic dimensions.
+
+    Raises
+    ------
+    InputError
+        Where the graph has a cycle, reads what nothing writes, or a size is missing.
+    """
+    graph = model.graph
+    names = sum(len(proto.input) + len(proto.output) for proto in graph.node)
+    if names > MOST_NAMES:
+        raise InputError(f"its nodes should have at most {MOST_NAMES:,} inputs and outputs")
+    nodes = [_node(proto) for proto in graph.node]
+    _check_texts(nodes, graph)
+    for node in nodes:
+        if node.op in HOPELESS:
+            raise node.refuse(HOPELESS[node.op])
+    initialisers = {tensor.name: tensor for tensor in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        raise InputError(
+            "sparse weights are not supported", where=f"initializer {sparse.values.name!r}"
+        )
+    given = [value for value in graph.input if value.name not in initialisers]
+    known = {"", *initialisers, *(value.name for value in given)}
+    return Graph(
+        nodes=_sorted(nodes, known),
+        inputs=_inputs(given, dims),
+        outputs=tuple(value.name for value in graph.output),
+        initialisers=initialisers,
+        producer=" ".join(
+            text
+            for text in (model.producer_name, model.producer_version)
+            if text and isinstance(text, str)
+        ),
+        proto=model,
+        notes=_batch_notes(given, dims),
+        open_batch=_batch_of(given) == 0,
+    )
+
+
+def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[str, ...]:
+    leading = [value.type.tensor_type.shape.dim[:1] for value in values]
+    names = {"batch", *(dim.dim_param for first in leading for dim in first)}
+    return tuple(
+        f"the batch is no dimension of a network: --batch {dims[name]} sets {name!r}"
+        for name in sorted(names & set(dims))
+    )
+
+
+def _check_texts(nodes: Iterable[Node], graph: GraphProto) -> None:
+    """Refuse names that are no text: protobuf hands such bytes on as they are."""
+    try:
+        for node in nodes:
+            # In one call: a loop over all names of a large model would take as long as the rest.
+            "".join((node.op, node.name, *node.inputs, *node.outputs))
+        for value in (*graph.input, *graph.output):
+            "".join((value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim)))
+    except TypeError:
+        raise InputError("should be an ONNX model: its names should be UTF-8") from None
+
+
+def _node(proto: NodeProto) -> Node:
+    op = proto.op_type
+    # The one name that two domains give to operators with different inputs.
+    if op == "Attention" and proto.domain == "com.microsoft":
+        op = "com.microsoft.Attention"
+    if op == "CastLike":
+        # Of its second input it takes the type alone: it depends on the first.
+        return Node("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
+    return Node(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
+
+
+def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
+    """Return nodes in topological order: the file's own, where it is one."""
+    held = set(known)
+    written: set[str] = set()
+    for node in nodes:
+        for name in node.outputs:
+            if name and (name in written or name in known):
+                raise node.refuse(f"writes {name!r}, which is written already")
+            written.add(name)
+    for node in nodes:
+        if not held.issuperset(node.inputs):
+            return _reordered(nodes, known, written)
+        held.update(node.outputs)
+    return tuple(nodes)
+
+
+def _reordered(nodes: list[Node], known: set[str], written: set[str]) -> tuple[Node, ...]:
+    """Return nodes in topological order, of those that may come next the first in the file."""
+    readers: dict[str, list[int]] = {}
+    missing = []
+    for position, node in enumerate(nodes):
+        needed = set(node.inputs) - known
+        missing.append(len(needed))
+        for name in needed:
+            readers.setdefault(name, []).append(position)
+    ready = [position for position, count in enumerate(missing) if not count]
+    order = []
+    while ready:
+        position = heapq.heappop(ready)
+        order.append(nodes[position])
+        for name in nodes[position].outputs:
+            for reader in readers.pop(name, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, reader)
+    for name, (first, *_) in readers.items():
+        if name not in written:
+            raise nodes[first].refuse(f"reads {name!r}, which nothing writes")
+    if readers:
+        # Each reader that is left waits for another's output: following these comes round.
+        writer = {name: place for place, node in enumerate(nodes) for name in node.outputs}
+        name, seen = next(iter(readers)), set()
+        while name not in seen:
+            seen.add(name)
+            name = next(read for read in nodes[writer[name]].inputs if read in readers)
+        raise nodes[writer[name]].refuse(f"is in a cycle, through {name!r}")
+    return tuple(order)
+
+
+def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Input, ...]:
+    """Return the inputs with concrete sizes."""
+    unread = set(dims)
+    missing: dict[str, None] = {}
+    batch = _batch_of(values) or BATCH
+    inputs = []
+    for value in values:
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
+            raise InputError("has no shape, and needs one", where=f"input {value.name!r}")
+        if len(tensor.shape.dim) > MOST_RANK:
+            found = len(tensor.shape.dim)
+            problem = f"should have at most {MOST_RANK} dimensions, got {found:,}"
+            raise InputError(problem, where=f"input {value.name!r}")
+        shape = []
+        for axis, dim in enumerate(tensor.shape.dim):
+            size = dim.dim_value if dim.HasField("dim_value") else 0
+            name = dim.dim_param or f"{value.name}:{axis}"
+            if size < 0 or size > MOST_DIMENSION:
+                raise InputError(
+                    f"dimension {axis} should be from 1 to {MOST_DIMENSION}, got {size}",
+                    where=f"input {value.name!r}",
+                )
+            if axis == 0:
+                # The batch is the tool's own, whatever is given for it.
+                unread -= {name, "batch"}
+                size = size or batch
+            elif size == 0:
+                unread.discard(name)
+                size = dims.get(name, 0)
+                if not size:
+                    missing[name] = None
+            shape.append(size)
+        # FLOAT, FLOAT16, DOUBLE, BFLOAT16.
+        inputs.append(Input(value.name, tuple(shape), tensor.elem_type in (1, 10, 11, 16)))
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise InputError(
+            f"has dynamic dimensions: {names}; import it with"
+            f" {' '.join(f'--dim {name}=N' for name in missing)}"
+        )
+    if unread:
+        raise InputError(f"has no dynamic dimension {min(unread)!r}: --dim {min(unread)}=N")
+    return tuple(inputs)
+
+
+def _batch_of(values: list[ValueInfoProto]) -> int:
+    """Return the leading dimension of the first input that has a fixed one; 0 if none has."""
+    for value in values:
+        shape = value.type.tensor_type.shape.dim
+        if shape and shape[0].HasField("dim_value") and 0 < shape[0].dim_value <= MOST_DIMENSION:
+            return int(shape[0].dim_value)
+    return 0

@@ -1,0 +1,92 @@
+"""Names of layers, near those of the file: of their weights, nodes or tensors."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.table import OPERATORS
+
+# What a name of weights ends in: conv1_1_w_0, fc.weight, dense/kernel:0, W, onnx::MatMul_123.
+_WEIGHTS = re.compile(
+    r"[._/](?:weight|kernel|weights|gamma|scale|w|s|embeddings?|qweight|MatMul_B_quant)"
+    r"(?:[._](?:\d+|quantized|orig|transposed))?(?::\d+)?$"
+)
+# Names that exporters count up, and that say nothing: 123, r12, n3, val_110, onnx::Conv_45.
+_COUNTED = re.compile(r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+")
+# What exporters write before and after the name of a module.
+_DECORATION = re.compile(r"^/+|^node_|/(?:Conv|Gemm|MatMul|Gather|Add|Mul|Concat)(?:_\d+)?$")
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
+# Layers that stand for several nodes, or for none: the node that is known is not theirs.
+_NAMELESS = frozenset({"flatten", "global_pool", "shuffle"})
+
+
+def proposals(layers: Sequence[Layer]) -> list[str]:
+    """Return a legal name for each layer, or nothing where the file has none worth keeping.
+
+    They may occur twice.
+    """
+    shared = Counter(layer.weights.name for layer in layers)
+    tables = {layer.weights.name for layer in layers if layer.kind == "embedding"}
+    names = []
+    for layer in layers:
+        # Exporters write equal tensors once: a name that several layers have is of none of them;
+        # but for an embedding's, which the last layer is called after.
+        weight = layer.weights.name
+        own = shared[weight] == 1 or (layer.kind == "fc" and weight in tables)
+        names.append(_name(layer, weight if own else ""))
+    # A first component that all names share, such as gpu_0/, tells nothing.
+    firsts = {name.partition(".")[0] for name in names if name}
+    while len(firsts) == 1 and all("." in name for name in names if name):
+        names = [name.partition(".")[2] for name in names]
+        firsts = {name.partition(".")[0] for name in names if name}
+    return names
+
+
+def _name(layer: Layer, weight: str) -> str:
+    node = layer.node
+    candidates = []
+    if layer.kind in ("conv", "fc", "embedding", "norm") and weight:
+        candidates.append(_WEIGHTS.sub("", weight))
+    if node is not None and layer.kind not in _NAMELESS:
+        candidates += [node.name, node.outputs[0] if node.outputs else ""]
+    for candidate in candidates:
+        name = _legal(candidate)
+        if name:
+            return name
+    return ""
+
+
+def _legal(text: str) -> str:
+    text = _DECORATION.sub("", _DECORATION.sub("", text))
+    # A node that is called after its operator, such as MatMul_36, is not called anything.
+    if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
+        return ""
+    name = _ILLEGAL.sub("_", text.replace("/", ".").replace(":", ".")).strip("._-")
+    while ".." in name:
+        name = name.replace("..", ".")
+    return "" if name == "input" or name.isdecimal() else name[:80]
+
+
+def unique(names: Sequence[str], layers: Sequence[Layer], taken: Sequence[str] = ()) -> list[str]:
+    """Return names that occur once: a name in use gets a number, no name becomes the kind's."""
+    wanted = [name or layer.kind for name, layer in zip(names, layers, strict=True)]
+    count = Counter(wanted)
+    # What occurs once keeps its name, whatever the others have to be called.
+    used = {name for name, times in count.items() if times == 1} | set(taken) | {"input"}
+    out: list[str] = []
+    numbers: Counter[str] = Counter()
+    for name in wanted:
+        if count[name] == 1 and name not in taken and name != "input":
+            out.append(name)
+            continue
+        while True:
+            numbers[name] += 1
+            candidate = f"{name}_{numbers[name]}"
+            if candidate not in used:
+                break
+        used.add(candidate)
+        out.append(candidate)
+    return out

@@ -1,0 +1,172 @@
+"""Pools, means over dimensions, and borders of zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
+from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.views import integers
+from hypar_opt.onnx.windows import (
+    Image,
+    image_of,
+    numbers,
+    window_padding,
+    window_size,
+)
+
+
+def pool(state: Trace, node: Node, word: str) -> None:
+    """A pool: it joins the convolution that nothing else reads, or is a layer of its own."""
+    attributes = node.attributes()
+    kernel = attributes["kernel_shape"]
+    image = image_of(state, node, len(kernel))
+    window = image.pair(kernel, 1)
+    stride = image.pair(attributes.get("strides"), 1)
+    dilation = image.pair(attributes.get("dilations"), 1)
+    if dilation != (1, 1):
+        raise node.refuse("is a pool with dilation, which a network has no layer for")
+    if len(node.outputs) > 1 and node.outputs[1] and state.uses[node.outputs[1]]:
+        raise node.refuse(f"its indices {node.outputs[1]!r} are read, and pools have none")
+    padding = window_padding(node, image, attributes, window, stride, dilation)
+    features = image.features._replace(border=None)
+    layer = state.layer(features.source)
+    joins = features.only and layer.kind == "conv" and "pool" not in layer.keys
+    if not joins and not any(padding[:2]) and _is_whole(image, window):
+        axes = list(range(2, len(features.dims)))
+        _reduce(state, node, features, axes, keep=True, word=word)
+        return
+    keys, sizes = _windows(node, image, word, window, stride, padding, attributes)
+    dims = image.dims(image.channels, *sizes)
+    new = {"c": image.channels, "h": sizes[0], "w": sizes[1]}
+    if joins:
+        layer.keys["pool"] = keys
+        layer.sizes = new
+        state.put(node, features._replace(dims=dims))
+        return
+    if not layer.is_image:
+        raise node.refuse("is a pool of what is no image")
+    source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
+    state.put(node, state.made(source, dims))
+
+
+def _is_whole(image: Image, window: tuple[int, int]) -> bool:
+    """Whether one window covers all rows and columns."""
+    return all(size >= extent for size, extent in zip(window, image.extents, strict=True))
+
+
+def _windows(
+    node: Node,
+    image: Image,
+    kind: str,
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    attributes: dict[str, Any],
+) -> tuple[dict[str, Any], tuple[int, int]]:
+    """Return the table ``pool`` of a network file, and the size of the pooled map."""
+    up = bool(attributes.get("ceil_mode"))
+    height, width = (
+        _count(node, extent, size, step, before, after, up)
+        for extent, size, step, before, after in zip(
+            image.extents, window, stride, padding[:2], padding[2:], strict=True
+        )
+    )
+    keys: dict[str, Any] = {"kind": kind, "size": numbers(window)}
+    if stride != window:
+        keys["stride"] = numbers(stride)
+    if any(padding):
+        keys["padding"] = numbers(padding)
+    if up:
+        keys["rounding"] = "up"
+    return keys, (height, width)
+
+
+def _count(
+    node: Node, extent: int, window: int, stride: int, before: int, after: int, up: bool
+) -> int:
+    count = window_size(node, extent, window, stride, 1, before + after)
+    free = extent + before + after - window
+    if up and free % stride:
+        # A further window counts only if it starts on the map or the border before it.
+        count += count * stride < extent + before
+    return count
+
+
+def global_pool(state: Trace, node: Node, word: str) -> None:
+    """One number of each channel, over all rows and columns."""
+    features = state.seen(node.inputs[0])
+    if features.source == INPUT:
+        state.input.name_image(features.dims)
+    features = state.settled(node.inputs[0], node)
+    axes = list(range(2, len(features.dims)))
+    _reduce(state, node, features, axes, keep=True, word=word)
+
+
+def reduction(state: Trace, node: Node, word: str) -> None:
+    """A mean or a maximum over some dimensions: a global pool, or a norm's statistics."""
+    axes = integers(state, node, 1, "axes")
+    features = state.features(node.inputs[0])
+    attributes = node.attributes()
+    if not axes:
+        if attributes.get("noop_with_empty_axes"):
+            state.put(node, features)
+            return
+        axes = list(range(len(features.dims)))
+    if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
+        raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
+    axes = [axis % len(features.dims) for axis in axes]
+    keep = bool(attributes.get("keepdims", 1))
+    _reduce(state, node, features, axes, keep=keep, word=word)
+
+
+def _reduce(
+    state: Trace, node: Node, features: Features, axes: list[int], *, keep: bool, word: str
+) -> None:
+    if features.source == INPUT:
+        features = state.input.renamed(state.input.settle(features))
+    if features.norm and (features.norm.scale or features.norm.shift):
+        features = state.settle(features, node)
+    layer = state.layer(features.source)
+    held = [features.dims[axis] for axis in axes]
+    over = set(axes_of(held)) - {"r"}
+    if "c" in over and (features.taken or not is_whole("c", layer.channels, held)):
+        over = (over - {"c"}) | {"part of c"}
+    dims = tuple(
+        () if axis in axes else dim
+        for axis, dim in enumerate(features.dims)
+        if keep or axis not in axes
+    )
+    if layer.kind == "scores":
+        raise node.refuse("reduces the scores of attention")
+    exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
+    operators = features.operators | (frozenset() if exact else {node.op})
+    reduced = features._replace(dims=dims, pool=word, operators=operators)
+    if over & (POSITIONS | {"c", "b", "part of c"}):
+        reduced = reduced._replace(pooled=features.pooled | over)
+    state.put(node, reduced)
+
+
+def pad(state: Trace, node: Node) -> None:
+    """Zeros round an image, which the window after it pads itself."""
+    features = state.features(node.inputs[0])
+    pads = integers(state, node, 1, "pads") or []
+    rank = len(features.dims)
+    axes = integers(state, node, 3, "axes") or list(range(rank))
+    before, after = [0] * rank, [0] * rank
+    for place, axis in enumerate(axes):
+        before[axis], after[axis] = pads[place], pads[place + len(axes)]
+    if not any(before + after):
+        state.put(node, features)
+        return
+    if min(before + after) < 0 or any(before[:2] + after[:2]) or rank not in (3, 4):
+        raise node.refuse(f"should add zeros round rows and columns, got {pads}")
+    if features.norm or features.pooled:
+        features = state.settle(features, node)
+    rows = (before[2], after[2]) if rank == 4 else (0, 0)
+    border = (rows[0], before[-1], rows[1], after[-1])
+    if features.border:
+        border = tuple(a + b for a, b in zip(border, features.border, strict=True))  # type: ignore[assignment]
+    state.put(node, features._replace(border=border))

@@ -1,0 +1,301 @@
+"""Layers with weights: convolutions and products with a constant matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypar_opt.onnx.attention import product_of_maps
+from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped
+from hypar_opt.onnx.constants import Constant
+from hypar_opt.onnx.features import Features
+from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.regions import Weights, arranged, is_stored, stored, whole
+from hypar_opt.onnx.trace import Trace, shape_error
+from hypar_opt.onnx.windows import (
+    image_of,
+    numbers,
+    window_padding,
+    window_size,
+)
+
+
+def _weight(state: Trace, node: Node, index: int) -> Constant:
+    name = node.inputs[index]
+    if not state.is_constant(name):
+        raise node.refuse(f"its weights {name!r} depend on the network's input")
+    constant = state.constant(name)
+    if constant.is_input:
+        raise node.refuse(f"its weights {name!r} are a further input of the model")
+    return constant
+
+
+def _is_given(node: Node, index: int) -> bool:
+    return len(node.inputs) > index and bool(node.inputs[index])
+
+
+def convolution(state: Trace, node: Node) -> None:
+    """A convolution; one of a single position is a fully-connected layer."""
+    if state.is_constant(node.inputs[0]):
+        raise node.refuse("reads a further input of the model")
+    weight = _weight(state, node, 1)
+    image = image_of(state, node, len(weight.shape) - 2)
+    attributes = node.attributes()
+    groups = attributes.get("group", 1)
+    filters, depth, *kernel = weight.shape
+    if groups < 1 or depth * groups != image.channels or filters % groups:
+        raise node.refuse(
+            f"should have weights for {image.channels} channels in {groups} groups,"
+            f" got {list(weight.shape)}"
+        )
+    bias = _is_given(node, 2)
+    features = image.features
+    if not state.layer(features.source).is_image:
+        if math.prod(kernel) > 1 or groups > 1:
+            raise node.refuse("is a convolution of what is no image")
+        held = _matrix_of(node, weight, 1, (1,), (0,))
+        made = linear(state, node, features, (1,), (filters,), held, place=1)
+        if bias:
+            _add_bias(state, made, node.inputs[2])
+        state.put(node, made)
+        return
+    stride = image.pair(attributes.get("strides"), 1)
+    dilation = image.pair(attributes.get("dilations"), 1)
+    window = image.pair(kernel, 1)
+    padding = window_padding(node, image, attributes, window, stride, dilation)
+    height, width = (
+        window_size(node, extent, size, step, spread, before + after)
+        for extent, size, step, spread, before, after in zip(
+            image.extents, window, stride, dilation, padding[:2], padding[2:], strict=True
+        )
+    )
+    keys = {
+        "filters": filters,
+        "kernel": numbers(window),
+        **_unless("stride", numbers(stride), 1),
+        **_unless("padding", numbers(padding), 0),
+        **_unless("groups", groups, 1),
+        **_unless("dilation", numbers(dilation), 1),
+    }
+    sizes = {"c": filters, "h": height, "w": width}
+    inputs = [state.read(features._replace(border=None), node)]
+    held = _matrix_of(node, weight, 1, range(1, len(weight.shape)), (0,))
+    source = state.emit(node, "conv", keys, inputs, sizes, held)
+    made = state.made(source, image.dims(filters, height, width))
+    if bias:
+        _add_bias(state, made, node.inputs[2])
+    if "activation" in attributes:  # com.microsoft.FusedConv
+        made = made._replace(operators=frozenset({attributes["activation"]}))
+    state.put(node, made)
+
+
+def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
+    return {} if value == default else {key: value}
+
+
+def _matrix_of(
+    node: Node, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
+) -> Weights:
+    """Return weights as a matrix of the dimensions that are summed over, and of the others."""
+    name = (weight.weights or (node.inputs[index],))[0]
+    return Weights(name, arranged(weight, rows, columns))
+
+
+def _add_bias(state: Trace, made: Features, name: str) -> None:
+    """Give a layer its bias; copies of fewer numbers are none."""
+    bias, layer = state.constant(name), state.layer(made.source)
+    if bias.elements == layer.channels and is_stored(bias):
+        layer.add_bias(stored(bias))
+
+
+def product(state: Trace, node: Node) -> None:
+    """A matrix product: with weights a fully-connected layer, of two maps a part of attention."""
+    a, b = node.inputs[:2]
+    if state.is_constant(b):
+        weight = _weight(state, node, 1)
+        features = state.features(a)
+        shape, axes = _matrix(node, weight.shape)
+        if node.attributes().get("transB"):
+            shape, axes = shape[::-1], axes[::-1]
+        features = state.settle(features, node)
+        _fits(node, features, (-1,), shape[0], weight)
+        rank = len(features.dims) - 1
+        held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
+        made = linear(state, node, features, (rank,), shape[1:], held, place=rank)
+    elif state.is_constant(a):
+        weight = _weight(state, node, 0)
+        features = state.settle(state.features(b), node)
+        shape, axes = _matrix(node, weight.shape)
+        place = max(0, len(features.dims) - 2)
+        _fits(node, features, (place,), shape[-1], weight)
+        held = _matrix_of(node, weight, 0, axes[-1:], axes[:-1])
+        made = linear(state, node, features, (place,), shape[:-1], held, place=place)
+    else:
+        made = product_of_maps(state, node, state.features(a), state.features(b))
+    state.put(node, made)
+
+
+def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a weight matrix's sizes and dimensions, without leading ones of size 1."""
+    axes = tuple(range(len(shape)))
+    while len(axes) > 2 and shape[axes[0]] == 1:
+        axes = axes[1:]
+    if not 1 <= len(axes) <= 2:
+        raise node.refuse(f"should have a matrix of weights, got {list(shape)}")
+    return tuple(shape[axis] for axis in axes), axes
+
+
+def _fits(
+    node: Node, features: Features, places: Sequence[int], size: int, weight: Constant
+) -> None:
+    if math.prod(features.shape[place] for place in places) != size:
+        raise shape_error(node, features.shape, weight.shape)
+
+
+def general_product(state: Trace, node: Node) -> None:
+    """Gemm: a fully-connected layer with its bias."""
+    attributes = node.attributes()
+    if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
+        raise node.refuse("should multiply a feature map by weights")
+    if attributes.get("transA"):
+        raise node.refuse("reads its input transposed, which mixes the images of a batch")
+    weight = _weight(state, node, 1)
+    shape, axes = _matrix(node, weight.shape)
+    if attributes.get("transB"):
+        shape, axes = shape[::-1], axes[::-1]
+    features = state.settled(node.inputs[0], node)
+    if len(features.dims) != 2 or len(shape) != 2:
+        raise shape_error(node, features.shape, weight.shape)
+    _fits(node, features, (1,), shape[0], weight)
+    held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
+    made = linear(state, node, features, (1,), shape[1:], held, place=1)
+    if _is_given(node, 2):
+        if not state.is_constant(node.inputs[2]):
+            raise node.refuse("adds a feature map to its product; its third input should be a bias")
+        _add_bias(state, made, node.inputs[2])
+    state.put(node, made)
+
+
+def quantised_product(state: Trace, node: Node) -> None:
+    """com.microsoft.MatMulNBits: weights packed in a few bits, whose sizes are attributes."""
+    attributes = node.attributes()
+    features = state.settled(node.inputs[0], node)
+    weight = _weight(state, node, 1)
+    _fits(node, features, (-1,), attributes["K"], weight)
+    rank = len(features.dims) - 1
+    units = (attributes["N"],)
+    # Packed: the elements of the tensor are not those of the weights.
+    name = (weight.weights or node.inputs[1:])[0]
+    held = Weights(name, (whole(name, (attributes["K"], *units)),))
+    state.put(node, linear(state, node, features, (rank,), units, held, place=rank))
+
+
+def linear(
+    state: Trace,
+    node: Node,
+    features: Features,
+    places: tuple[int, ...],
+    units: tuple[int, ...],
+    weights: Weights,
+    *,
+    place: int,
+) -> Features:
+    """Return a map after a product with weights, over the dimensions at ``places``.
+
+    Its output stands in their stead, from dimension ``place`` on, divided as ``units``. Over the
+    channels of an image it is a convolution of one pixel; over all of an image or a sequence it
+    flattens.
+    """
+    features = state.sliced(state.as_tokens(features, node), node)
+    layer = state.layer(features.source)
+    summed = [_without_batch_of_one(features.dims[place]) for place in places]
+    kept = [dim for axis, dim in enumerate(features.dims) if axis not in places]
+    axes = axes_of(summed)
+    if any(not is_whole(axis, layer.sizes.get(axis, 1), summed) for axis in axes) or not (
+        "c" in axes or layer.channels == 1
+    ):
+        what = "a part of the channels" if axes == {"c"} else "the tokens of a sequence"
+        raise node.refuse(f"multiplies {what} by weights, which a network has no layer for")
+    width = math.prod(units)
+    keys: dict[str, Any] = {"units": width}
+    sizes: dict[str, int] = {"c": width}
+    kind, source = "fc", state.read(features, node)
+    if layer.is_tokens and "t" in axes:
+        flat = {"c": math.prod(layer.sizes.values())}
+        source = state.emit_once(node, "flatten", {}, [source], flat)
+    elif layer.is_tokens:
+        sizes["t"] = layer.sizes["t"]
+    elif layer.is_image and not axes & POSITIONS and _has_positions(layer.sizes):
+        kind, keys = "conv", {"filters": width, "kernel": 1}
+        sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
+    made = state.emit(node, kind, keys, [source], sizes, weights)
+    new = reshaped([(Digit("c", width),)] if width > 1 else [()], units)
+    dims = (*kept[:place], *new, *kept[place:])
+    return state.made(made, dims)
+
+
+def _has_positions(sizes: Any) -> bool:
+    return bool(sizes["h"] * sizes["w"] > 1)
+
+
+def _without_batch_of_one(dim: Dim) -> Dim:
+    return tuple(digit for digit in dim if digit != Digit("b", 1))
+
+
+def einsum(state: Trace, node: Node) -> None:
+    """A product of two tensors in Einstein's notation."""
+    equation = str(node.attributes().get("equation", "")).replace(" ", "")
+    terms, arrow, out = equation.partition("->")
+    labels = terms.split(",")
+    if len(labels) != 2 or not arrow or "." in equation or len(node.inputs) != 2:
+        raise node.refuse(
+            f"should be the product of two tensors, as 'btc,cd->btd'; got {equation!r}"
+        )
+    if any(len(set(term)) != len(term) for term in (*labels, out)):
+        raise node.refuse(f"repeats an index, in {equation!r}")
+    constants = [state.is_constant(name) for name in node.inputs]
+    if not any(constants):
+        state.put(node, _einsum_of_maps(state, node, labels, out))
+        return
+    index = constants.index(True)
+    weight = _weight(state, node, index)
+    features = state.settled(node.inputs[1 - index], node)
+    mine, theirs = labels[1 - index], labels[index]
+    if len(mine) != len(features.dims) or len(theirs) != len(weight.shape):
+        raise shape_error(node, features.shape, weight.shape)
+    summed = [label for label in mine if label in theirs]
+    new = [label for label in theirs if label not in mine]
+    if set(summed) & set(out) or set(new) - set(out):
+        raise node.refuse(f"is no product of a feature map with weights: {equation!r}")
+    sizes = dict(zip(theirs, weight.shape, strict=True))
+    places = tuple(mine.index(label) for label in summed)
+    units = tuple(sizes[label] for label in new)
+    for label in summed:
+        _fits(node, features, (mine.index(label),), sizes[label], weight)
+    rest = [label for label in mine if label not in summed]
+    rows, columns = ([theirs.index(label) for label in of] for of in (summed, new))
+    held = _matrix_of(node, weight, index, rows, columns)
+    made = linear(state, node, features, places, units, held, place=len(rest))
+    written = [*rest, *new]
+    state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
+
+
+def _einsum_of_maps(state: Trace, node: Node, labels: list[str], out: str) -> Features:
+    a, b = labels
+    both = [label for label in a if label in b and label in out]
+    summed = [label for label in a if label in b and label not in out]
+    rows = [label for label in a if label not in b]
+    columns = [label for label in b if label not in a]
+    if not len(summed) == len(rows) == len(columns) == 1:
+        raise node.refuse(f"is no product of attention: {labels[0]},{labels[1]}->{out}")
+    left, right = (state.features(name) for name in node.inputs)
+    if len(left.dims) != len(a) or len(right.dims) != len(b):
+        raise shape_error(node, left.shape, right.shape)
+    first = [left.dims[a.index(label)] for label in (*both, *rows, *summed)]
+    second = [right.dims[b.index(label)] for label in (*both, *summed, *columns)]
+    made = product_of_maps(
+        state, node, left._replace(dims=tuple(first)), right._replace(dims=tuple(second))
+    )
+    written = [*both, *rows, *columns]
+    return made._replace(dims=tuple(made.dims[written.index(label)] for label in out))

@@ -1,0 +1,90 @@
+"""From a node to the rule that reads it, by the table of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx import attention, elementwise, norms, pools, products, views
+from hypar_opt.onnx.axes import UnalignedError
+from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED
+from hypar_opt.onnx.trace import Trace
+
+RULES: dict[str, Callable[[Trace, Node], None]] = {
+    "attention": attention.attention,
+    "concat": views.concat,
+    "convolution": products.convolution,
+    "einsum": products.einsum,
+    "expand": views.expand,
+    "fused_projection": attention.fused_projection,
+    "gather": views.gather,
+    "general_product": products.general_product,
+    "pad": pools.pad,
+    "product": products.product,
+    "quantised_product": products.quantised_product,
+    "reshape": views.reshape,
+    "shape": views.shape,
+    "slice_": views.slice_,
+    "softmax": elementwise.softmax,
+    "split": views.split,
+    "transpose": views.transpose,
+}
+
+# Rules of several operators, whose word in the table tells them apart.
+WORDED_RULES: dict[str, Callable[[Trace, Node, str], None]] = {
+    "batch_norm": norms.batch_norm,
+    "channel_norm": norms.channel_norm,
+    "elementwise": elementwise.elementwise,
+    "global_pool": pools.global_pool,
+    "last_norm": norms.last_norm,
+    "pool": pools.pool,
+    "reduction": pools.reduction,
+    "sum_and_norm": norms.sum_and_norm,
+}
+
+
+def read_node(state: Trace, node: Node) -> None:
+    """Read one node that depends on the network's input.
+
+    Raises
+    ------
+    InputError
+        Where the operator is not known, or cannot be what the node is.
+    """
+    row = OPERATORS.get(node.op)
+    if row is None:
+        raise _unknown(node)
+    with refusals(node):
+        if row.rule in RULES:
+            RULES[row.rule](state, node)
+        else:
+            WORDED_RULES[row.rule](state, node, row.word)
+
+
+@contextmanager
+def refusals(node: Node) -> Iterator[None]:
+    """Refuse a node by name for whatever goes wrong while what it writes is read."""
+    try:
+        yield
+    except UnalignedError:
+        raise node.refuse("its view goes across the axes of a feature map") from None
+    except InputError:
+        raise
+    except KeyError as error:
+        raise node.refuse(f"has no {error}") from None
+    except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
+        # A broken file: an attribute of another type, an axis out of range, too few inputs.
+        problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise node.refuse(f"is not as its operator requires: {problem}") from None
+
+
+def _unknown(node: Node) -> InputError:
+    import difflib
+
+    if node.op in CONTROL_FLOW:
+        return node.refuse(UNSUPPORTED)
+    known = [name for name in OPERATORS if "." not in name]
+    near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
+    return node.refuse(f"is no operator that can be imported; the nearest known is {near[0]!r}")

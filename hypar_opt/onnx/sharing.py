@@ -1,0 +1,129 @@
+"""Weights that several layers read: tied where the format can say it, refused where it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.regions import Region, overlap
+
+MOST_PARTS = 256
+"""The most parts into which layers may divide an initializer."""
+
+
+class _Use(NamedTuple):
+    """Some elements of an initializer, and the first layer that reads them."""
+
+    region: Region
+    span: range
+    """Its elements are among these."""
+    owner: int
+    is_vector: bool
+
+
+_Uses = dict[str, list[_Use]]
+
+
+def share(layers: list[Layer]) -> None:
+    """Tie each layer whose weights another has, by position.
+
+    Raises
+    ------
+    InputError
+        Where two layers read some of the same elements, and a network cannot say so.
+    """
+    uses: _Uses = {}
+    for position in range(len(layers)):
+        _tie(layers, uses, position)
+        _share_vectors(layers, uses, position)
+
+
+def _met(uses: _Uses, region: Region) -> list[_Use]:
+    """Return the earlier uses of any element of a region."""
+    span = region.span
+    near = (
+        use
+        for use in uses.get(region.name, ())
+        if use.span.start < span.stop and span.start < use.span.stop
+    )
+    return [use for use in near if overlap(use.region, region)]
+
+
+def _add(uses: _Uses, region: Region, owner: int, *, is_vector: bool) -> None:
+    several = uses.setdefault(region.name, [])
+    several.append(_Use(region.flat(), region.span, owner, is_vector))
+    if len(several) > MOST_PARTS:
+        raise InputError(
+            f"should be divided among at most {MOST_PARTS} layers",
+            where=f"initializer {region.name!r}",
+        )
+
+
+def _tie(layers: list[Layer], uses: _Uses, position: int) -> None:
+    layer = layers[position]
+    met = [use for region in layer.weights.matrix for use in _met(uses, region)]
+    if not met:
+        for region in layer.weights.matrix:
+            _add(uses, region, position, is_vector=False)
+        return
+    owners = {use.owner for use in met}
+    owner = met[0].owner
+    if len(owners) > 1 or not _may_tie(layers[owner], layer):
+        raise _refused(layers, layer, met[0])
+    layer.keys["tied"] = owner
+
+
+def _may_tie(owner: Layer, layer: Layer) -> bool:
+    """Whether a layer has its owner's weights as they are, or an embedding's transposed."""
+    theirs = owner.weights.matrix
+    if owner.kind == "embedding":
+        theirs = tuple(region._replace(dims=region.dims[::-1]) for region in theirs)
+    may = layer.kind == "fc" and owner.kind in ("fc", "embedding")
+    return may and layer.weights.matrix == theirs
+
+
+def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
+    """Note the vectors that an earlier layer has too.
+
+    A tied layer has its owner's bias, which is counted once. Any other is taken for the layer's
+    own: exporters write equal vectors once, such as all that are zero.
+    """
+    layer, weights = layers[position], layers[position].weights
+    own: list[Region] = []
+    shared: list[Region] = []
+    for region in weights.vectors:
+        met = _met(uses, region)
+        if not all(use.is_vector for use in met):
+            raise _refused(layers, layer, met[0])
+        (shared if met else own).append(region)
+        if all(use.region != region.flat() for use in met):
+            _add(uses, region, position, is_vector=True)
+    if not shared:
+        return
+    added = sum(region.elements for region in shared)
+    if "tied" in layer.keys and not own:
+        del layer.keys["bias"]
+        added = 0
+    layer.weights = replace(
+        weights, vectors=tuple(own), shared=tuple(shared), added=weights.added + added
+    )
+
+
+def _refused(layers: list[Layer], layer: Layer, use: _Use) -> InputError:
+    owner = layers[use.owner]
+    assert layer.node is not None
+    assert owner.node is not None
+    kinds = (owner.kind, layer.kind)
+    why = ", which a network cannot say of these operators"
+    if kinds in (("fc", "fc"), ("embedding", "fc")):
+        why = ", as another matrix: in parts or transposed"
+    elif kinds == ("conv", "conv"):
+        why = ", and convolutions of a network share none"
+    elif kinds == ("embedding", "embedding"):
+        why = " by other ids, and a network has one input of ids"
+    return layer.node.refuse(
+        f"reads elements of {use.region.name!r} that node {owner.node.label!r} ({owner.node.op})"
+        f" reads too{why}; give each an initializer of its own"
+    )

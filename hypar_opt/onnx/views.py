@@ -1,0 +1,346 @@
+"""Operators that look at a feature map another way: reshapes, slices, joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hypar_opt.onnx.axes import (
+    POSITIONS,
+    Digit,
+    Dim,
+    Share,
+    UnalignedError,
+    axes_of,
+    extent,
+    joined,
+    merged,
+    reshaped,
+    sliced,
+    tiles,
+)
+from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
+from hypar_opt.onnx.constants import Array, Constant
+from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.joins import fit, positions_of
+from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.regions import Weights, arranged, first, stored
+from hypar_opt.onnx.trace import Trace
+
+
+def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | None:
+    """Return integers that are an input of newer opsets and an attribute of older ones.
+
+    Raises
+    ------
+    InputError
+        Where the input depends on the network's input, or its values are not in the file.
+    """
+    if index >= len(node.inputs) or not node.inputs[index]:
+        value = node.attributes().get(name)
+        return [value] if isinstance(value, int) else value
+    tensor = node.inputs[index]
+    if not state.is_constant(tensor):
+        raise node.refuse(f"its {name} {tensor!r} depends on the network's input")
+    values = state.constants.integers(tensor)
+    if values is None:
+        problem = "is too long" if state.constant(tensor).known else "is not in the file"
+        raise node.refuse(f"its {name} {tensor!r} {problem}")
+    return values
+
+
+def reshape(state: Trace, node: Node) -> None:
+    """Reshape, Flatten, Squeeze and Unsqueeze: digits stay in order."""
+    if not state.is_constant(node.inputs[0]):
+        features = state.features(node.inputs[0])
+        shape = _new_shape(state, node, features.shape)
+        dims = reshaped(features.dims, shape)
+        state.put(node, features._replace(dims=dims))
+        return
+    raise node.refuse("its shape depends on the network's input")
+
+
+def _new_shape(state: Trace, node: Node, shape: tuple[int, ...]) -> Sequence[int]:
+    if node.op == "Flatten":
+        axis = node.attributes().get("axis", 1)
+        axis = axis + len(shape) if axis < 0 else axis
+        return [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))]
+    if node.op == "Reshape":
+        target = integers(state, node, 1, "shape") or []
+        allow_zero = bool(node.attributes().get("allowzero"))
+        return reshape_target(shape, target, allow_zero=allow_zero)
+    return squeezed_shape(node.op, shape, integers(state, node, 1, "axes"))
+
+
+def transpose(state: Trace, node: Node) -> None:
+    """Dimensions in another sequence."""
+    features = state.features(node.inputs[0])
+    order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
+    if sorted(order) != list(range(len(features.dims))):
+        raise node.refuse(f"perm should permute {len(features.dims)} dimensions, got {order}")
+    state.put(node, features._replace(dims=tuple(features.dims[axis] for axis in order)))
+
+
+def shape(state: Trace, node: Node) -> None:
+    """The sizes of a tensor, which are constants: all dynamic ones are given."""
+    features = state.features(node.inputs[0])
+    value = _sizes(node, features.shape)
+    one = None
+    if state.graph.open_batch:
+        one = _sizes(
+            node, [extent(tuple(d for d in dim if d.axis != "b")) for dim in features.dims]
+        )
+    state.constants.add(node.outputs[0], Constant(value.shape, lambda: value, one_image=one))
+
+
+def _sizes(node: Node, shape: Sequence[int]) -> Array:
+    sizes = np.asarray(shape, np.int64)
+    if node.op == "Size":
+        return np.asarray(np.prod(sizes))
+    attributes = node.attributes()
+    return sizes[attributes.get("start", 0) : attributes.get("end")]
+
+
+def split(state: Trace, node: Node) -> None:
+    """Ranges of one dimension, an output each."""
+    features = state.features(node.inputs[0])
+    axis = _axis(node, node.attributes().get("axis", 0), features)
+    size = features.shape[axis]
+    sizes = integers(state, node, 1, "split")
+    if sizes is None:
+        parts = node.attributes().get("num_outputs", len(node.outputs))
+        step = -(-size // parts)
+        sizes = [min(step, size - first) for first in range(0, size, step)]
+    if len(sizes) != len(node.outputs) or sum(sizes) != size:
+        raise node.refuse(f"should divide {size} among {len(node.outputs)} outputs, got {sizes}")
+    start = 0
+    for index, part in enumerate(sizes):
+        state.put(node, _take(node, features, axis, start, part, 1), index)
+        start += part
+
+
+def slice_(state: Trace, node: Node) -> None:
+    """A range of some dimensions."""
+    features = state.features(node.inputs[0])
+    starts = integers(state, node, 1, "starts") or []
+    ends = integers(state, node, 2, "ends") or []
+    axes = integers(state, node, 3, "axes") or list(range(len(starts)))
+    steps = integers(state, node, 4, "steps") or [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        place = _axis(node, axis, features)
+        if step < 1:
+            raise node.refuse("reads a dimension backwards, which is not supported")
+        first, count = slice_bounds(features.shape[place], start, end, step)
+        features = _take(node, features, place, first, count, step)
+    state.put(node, features)
+
+
+def _axis(node: Node, axis: int, features: Features) -> int:
+    if not -len(features.dims) <= axis < len(features.dims):
+        raise node.refuse(f"has no dimension {axis} of {len(features.dims)}")
+    return axis % len(features.dims)
+
+
+def _take(node: Node, features: Features, axis: int, start: int, size: int, step: int) -> Features:
+    """Return features with ``size`` indices of a dimension, from ``start``."""
+    dim = features.dims[axis]
+    if size == extent(dim) and step == 1:
+        return features
+    if size < 1 or start < 0 or start + (size - 1) * step >= extent(dim):
+        raise node.refuse(f"takes {size} of {extent(dim)} from {start}")
+    if "b" in axes_of([dim]):
+        raise node.refuse("takes some images of a batch, which a network has no layer for")
+    left, share = sliced(dim, start, size, step)
+    dims = (*features.dims[:axis], left, *features.dims[axis + 1 :])
+    if share.of.axis == "r":
+        return features._replace(dims=dims, only=False)
+    return features._replace(dims=dims, taken=features.taken | {share}, only=False)
+
+
+def expand(state: Trace, node: Node) -> None:
+    """Copies along dimensions of size 1, such as the key heads of a group of query heads."""
+    features = state.features(node.inputs[0])
+    sizes = integers(state, node, 1, "shape") or []
+    if node.op == "Tile":
+        dims = tuple(
+            merged((*_copies(times), *dim)) for dim, times in zip(features.dims, sizes, strict=True)
+        )
+        state.put(node, features._replace(dims=dims))
+        return
+    state.put(node, features._replace(dims=broadcast(features, sizes, state.input.batch)))
+
+
+def _copies(times: int) -> Dim:
+    return (Digit("r", times),) if times > 1 else ()
+
+
+def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim, ...]:
+    """Return dimensions of at least some sizes: new ones hold copies, or the batch."""
+    rank = max(len(shape), len(features.dims))
+    dims = [()] * (rank - len(features.dims)) + list(features.dims)
+    wanted = [1] * (rank - len(shape)) + list(shape)
+    has_batch = "b" in axes_of(dims)
+    out: list[Dim] = []
+    for place, (dim, size) in enumerate(zip(dims, wanted, strict=True)):
+        if extent(dim) not in (1, size) and size != 1:
+            raise ValueError(f"{extent(dim)} and {size} do not fit one another")
+        if size > 1 and extent(dim) == 1:
+            is_batch = place == 0 and not has_batch and size == batch
+            out.append((Digit("b" if is_batch else "r", size),))
+        else:
+            out.append(dim)
+    return tuple(out)
+
+
+def gather(state: Trace, node: Node) -> None:
+    """Rows of a table by token ids: an embedding; or chosen indices of a dimension."""
+    data, indices = node.inputs[:2]
+    axis = node.attributes().get("axis", 0)
+    if state.is_constant(data):
+        _embedding(state, node, axis)
+        return
+    if not state.is_constant(indices):
+        raise node.refuse("reads places that depend on the network's input")
+    features = state.features(data)
+    place = _axis(node, axis, features)
+    chosen = state.constant(indices)
+    values = state.constants.integers(indices)
+    if values is None or len(chosen.shape) > 1:
+        raise node.refuse(
+            f"its indices {indices!r} are not in the file, or have several dimensions"
+        )
+    values = [value % features.shape[place] for value in values]
+    taken = _chosen(node, features, place, values)
+    if not chosen.shape:
+        taken = taken._replace(dims=(*taken.dims[:place], *taken.dims[place + 1 :]))
+    state.put(node, taken)
+
+
+def _chosen(node: Node, features: Features, axis: int, values: list[int]) -> Features:
+    """Return features with indices of a dimension in a given sequence."""
+    size = features.shape[axis]
+    if values == list(range(values[0], values[0] + len(values))):
+        return _take(node, features, axis, values[0], len(values), 1)
+    times, rest = divmod(len(values), size)
+    dim = features.dims[axis]
+    # Each index several times, one after the other or all in turn: heads for groups of queries.
+    if not rest and values == [index for index in range(size) for _ in range(times)]:
+        new: Dim = (*dim, *_copies(times))
+    elif not rest and values == list(range(size)) * times:
+        new = (*_copies(times), *dim)
+    else:
+        raise node.refuse("reads a dimension in another order, which a network has no layer for")
+    return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
+
+
+def _embedding(state: Trace, node: Node, axis: int) -> None:
+    table = state.constant(node.inputs[0])
+    ids = state.features(node.inputs[1])
+    if len(table.shape) < 2:
+        state.put(node, ids._replace(operators=ids.operators | {"Gather"}))
+        return
+    if axis != 0 or len(table.shape) > 2:
+        raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
+    if ids.source != INPUT or not state.input.is_tokens:
+        raise node.refuse("is an embedding of what is no token of the network's input")
+    if ids.operators - {"Cast", "CastLike", "Identity"}:
+        state.note(node, "what is computed of token ids: a table is read by the ids themselves")
+    vocabulary, features = table.shape
+    keys = {"features": features, "vocabulary": vocabulary}
+    sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
+    name = (table.weights or node.inputs)[0]
+    weights = Weights(name, arranged(table, (0,), (1,)))
+    # The same ids, looked up twice, are one layer.
+    source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
+    state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
+
+
+def concat(state: Trace, node: Node) -> None:
+    """Feature maps side by side, or the parts of one map put together again."""
+    given = [state.features(n) for n in node.inputs if not state.is_constant(n)]
+    axis = _axis(node, node.attributes()["axis"], given[0])
+    if len(given) == len(node.inputs):
+        rejoined = _rejoined(given, axis)
+        if rejoined is not None:
+            state.put(node, rejoined)
+            return
+    _concat_maps(state, node, axis)
+
+
+def _rejoined(parts: list[Features], axis: int) -> Features | None:
+    """Return the map of which all parts are joined, in any order: rotary embeddings do that."""
+    first = parts[0]
+    common = frozenset.intersection(*(part.taken for part in parts))
+    own = [part.taken - common for part in parts]
+    if any(part.source != first.source or part.norm or part.pooled for part in parts):
+        return None
+    if any(len(shares) != 1 for shares in own):
+        return None
+    shares: list[Share] = [next(iter(share)) for share in own]
+    others = {(*part.dims[:axis], *part.dims[axis + 1 :]) for part in parts}
+    if not tiles(shares) or len(others) > 1:
+        return None
+    try:
+        dim = joined(shares, first.dims[axis])
+    except UnalignedError:
+        return None
+    dims = (*first.dims[:axis], dim, *first.dims[axis + 1 :])
+    operators = frozenset().union(*(part.operators for part in parts))
+    return first._replace(dims=dims, taken=common, operators=operators, only=False)
+
+
+def _concat_maps(state: Trace, node: Node, axis: int) -> None:
+    settled = {
+        name: state.sliced(state.as_tokens(state.settled(name, node), node), node)
+        for name in node.inputs
+        if not state.is_constant(name)
+    }
+    # Of parallel branches the first tells what is joined: a dimension of size 1 has no axis.
+    axes = frozenset().union(*(axes_of([x.dims[axis]]) for x in settled.values()))
+    over = "tokens" if axes == {"t"} else "channels" if axes == {"c"} else None
+    if over is None:
+        shown = ", ".join(sorted(axes)) or "no axis"
+        raise node.refuse(f"should join channels or tokens, got dimension {axis} ({shown})")
+    example = next(iter(settled.values()))
+    parts = []
+    for name in node.inputs:
+        part = settled.get(name)
+        if part is None:
+            part = _learned_tokens(state, node, name, example, over)
+        parts.append(state.ordered(part, node))
+    others = [[*part.dims[:axis], *part.dims[axis + 1 :]] for part in parts]
+    letter = over[0]
+    rest = fit(others)
+    whole = all(extent(p.dims[axis]) == state.layer(p.source).sizes.get(letter, 1) for p in parts)
+    if rest is None or not whole:
+        raise node.refuse("joins feature maps of different sizes")
+    sizes = dict(state.layer(max((p.source for p in parts), key=positions_of(state))).sizes)
+    sizes[letter] = sum(extent(part.dims[axis]) for part in parts)
+    keys = {} if over == "channels" else {"axis": over}
+    source = state.emit(node, "concat", keys, [state.read(p, node) for p in parts], sizes)
+    dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
+    state.put(node, state.made(source, dims))
+
+
+def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over: str) -> Features:
+    """Return a learned tensor that joins a sequence, such as the embedding of a class token."""
+    constant = state.constant(name)
+    channels = state.layer(beside.source).channels
+    if constant.is_input:
+        raise node.refuse(f"joins a further input of the model, through {name!r}")
+    if over != "tokens" or not constant.shape or constant.shape[-1] != channels:
+        raise node.refuse(f"joins the constant {name!r} to a feature map")
+    tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
+    keys = {"features": channels, "vocabulary": tokens}
+    # Exporters that fold constants write it once for each image of the batch.
+    regions = first(constant) if len(constant.shape) > 2 else stored(constant)
+    weights = Weights((constant.weights or (name,))[0], regions)
+    source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
+    dims: list[Dim] = [() for _ in beside.dims]
+    for axis, dim in enumerate(beside.dims):
+        if "c" in axes_of([dim]):
+            dims[axis] = dim
+        elif axes_of([dim]) & POSITIONS:
+            dims[axis] = (Digit("t", tokens),) if tokens > 1 else ()
+    return state.made(source, dims)

@@ -1,0 +1,126 @@
+"""Sliding windows over an image: where its rows and columns are, and how borders are filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypar_opt.onnx.axes import Digit, Dim
+from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.trace import Trace
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as a convolution or a pool reads it; of a sequence (one row) the height is 1."""
+
+    features: Features
+    channels: int
+    extents: tuple[int, int]
+    is_row: bool
+
+    def pair(self, values: Sequence[int] | None, default: int) -> tuple[int, int]:
+        """Return numbers of rows and columns from an attribute's."""
+        given = list(values) if values is not None else [default] * (1 if self.is_row else 2)
+        if self.is_row:
+            given = [1, *given]
+        if len(given) != 2 or min(given) < 0:
+            raise ValueError(f"should have a number for rows and columns, got {given}")
+        return given[0], given[1]
+
+    def dims(self, channels: int, height: int, width: int) -> tuple[Dim, ...]:
+        """Return the dimensions of an image that a window's layer writes."""
+        digits = [("c", channels), ("h", height), ("w", width)]
+        if self.is_row:
+            del digits[1]
+        rest = tuple((Digit(axis, size),) if size > 1 else () for axis, size in digits)
+        return (self.features.dims[0], *rest)
+
+
+def image_of(state: Trace, node: Node, rank: int) -> Image:
+    """Return what a window's node reads, with batch, channels, rows and columns in their places.
+
+    Raises
+    ------
+    InputError
+        Where the tensor is no image, or has more than two dimensions of positions.
+    """
+    name = node.inputs[0]
+    if rank not in (1, 2):
+        raise node.refuse(f"has windows of {rank} dimensions; images have two")
+    features = state.seen(name)
+    if len(features.dims) != rank + 2:
+        raise node.refuse(f"should read {rank + 2} dimensions, got {len(features.dims)}")
+    if features.source == INPUT:
+        state.input.name_image(features.dims)
+    features = state.settle(state.features(name), node, border=True)
+    features = state.sliced(state.ordered(features, node), node)
+    layer = state.layer(features.source)
+    places = ("w",) if rank == 1 else ("h", "w")
+    for dim, axis in zip(features.dims[1:], ("c", *places), strict=True):
+        size = layer.sizes.get(axis, 1)
+        if dim != ((Digit(axis, size),) if size > 1 else ()):
+            if layer.is_tokens and rank == 1:
+                break  # a window of one token is a product with each token
+            raise node.refuse("should read channels, rows and columns of an image, in this order")
+    extents = (layer.sizes.get("h", 1), layer.sizes.get("w", 1))
+    return Image(features, layer.channels, extents, rank == 1)
+
+
+def window_size(
+    node: Node, extent: int, size: int, stride: int, dilation: int, padding: int
+) -> int:
+    """Return how many windows there are along a dimension."""
+    free = extent + padding - dilation * (size - 1) - 1
+    if free < 0 or min(size, stride, dilation) < 1:
+        raise node.refuse(f"its window of {size} does not fit {extent} and a padding of {padding}")
+    return free // stride + 1
+
+
+def window_padding(
+    node: Node,
+    image: Image,
+    attributes: dict[str, Any],
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """Return top, left, bottom and right padding, with the zeros that Pad added before."""
+    mode = attributes.get("auto_pad", "NOTSET")
+    before, after = [0, 0], [0, 0]
+    border = image.features.border or (0, 0, 0, 0)
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        for axis in range(2):
+            extent = image.extents[axis] + border[axis] + border[axis + 2]
+            count = -(-extent // stride[axis])
+            reach = (count - 1) * stride[axis] + dilation[axis] * (window[axis] - 1) + 1
+            missing = max(0, reach - extent)
+            small = missing // 2
+            before[axis] = small if mode == "SAME_UPPER" else missing - small
+            after[axis] = missing - before[axis]
+    elif mode == "NOTSET":
+        pads = attributes.get("pads") or [0] * (2 if image.is_row else 4)
+        half = len(pads) // 2
+        before, after = list(image.pair(pads[:half], 0)), list(image.pair(pads[half:], 0))
+        if image.is_row:
+            before[0] = after[0] = 0
+    elif mode != "VALID":
+        raise node.refuse(f"auto_pad should be one of ONNX's, got {mode!r}")
+    return (
+        before[0] + border[0],
+        before[1] + border[1],
+        after[0] + border[2],
+        after[1] + border[3],
+    )
+
+
+def numbers(values: Sequence[int]) -> int | list[int]:
+    """Return sizes as a network file has them: one number where all are the same."""
+    if len(set(values)) == 1:
+        return values[0]
+    half = len(values) // 2
+    if len(values) == 4 and values[:half] == values[half:]:
+        return list(values[:half])
+    return list(values)

@@ -1,0 +1,1 @@
+"""A certificate of a plan's optimality, and what checks it."""

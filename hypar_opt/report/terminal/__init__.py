@@ -1,0 +1,1 @@
+"""Tables and grids on a terminal and in a notebook."""

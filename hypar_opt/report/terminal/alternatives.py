@@ -1,0 +1,162 @@
+"""Other plans on a terminal: the regret of each other choice, and the cheapest plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from hypar_opt.report.folding import fold
+from hypar_opt.report.glyphs import glyph
+from hypar_opt.report.labels import cost_name
+from hypar_opt.report.layer_groups import is_short_chain
+from hypar_opt.report.terminal.console import ascii_only, new_table
+from hypar_opt.units import format_cost
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.workload.parallelism import Parallelism
+
+
+def regret_parts(plan: Plan, regrets: Sequence[Regret]) -> list[RenderableType]:
+    """Show the extra cost of each other choice, below a title."""
+    if not regrets:
+        return [Text("There is no other choice.")]
+    within = plan.constraints.within
+    title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
+    return [title, _regret_table(plan, regrets)]
+
+
+def best_parts(plan: Plan, best: Sequence[Alternative]) -> list[RenderableType]:
+    """Show the best plans of a plan's problem, below a title."""
+    title = Text(f"Best plans over all levels together{plan.constraints.within}:")
+    return [title, *_best_tables(plan, best)]
+
+
+def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
+    """Show the extra cost of each other choice: a row a layer and choice, a column a level."""
+    unit = plan.cost.unit
+    levels = range(1, max(regret.level for regret in regrets) + 1)
+    table = new_table("layer", "other choice", *(f"H{level}" for level in levels), keys=2)
+    cells: dict[tuple[str, str], dict[int, str]] = {}
+    for regret in regrets:
+        row = cells.setdefault((regret.layer, regret.choice), {})
+        row[regret.level] = _extra(regret, unit)
+    for name, layer in _shown_layers(plan, cells):
+        # By the choice's name within a layer.
+        for choice in sorted(choice for own, choice in cells if own == layer):
+            row = cells[layer, choice]
+            table.add_row(Text(name), choice, *(row.get(level, "") for level in levels))
+    table.caption = "- where no plan has it"
+    table.caption_justify = "left"
+    return table
+
+
+def _shown_layers(
+    plan: Plan, cells: Mapping[tuple[str, str], Mapping[int, str]]
+) -> list[tuple[str, str]]:
+    """Return the layers to show: the name of each, and the layer whose regrets stand for it.
+
+    Repetitions of a block whose regrets read alike are shown once.
+    """
+    rows: dict[str, list[tuple[str, Mapping[int, str]]]] = {}
+    for (layer, choice), row in cells.items():
+        rows.setdefault(layer, []).append((choice, row))
+    # As texts: what is alike to the digits shown is alike.
+    keys = [str(sorted(rows.get(layer, []), key=lambda own: own[0])) for layer in plan.layers]
+    shown = []
+    for section in fold(plan.layers, plan.network.description.repeats, keys, runs=False):
+        prefix = f"{section.label}." if section.block else ""
+        for row_layers in section.rows:
+            layer = plan.layers[row_layers.positions[0]]
+            if layer in rows:
+                shown.append((prefix + row_layers.first, layer))
+    return shown
+
+
+def _extra(regret: Regret, unit: str) -> str:
+    if regret.extra is None:
+        return "-"
+    return ("-" if regret.extra < 0 else "+") + format_cost(abs(regret.extra), unit)
+
+
+def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
+    """Show the best plans, a row a plan or a set of plans that differ in the levels' order.
+
+    Of a graph, or a long chain, a second table has their choices: a row for all layers that are
+    alike in all of these plans, and a column a plan.
+
+    Parameters
+    ----------
+    plan
+        The plan that they are alternatives to.
+    best
+        In order of cost; ``extra`` is over the first.
+    cost_name
+        The heading of the costs' column.
+    """
+    unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
+    order = f"levels, {_level_order(best)}"
+    table = new_table("", cost_name(plan), "extra", "plans", *([] if apart else [order]))
+    for column in table.columns[:4]:
+        column.justify, column.no_wrap = "right", True
+    # Totals that look alike to four digits may differ; the extra cost tells them apart.
+    extras = _told_apart([plans.total - best[0].total for plans in best], unit)
+    for rank, (plans, extra) in enumerate(zip(best, extras, strict=True), 1):
+        rows = [
+            "".join(glyph(choice, ascii_only=plain) for choice in row) for row in plans.parallelism
+        ]
+        total = format_cost(plans.total, unit)
+        choices = [] if apart else [" ".join(rows)]
+        table.add_row(f"{rank}", total, extra, f"{plans.count:,}", *choices)
+    if not apart:
+        return [table]
+    heading = f"layers, {_level_order(best)}"
+    return [table, choices_table(plan, [plans.parallelism for plans in best], heading)]
+
+
+def _told_apart(costs: Sequence[float], unit: str) -> list[str]:
+    """Return costs as texts of which no two are alike, unless the costs are."""
+    texts = [format_cost(cost, unit) for cost in costs]
+    if len(set(texts)) == len(set(costs)):
+        return texts
+    return [f"{cost:,} {unit}" for cost in costs]
+
+
+def _level_order(best: Sequence[Alternative]) -> str:
+    return "in any order" if any(plans.count > 1 for plans in best) else "H1 first"
+
+
+def choices_table(
+    plan: Plan, plans: Sequence[Sequence[Sequence[Parallelism]]], heading: str
+) -> Table:
+    """Return a row for layers that are alike in all plans, a column of glyphs for each plan.
+
+    Parameters
+    ----------
+    plan
+        A plan of the same network.
+    plans
+        The choices of each: (levels, layers).
+    heading
+        Of the layers' column.
+    """
+    plain = ascii_only()
+    columns = [
+        tuple(
+            "".join(glyph(row[n], ascii_only=plain) for row in parallelism) for parallelism in plans
+        )
+        for n in range(len(plan.layers))
+    ]
+    table = new_table(heading, *(f"{rank}" for rank in range(1, len(plans) + 1)))
+    dash = "-" if plain else "–"
+    for section in fold(plan.layers, plan.network.description.repeats, columns):
+        prefix = f"{section.label}." if section.block else ""
+        for row in section.rows:
+            table.add_row(Text(prefix + row.label(dash)), *columns[row.positions[0]])
+    return table

@@ -1,0 +1,188 @@
+"""An exploration on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.errors import shell_words
+from hypar_opt.plan.plan import columns_of
+from hypar_opt.report.glyphs import legend
+from hypar_opt.report.layer_groups import is_short_chain
+from hypar_opt.report.terminal.alternatives import choices_table
+from hypar_opt.report.terminal.console import ascii_only, rows_view
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.exploration.subspace import cells_of
+from hypar_opt.units import format_cost, format_ratio
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.exploration import Exploration
+    from hypar_opt.workload.parallelism import Parallelism
+
+    Choices = Sequence[Sequence[Parallelism]]
+
+_BAR_WIDTH = 40
+
+
+def exploration_view(
+    exploration: Exploration, *, relative: bool = False, max_plans: int = 12
+) -> RenderableType:
+    """Show the best cost, the plan's rank, the distribution of all costs, and the best plans.
+
+    Parameters
+    ----------
+    relative
+        Show the distribution of the ratios over Data Parallelism, in place of the values.
+    max_plans
+        How many of the best plans to show.
+    """
+    plan, ties = exploration.plan, exploration.ties
+    # If the solver's plan is the first of the best, one note is enough.
+    notes = [as_executed(exploration.own.cost)]
+    if exploration.first != exploration.own:
+        notes.append(as_executed(exploration.first.cost, "the first of the best"))
+    listed = f"the first {max_plans} of {ties:,}" if ties > max_plans else "all"
+    best = _digits if is_short_chain(plan) else _glyphs
+    return Group(
+        Text(_title(exploration)),
+        _summary(exploration),
+        *(Text(note) for note in (*notes, front_note(exploration)) if note is not None),
+        Text(),
+        rows_view(("from", "to", "plans", ""), _histogram(exploration, relative), (0, 1, 2)),
+        Text(),
+        *best(plan, exploration.best_plans(max_plans), f"Best plans ({listed})"),
+    )
+
+
+def digits_legend(plan: Plan) -> str:
+    """Say what each digit stands for: ``0 data, 1 model``."""
+    # Kinds of layers word the same digit differently, so all of its words are listed.
+    words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
+    return ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
+
+
+def axis_label(exploration: Exploration, part: str) -> str:
+    """Return what a part of what is free has, in the order of its digits: ``H1: conv1 to fc2``."""
+    plan, cells = exploration.plan, cells_of(part, exploration.plan)
+    levels = _range([plan.level_names[level] for level, _ in cells])
+    layers = _range([plan.layers[layer] for _, layer in cells])
+    if cells[0][0] == cells[-1][0]:
+        return f"{levels}: {layers}"
+    if cells[0][1] == cells[-1][1]:
+        return f"{layers}: {levels}"
+    # A layer's levels stand together, or, where all is free, a level's layers.
+    together = cells[0][1] == cells[1][1]
+    return f"{levels} of each of {layers}" if together else f"{layers} at each of {levels}"
+
+
+def _range(names: Sequence[str]) -> str:
+    return names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
+
+
+def compared(exploration: Exploration) -> str:
+    """Name the ratio over Data Parallelism: ``Data Parallelism's time / the plan's``."""
+    return f"Data Parallelism's {exploration.objective} / the plan's"
+
+
+def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
+    """Show plans, a row each, as the paper writes them."""
+    rows = [
+        ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
+        for parallelism in best
+    ]
+    table = rows_view([f"H{level}" for level in range(1, plan.levels + 1)], rows)
+    return Text(f"{title}, a digit a layer: {digits_legend(plan)}."), table
+
+
+def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
+    """Show plans of a graph, a column each."""
+    plain = ascii_only()
+    words = "   ".join(
+        f"{own.ascii_glyph if plain else own.glyph} {names}"
+        for own, names in legend(plan.vocabulary)
+    )
+    return Text(f"{title}: {words}"), choices_table(plan, best, "layers, H1 first")
+
+
+def _title(exploration: Exploration) -> str:
+    plan = exploration.plan
+    array = f" on {exploration.array}" if exploration.array else ""
+    return (
+        f"{plan.network.name}{array}: batch {plan.batch}, reading {plan.cost.reading},"
+        f" {exploration.values.size:,} plans{plan.constraints.within} by {exploration.objective},"
+        f" free: {exploration.free}"
+    )
+
+
+def front_note(exploration: Exploration) -> str:
+    """Say how many plans are on the Pareto front, and whether the solver's is one of them."""
+    front = exploration.front
+    if front is None:
+        return f"No Pareto front: {shell_words(exploration.no_front)}."
+    *others, last = front.amounts
+    own = "on it" if front.on_front[exploration.plan_index] else "not on it"
+    plans = f"{front.plans:,} plan{'s' if front.plans > 1 else ''}"
+    return (
+        f"The Pareto front of {', '.join(others)} and {last}: {plans}; the solver's plan is {own}."
+    )
+
+
+def _summary(exploration: Exploration) -> Table:
+    """Return the best, the plan, the worst and Data Parallelism, a row each."""
+    plan, ties = exploration.plan, exploration.ties
+    tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
+    best_run, own_run = (
+        format_ratio(priced.executed_ratio) for priced in (exploration.first, exploration.own)
+    )
+    own = f"{plan.solver.name} {plan.solver.search}"
+    # By the reading `executed` a run's ratio is the ratio.
+    with_run = plan.cost.reading != "executed"
+    rows = [
+        [
+            name,
+            format_cost(value, exploration.unit),
+            format_ratio(exploration.ratio(value)),
+            *([run] if with_run else []),
+            note,
+        ]
+        for name, value, run, note in (
+            # Only the plans that a user may run are priced by `executed`, not the costliest.
+            ("best", exploration.best_cost, best_run, tied),
+            (own, exploration.plan_cost, own_run, f"{ordinal(exploration.rank)} of all"),
+            ("worst", exploration.highest_cost, "", ""),
+            ("Data Parallelism", exploration.data_parallel_cost, "", ""),
+        )
+    ]
+    header = ["", exploration.objective, "over Data", *(["when run"] if with_run else []), "plans"]
+    return rows_view(header, rows, right=tuple(range(1, len(header) - 1)))
+
+
+def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
+    counts, edges = exploration.histogram(relative=relative)
+    bar = "#" if ascii_only() else "█"
+    # Relative to the fullest bin, whose bar has the full width.
+    highest = max(counts.tolist(), default=0)
+
+    def label(edge: float) -> str:
+        return f"{edge:.4g}" if relative else format_cost(edge, exploration.unit)
+
+    return [
+        # Rounded up: a bin with a plan has a bar.
+        [label(low), label(high), f"{count:,}", bar * -(-count * _BAR_WIDTH // highest)]
+        for low, high, count in zip(
+            edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True
+        )
+    ]
+
+
+def ordinal(rank: int) -> str:
+    """Return a rank as it is read: ``1st``."""
+    teen = 11 <= rank % 100 <= 13  # 11th, not 11st
+    return f"{rank:,}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(rank % 10, 'th')}"

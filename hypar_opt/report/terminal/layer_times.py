@@ -1,0 +1,32 @@
+"""The time of a simulated step by layer, over all passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.report.layer_groups import LayerGroup, layer_groups
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.result import StepResult
+
+
+def layer_times(plan: Plan, step: StepResult) -> list[tuple[LayerGroup, float, float]]:
+    """Return each group of layers with its seconds of compute and of communication.
+
+    The layers of a short chain are shown one by one; of a graph, repetitions that make the same
+    choices together. A step has an entry for each pass of a layer.
+    """
+    compute = dict.fromkeys(plan.layers, 0.0)
+    communication = dict.fromkeys(plan.layers, 0.0)
+    for time in step.layers:
+        compute[time.layer] += time.compute
+        communication[time.layer] += time.communication
+    return [
+        (
+            group,
+            sum(compute[plan.layers[n]] for n in group.positions),
+            sum(communication[plan.layers[n]] for n in group.positions),
+        )
+        for group in layer_groups(plan)
+    ]

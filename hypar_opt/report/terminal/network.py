@@ -1,0 +1,206 @@
+"""A network's layers on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.folding import fold
+from hypar_opt.report.terminal.console import new_table
+from hypar_opt.units import format_dimensions
+from hypar_opt.workload.description import describe
+
+if TYPE_CHECKING:
+    from hypar_opt.report.folding import Repetitions, Section
+    from hypar_opt.workload.network import Network
+
+MAX_ROWS = 1000
+"""Layers up to which a network is shown in full: more take minutes to lay out."""
+
+_MAX_NAME = 32
+"""Characters of a name that are not folded."""
+
+_HEADER = (
+    *("layer", "kind", "input", "weight", "output", "pooled"),
+    *("weights", "feature map", "MACs"),
+)
+_COUNTS = ("weights", "feature_map", "macs")
+_ALIKE = ("kind", "input", "weight", "output", "pooled", *_COUNTS)
+"""What repetitions have in common that are shown as one."""
+
+
+def network_view(
+    description: dict[str, Any], repeats: Sequence[Repetitions] = ()
+) -> RenderableType:
+    """Show a network's layers: shapes, weights, feature maps and multiply-accumulates.
+
+    A block's repetitions whose layers are alike stand once, below a heading of their own.
+
+    Parameters
+    ----------
+    description
+        As `described` returns it; counts are of elements.
+    repeats
+        The blocks that are repeated.
+    """
+    source = description["source"]
+    title = Text(f"{description['name']} ({source})" if source else description["name"])
+    # Feature maps and MACs below are of the whole batch, unlike the shapes.
+    title.append(f", batch {description['batch']}")
+    layers = description["layers"]
+    lines = _lines(layers, repeats)
+    # A chain says nothing by what each layer reads: the layer before.
+    graph = any(line.reads for line in lines)
+    table = new_table(*_HEADER[:2], *(["reads"] if graph else []), *_HEADER[2:])
+    # Names may fold on a narrow terminal; a shape that is broken reads as two.
+    for column in table.columns[1:]:
+        column.no_wrap = column.header != "reads"
+    if graph:
+        table.columns[0].min_width = min(max(len(line.name) for line in lines), _MAX_NAME)
+        table.columns[2].min_width = min(max(len(line.reads) for line in lines), _MAX_NAME)
+    for column in table.columns[-len(_COUNTS) :]:
+        column.justify = "right"
+    for line in lines[:MAX_ROWS]:
+        table.add_row(*line.cells(graph=graph))
+    table.add_section()
+    total = description["total"]
+    blanks = [""] * (len(table.columns) - 1 - len(_COUNTS))
+    table.add_row("total", *blanks, *(f"{total[count]:,}" for count in _COUNTS))
+    partial = f"The first {MAX_ROWS:,} of {len(lines):,} layers; --json has all. "
+    note = Text(partial if len(lines) > MAX_ROWS else "")
+    note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
+    if repeats:
+        note.append(
+            " A block's heading has the counts of all its repetitions, a layer's row of one."
+        )
+    note.stylize("dim")
+    return Group(title, table, *_parameters(total), note)
+
+
+def _parameters(total: Mapping[str, int]) -> list[Text]:
+    """Say how many parameters there are, where weights are not all of them."""
+    if total["parameters"] == total["weights"]:
+        return []
+    return [Text(f"{total['parameters']:,} parameters, with biases, scales and shifts.")]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A row of the table: a layer's, or a block's heading, which has no kind."""
+
+    name: str
+    reads: str
+    counts: tuple[int, ...]
+    layer: dict[str, Any] | None = None
+
+    def cells(self, *, graph: bool) -> list[str | Text]:
+        """Return the row's cells; ``graph`` for a column of what the layer reads."""
+        reads = [Text(self.reads)] if graph else []
+        counts = [f"{count:,}" for count in self.counts]
+        if self.layer is None:
+            return [Text(self.name, style="bold"), "", *reads, "", "", "", "", *counts]
+        return [Text(self.name), self.layer["kind"], *reads, *_shapes(self.layer), *counts]
+
+
+def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[_Line]:
+    names = [layer["name"] for layer in layers]
+    keys = [tuple(str(layer[key]) for key in _ALIKE) for layer in layers]
+    inputs = _block_inputs(layers, repeats)
+    lines = []
+    for section in fold(names, repeats, keys, runs=False):
+        first = section.rows[0].positions[0]
+        block_input = inputs.get(first)
+        if section.block:
+            lines.append(_heading(layers, section, block_input))
+        lines += [
+            _Line(
+                "  " * bool(section.block) + row.first,
+                _reads(layers, row.positions[0], row.first, first, block_input),
+                tuple(layers[row.positions[0]][count] for count in _COUNTS),
+                layers[row.positions[0]],
+            )
+            for row in section.rows
+        ]
+    return lines
+
+
+def _heading(layers: Sequence[dict[str, Any]], section: Section, block_input: str | None) -> _Line:
+    times = len(section.numbers)
+    name = f"{section.label} x{times}" if times > 1 else section.label
+    first = section.rows[0].positions[0]
+    counts = tuple(
+        times * sum(layers[row.positions[0]][count] for row in section.rows) for count in _COUNTS
+    )
+    usual = block_input in {None, _name_before(layers, first)}
+    return _Line(name, "" if usual else str(block_input), counts)
+
+
+def _name_before(layers: Sequence[dict[str, Any]], position: int) -> str:
+    return str(layers[position - 1]["name"]) if position else "input"
+
+
+def _block_inputs(
+    layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]
+) -> dict[int, str]:
+    """Return the name of what a repetition reads as its block's input, by its first position.
+
+    A block that is not repeated has none: its layers are like those outside.
+    """
+    inputs = {}
+    for repeat in repeats:
+        for number in range(1, repeat.count):
+            first = repeat.first + number * repeat.length
+            inputs[first] = _name_before(layers, first)
+        # In the first repetition it is what stands where the second reads the first's output.
+        second = repeat.first + repeat.length
+        for layer in range(repeat.length if repeat.count > 1 else 0):
+            read = layers[second + layer]["inputs"]
+            if inputs[second] in read:
+                own = layers[repeat.first + layer]["inputs"]
+                inputs[repeat.first] = own[read.index(inputs[second])]
+                break
+    return inputs
+
+
+def _reads(
+    layers: Sequence[dict[str, Any]],
+    position: int,
+    local: str,
+    first: int,
+    block_input: str | None,
+) -> str:
+    """Return what a layer reads, in its block's names; nothing where that is the layer before."""
+    read = layers[position]["inputs"]
+    own_input = block_input is not None and position == first
+    if read == [block_input if own_input else _name_before(layers, position)]:
+        return ""
+    prefix = layers[position]["name"].removesuffix(local)
+    names = ["input" if name == block_input else name.removeprefix(prefix) for name in read]
+    return ", ".join(names) or "-"
+
+
+def _shapes(layer: dict[str, Any]) -> list[str]:
+    # The first dimension of a feature map is the batch.
+    pooled = "" if layer["pooled"] == layer["output"] else format_dimensions(layer["pooled"][1:])
+    return [
+        format_dimensions(layer["input"][1:]),
+        format_dimensions(layer["weight"]),
+        format_dimensions(layer["output"][1:]),
+        pooled,
+    ]
+
+
+def described(network: Network, batch: int) -> dict[str, Any]:
+    """Return the tensors of a network's layers as plain data, and what each layer reads.
+
+    As `hypar_opt.workload.description.describe`, with each layer's ``inputs`` by name.
+    """
+    description = describe(network, batch)
+    names = [*(layer["name"] for layer in description["layers"]), "input"]
+    for layer, read in zip(description["layers"], network.sources, strict=True):
+        layer["inputs"] = [names[source] for source in read]
+    return description

@@ -1,0 +1,226 @@
+"""A plan on a terminal, in the form of the paper's Figure 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
+from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
+from hypar_opt.report.layer_groups import Stored, folded, is_short_chain, stored_outputs
+from hypar_opt.report.terminal.console import ascii_only, new_table
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_cost, format_ratio
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hypar_opt.plan.layouts import StoredLayout
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.workload.parallelism import Parallelism
+
+Layouts = Sequence["StoredLayout"]
+"""Of one tensor, H1 first."""
+
+_MAX_RUNS = 8
+"""Runs of layers of a kind, each of which is a column, that a chain may have on a terminal."""
+
+
+def plan_view(
+    plan: Plan,
+    joint: Plan | None = None,
+    regrets: Sequence[Regret] = (),
+    best: Sequence[Alternative] = (),
+    *,
+    layouts: bool = False,
+) -> RenderableType:
+    """Show a plan as in the paper's Figure 5, a row a level, a glyph a layer; then its cost.
+
+    A graph, or a long chain, has a row a layer instead, in which layers that are alike are one.
+
+    Parameters
+    ----------
+    joint
+        The optimum over all levels together, to say what it would save.
+    regrets, best
+        What each other choice costs extra, and the cheapest plans; each may be empty.
+    layouts
+        Show how every layer's output is stored, and not only tensors with several readers.
+    """
+    plain = ascii_only()
+    words = "   ".join(
+        f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
+        for symbol, words in legend(explained(plan))
+    )
+    parts: list[RenderableType] = [Text(plan_title(plan))]
+    in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
+    which = Stored.ALL if layouts else Stored.SHARED
+    stored = stored_outputs(plan, which)
+    if in_line and not layouts:
+        parts.append(_grid(plan))
+    else:
+        parts += [_layers(plan, which, stored), Text(), _levels(plan)]
+    parts.append(Text(words, style="dim"))
+    parts += [Text(line, style="dim") for line in _stored_legend(stored)]
+    parts += [Text(), baselines_table(plan)]
+    # By any reading but `executed` the total is not what a run moves.
+    executed = as_executed(plan.cost)
+    if executed is not None:
+        parts.append(Text(executed))
+    if joint is not None:
+        parts.append(Text(_saving(plan, joint)))
+    if regrets:
+        from hypar_opt.report.terminal.alternatives import regret_parts
+
+        parts += [Text(), *regret_parts(plan, regrets)]
+    if best:
+        from hypar_opt.report.terminal.alternatives import best_parts
+
+        parts += [Text(), *best_parts(plan, best)]
+    return Group(*parts)
+
+
+def plan_title(plan: Plan) -> str:
+    """Say what was solved, and how."""
+    count = 2**plan.levels
+    size = "1 accelerator" if count == 1 else f"2^{plan.levels} = {count:,} accelerators"
+    options = [
+        f"batch {plan.batch}",
+        f"on {plan.array.name}" if plan.array else size,
+        # The search optimised the placement: the levels are other bisections than the array's.
+        *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
+        f"reading {plan.cost.reading}",
+        *(["inference"] if plan.inference else []),
+        f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
+    ]
+    return f"{plan.network.name}: {', '.join(options)}"
+
+
+def _grid(plan: Plan) -> Table:
+    """Return a row a level, whose glyphs stand in a column for each run of layers of a kind."""
+    plain = ascii_only()
+    dash = "-" if plain else "–"
+    runs = _runs_of_a_kind(plan)
+    grid = new_table("level")
+    grid.columns[0].no_wrap = True
+    for start, stop in runs:
+        names = plan.layers[start], plan.layers[stop - 1]
+        # A run's names may be long; its glyphs may fold too on a narrow terminal.
+        grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
+    grid.add_column(cost_name(plan), justify="right", no_wrap=True)
+    dots = [[_glyphs(row[start:stop]) for start, stop in runs] for row in plan.parallelism]
+    _add_costs(grid, plan, dots)
+    return grid
+
+
+def _glyphs(choices: Iterable[Parallelism]) -> Text:
+    plain = ascii_only()
+    return Text.assemble(*((glyph(choice, ascii_only=plain), colour(choice)) for choice in choices))
+
+
+def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None:
+    """Add a row a level, its glyphs between its name and its cost; then the total."""
+    cost = plan.cost
+    for level, (glyphs, charge) in enumerate(zip(dots, level_costs(cost), strict=True), 1):
+        table.add_row(f"H{level}", *glyphs, format_cost(charge, cost.unit))
+    table.add_section()
+    blanks = [""] * (len(table.columns) - 2)
+    local = local_cost(cost)
+    # Compute and local memory belong to no level, so they have a row of their own.
+    if local is not None:
+        table.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
+    table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
+
+
+def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Table:
+    """Return a row for all layers that are alike, whose glyphs are the levels', H1 first.
+
+    Parameters
+    ----------
+    stored
+        The layouts that are shown, of each layer: in a column of their own, if there are any.
+    """
+    dash = "-" if ascii_only() else "–"
+    ends = dict.fromkeys(("H1", f"H{plan.levels}"))
+    levels = dash.join(ends) if plan.levels else ""
+    columns = ("layers", levels, *(["stored"] if any(stored) else []))
+    table = new_table(*columns)
+    for glyphs in table.columns[1:]:
+        glyphs.no_wrap = True
+    for section in folded(plan, stored=which):
+        label = section.heading("x" if ascii_only() else "×")
+        # A block of which all layers are alike is a row itself.
+        whole = bool(section.block) and len(section.rows) == 1
+        if section.block and not whole:
+            table.add_row(Text(label))
+        for row in section.rows:
+            name = label if whole else "  " * bool(section.block) + row.label(dash)
+            column = [level[row.positions[0]] for level in plan.parallelism]
+            # All that are shown in a row are alike.
+            own = next((stored[n] for n in row.positions if stored[n]), None) or ()
+            cells = [_glyphs(column), _stored_glyphs(own)]
+            table.add_row(Text(name), *cells[: len(columns) - 1])
+    return table
+
+
+def _stored_glyphs(layouts: Layouts) -> Text:
+    plain = ascii_only()
+    symbols = map(stored_symbol, layouts)
+    return Text.assemble(
+        *((own.ascii_glyph if plain else own.glyph, own.colour) for own in symbols)
+    )
+
+
+def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
+    """Return the line that explains the column of layouts, if there is one."""
+    plain = ascii_only()
+    present = stored_legend(layout for own in stored for layout in own or ())
+    words = [f"{own.ascii_glyph if plain else own.glyph} {name}" for own, name in present]
+    return [f"stored: {'   '.join(words)}"] if words else []
+
+
+def _levels(plan: Plan) -> Table:
+    """Return what each level costs, for a plan whose glyphs have a table of their own."""
+    table = new_table("level", cost_name(plan), right=(1,))
+    _add_costs(table, plan, [[] for _ in range(plan.levels)])
+    return table
+
+
+def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
+    """Return the first and one past the last layer of each run of layers of one kind."""
+    runs, start = [], 0
+    for _, run in groupby(layer.kind for layer in plan.network.description.layers):
+        length = len(list(run))
+        runs.append((start, start + length))
+        start += length
+    return runs
+
+
+def baselines_table(plan: Plan) -> Table:
+    """Show what Data and Model Parallelism cost, and how many times the plan that is."""
+    cost = plan.cost
+    table = new_table("", cost_name(plan), "times this plan", right=(1, 2))
+    for name, total, ratio in (
+        ("Data Parallelism", cost.baselines.data, cost.ratios.data),
+        ("Model Parallelism", cost.baselines.model, cost.ratios.model),
+    ):
+        table.add_row(name, format_cost(total, cost.unit), format_ratio(ratio))
+    return table
+
+
+def _saving(plan: Plan, joint: Plan) -> str:
+    within = plan.constraints.within
+    total, optimum = plan.cost.total, joint.cost.total
+    # Levelwise search is greedy: what a level chooses, the levels below pay for.
+    if optimum == total:
+        return f"No plan{within} over all levels together costs less."
+    saved = (total - optimum) / total
+    cheaper = format_cost(optimum, plan.cost.unit)
+    # A smaller share would be rounded to 0.00%.
+    less = f"{saved:.2%}" if saved >= 5e-5 else format_cost(total - optimum, plan.cost.unit)
+    return f"Jointly over all levels{within}: {cheaper}, {less} less (--search joint)."

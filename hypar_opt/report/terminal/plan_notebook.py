@@ -1,0 +1,134 @@
+"""A plan in a notebook: its grid of layers and levels, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
+from hypar_opt.report.labels import cost_name, level_costs, local_cost
+from hypar_opt.report.layer_groups import Stored, folded, is_short_chain
+from hypar_opt.report.terminal.notebook import SCROLLED, html_of
+from hypar_opt.report.terminal.plan import baselines_table, plan_title
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_cost
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.glyphs import Symbol
+
+_GRID = "border-collapse:separate;border-spacing:2px;font-variant-numeric:tabular-nums"
+_NAME = "text-align:left;font-weight:normal;padding:.1em .8em .1em 0"
+_LEVEL = "text-align:center;padding:.1em .5em"
+_AMOUNT = "text-align:right;padding:.1em .5em;white-space:nowrap"
+_SWATCH = "padding:0 .4em;border-radius:3px"
+
+_TIMES, _INDENT, _GAP = "×", "\N{EM SPACE}", " \N{EM SPACE}"
+
+
+def plan_html(plan: Plan) -> str:
+    """Return a plan's grid as HTML: a row for layers that are alike, a column a level.
+
+    What is alike makes the same choices and stores its outputs in the same layouts. Below the
+    grid are the levels' costs, the legend and the baselines.
+    """
+    stored = plan.layouts is not None and plan.levels > 0
+    heads = ["layer", *plan.level_names, *(["stored"] if stored else [])]
+    head = "".join(f'<th scope="col" style="{_LEVEL}">{name}</th>' for name in heads)
+    executed = Text(as_executed(plan.cost) or "")
+    return "\n".join(
+        [
+            "<div>",
+            f"<p>{escape(plan_title(plan))}</p>",
+            SCROLLED,
+            f'<table style="{_GRID}">',
+            f"<thead><tr>{head}</tr></thead>",
+            "<tbody>",
+            *_layers(plan, len(heads)),
+            "</tbody>",
+            "<tfoot>",
+            *_costs(plan),
+            "</tfoot>",
+            "</table>",
+            "</div>",
+            *_legends(plan),
+            html_of(Group(baselines_table(plan), executed)),
+            "</div>",
+        ]
+    )
+
+
+def _layers(plan: Plan, columns: int) -> Iterator[str]:
+    """Yield a row for layers that are alike; a block has a row of its own above its layers."""
+    if is_short_chain(plan):
+        yield from (_row(plan, name, n) for n, name in enumerate(plan.layers))
+        return
+    for section in folded(plan, stored=Stored.ALL):
+        label = section.heading(_TIMES)
+        whole = bool(section.block) and len(section.rows) == 1
+        if section.block and not whole:
+            yield f'<tr><th colspan="{columns}" style="{_NAME}">{escape(label)}</th></tr>'
+        for row in section.rows:
+            name = label if whole else _INDENT * bool(section.block) + row.label()
+            yield _row(plan, name, row.positions[0])
+
+
+def _row(plan: Plan, name: str, position: int) -> str:
+    """Return the row of a layer, which may stand for others that are alike."""
+    cells = [f'<th scope="row" style="{_NAME}">{escape(name)}</th>']
+    for level, row in zip(plan.level_names, plan.parallelism, strict=True):
+        choice = row[position]
+        cells.append(_cell(f"{name.strip()}, {level}: {choice}", [symbol(choice)]))
+    layouts = (plan.layouts or {}).get(plan.layers[position], ())
+    if layouts:
+        words = zip(plan.level_names, layouts, strict=True)
+        title = ", ".join(f"{level}: {layout}" for level, layout in words)
+        cells.append(_cell(f"stored {title}", [stored_symbol(layout) for layout in layouts]))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _cell(title: str, symbols: list[Symbol]) -> str:
+    # A choice fills its cell; layouts, several in a cell, are told by their glyphs.
+    colours = _colours(symbols[0]) if len(symbols) == 1 else ""
+    glyphs = "".join(own.glyph for own in symbols)
+    return f'<td title="{escape(title)}" style="{_LEVEL};{colours}">{glyphs}</td>'
+
+
+def _costs(plan: Plan) -> Iterator[str]:
+    """Yield what the levels cost, what belongs to none of them, and the total."""
+    cost = plan.cost
+    charges = [format_cost(charge, cost.unit) for charge in level_costs(cost)]
+    if charges:
+        amounts = "".join(f'<td style="{_AMOUNT}">{charge}</td>' for charge in charges)
+        yield f'<tr><th scope="row" style="{_NAME}">{escape(cost_name(plan))}</th>{amounts}</tr>'
+    local = local_cost(cost)
+    for name, amount in (*([local] if local else []), ("total", cost.total)):
+        shown = escape(format_cost(amount, cost.unit))
+        yield (
+            f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'
+            f'<td colspan="{max(plan.levels, 1)}" style="{_AMOUNT}">{shown}</td></tr>'
+        )
+
+
+def _legends(plan: Plan) -> Iterator[str]:
+    yield _legend("", legend(explained(plan)))
+    layouts = (layout for own in (plan.layouts or {}).values() for layout in own)
+    present = stored_legend(layouts)
+    if present:
+        yield _legend("stored: ", present)
+
+
+def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:
+    swatches = (
+        f'<span style="{_SWATCH};{_colours(own)}">{own.glyph}</span> {escape(words)}'
+        for own, words in entries
+    )
+    return f"<p>{before}{_GAP.join(swatches)}</p>"
+
+
+def _colours(own: Symbol) -> str:
+    return f"background:{own.light.fill};color:{own.light.ink}"

@@ -1,0 +1,126 @@
+"""A simulated step on a terminal: its time and energy by phase, layer, level and part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.labels import ENERGY_PARTS
+from hypar_opt.report.terminal.console import new_table
+from hypar_opt.report.terminal.layer_times import layer_times
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_bytes, format_percent, format_si
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hypar_opt.simulator.result import StepResult
+
+_OVERLAPPED = {
+    "none": "nothing overlaps",
+    "gradient": "gradient exchanges overlap",
+    "branches": "all exchanges overlap what does not wait for them",
+}
+
+_LOCKSTEP = 1e-9
+"""Relative: the simulator and the closed form add the same seconds in another order."""
+
+
+def step_view(step: StepResult) -> RenderableType:
+    """Show where a simulated step's time and energy go, and what the links carry."""
+    plan = step.plan
+    seconds = format_si(step.seconds, "s")
+    tables = [
+        _phases(step),
+        _layers(step),
+        *([_levels(step)] if step.levels else []),
+        *([_energy(step)] if step.known_energy is not None else []),
+    ]
+    notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
+    return Group(
+        Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
+        Text(_options(step), style="dim"),
+        Text(),
+        *(part for table in tables for part in (table, Text())),
+        *(Text(note) for note in notes if note is not None),
+    )
+
+
+def _options(step: StepResult) -> str:
+    all_reduce = "pairwise all-reduce" if step.collective == "pairwise" else "ring all-reduce"
+    overlapped = _OVERLAPPED[step.overlap]
+    parts = [f"reading {step.plan.cost.reading}", all_reduce, overlapped]
+    return ", ".join([*parts, *(["inference"] if step.plan.inference else [])])
+
+
+def _phases(step: StepResult) -> Table:
+    table = new_table("phase", "compute", "communication", right=(1, 2))
+    for phase, (compute, communication) in step.phases.items():
+        table.add_row(phase, format_si(compute, "s"), format_si(communication, "s"))
+    table.add_section()
+    # With overlap the two add up to more than the step.
+    table.add_row("total", format_si(step.compute, "s"), format_si(step.communication, "s"))
+    return table
+
+
+def _layers(step: StepResult) -> Table:
+    """Sum each layer's passes, and those of layers that are alike."""
+    table = new_table("layer", "compute", "communication", right=(1, 2))
+    for group, compute, communication in layer_times(step.plan, step):
+        count = len(group.positions)
+        name = f"{group.name} x{count}" if count > 1 else group.name
+        table.add_row(Text(name), format_si(compute, "s"), format_si(communication, "s"))
+    return table
+
+
+def _levels(step: StepResult) -> Table:
+    table = new_table("level", "bytes", "time", right=(1, 2))
+    for level in step.levels:
+        seconds = format_si(level.seconds, "s")
+        table.add_row(f"H{level.level}", format_bytes(level.bytes), seconds)
+    return table
+
+
+def _energy(step: StepResult) -> Table:
+    table = new_table("energy", "", right=(1,))
+    for part, joules in vars(step.energy).items():
+        # A part for which the array has no constant is left out, not shown as 0.
+        if joules:
+            table.add_row(ENERGY_PARTS[part], format_si(joules, "J"))
+    table.add_section()
+    table.add_row("total", format_si(step.energy.total, "J"))
+    return table
+
+
+def _bounds(step: StepResult) -> list[str]:
+    """Say between which bounds the step is, where the closed form is not its time."""
+    if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
+        return []
+    lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
+    if step.in_lockstep:
+        return [f"Between {lower}, the longest chain, and {in_sequence}, nothing overlapping."]
+    return [f"At least {lower}; in lockstep, and nothing overlapping, {in_sequence}."]
+
+
+def _bottleneck(step: StepResult) -> str:
+    if step.bottleneck is None:
+        return "Nothing is exchanged."
+    # Symmetric topologies have many links of one load; the first stands for all.
+    name, equally_loaded = step.bottleneck
+    link = next(traffic for traffic in step.links if traffic.link == name)
+    others = f", and {equally_loaded} more alike" if equally_loaded else ""
+    # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
+    share = link.seconds_at_capacity / step.seconds
+    percent = format_percent(share, 0)
+    moved = format_bytes(link.bytes)
+    return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
+
+
+def _memory(step: StepResult) -> list[str]:
+    needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
+    sentences = [f"Memory: {needed} of {capacity} an accelerator."]
+    if step.vault_words:
+        sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
+    return sentences

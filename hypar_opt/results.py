@@ -1,0 +1,69 @@
+"""How Python shows a result: in one line, as the shell's view, as HTML in a notebook; as rows."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class Views(Protocol):
+    """What shows a result in full: `hypar_opt.report.terminal.views`."""
+
+    def view(self, result: Any) -> RenderableType:
+        """Return what a terminal shows."""
+
+    def html(self, result: Any) -> str:
+        """Return a fragment of HTML for a notebook."""
+
+
+def _views() -> Views:
+    # Results are made far below the room that shows them, which only the package itself names.
+    views: Views = sys.modules["hypar_opt"]._views()
+    return views
+
+
+class Displayed:
+    """Something that rich and notebooks show in full, where `repr` has one line."""
+
+    def __rich__(self) -> RenderableType:
+        """Return the view that the command line prints."""
+        return _views().view(self)
+
+    def _repr_html_(self) -> str:
+        return _views().html(self)
+
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class Results(Displayed, Sequence[Entry], Generic[Entry]):
+    """Results in a row, to index and to iterate.
+
+    Parameters
+    ----------
+    entries
+        The results themselves.
+    """
+
+    entries: tuple[Entry, ...]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Entry, ...]: ...
+    def __getitem__(self, index: int | slice) -> Entry | tuple[Entry, ...]:
+        return self.entries[index]
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each row of a data frame."""

@@ -1,0 +1,155 @@
+"""A solver's claims, checked against the table itself; a plan file's, against the baselines."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.shared_nodes import level_tables, with_shared
+from hypar_opt.errors import InputError, WrongClaimError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_table, total_cost
+from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.stored_layouts import plan_tensors
+from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.solvers.baselines import BASELINES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.plan.plan import Plan
+
+
+def check_claim(table: CostTable, result: SolveResult) -> None:
+    """Check a solver's claims against the table itself.
+
+    Raises
+    ------
+    WrongClaimError
+        Naming the claim and what holds instead.
+    """
+    assignment = assigned(result)
+    if len(assignment) != table.layers:
+        raise WrongClaimError(f"assigned {len(assignment)} of {table.layers} layers")
+    claims = (*assignment, result.objective or 0, result.bound or 0)
+    # numpy's integers wrap around on overflow, and a float rounds: neither compares exactly.
+    if not all(issubclass(kind, int) for kind in set(map(type, claims))):
+        raise WrongClaimError("claims should be Python's whole numbers")
+    if assignment and not 0 <= min(assignment) <= max(assignment) < table.choices:
+        raise WrongClaimError(f"assigned a choice outside the table's {table.choices}")
+    violation = _violation(table, assignment)
+    if violation:
+        raise WrongClaimError(f"assigned {violation}")
+    # A solver's own objective may be rounded, or of a relaxation: the table decides.
+    costs = price_table(table, assignment)
+    if result.objective not in (None, costs):
+        raise WrongClaimError(f"claims {result.objective}, its assignment costs {costs}")
+    if result.bound is not None and result.bound > costs:
+        raise WrongClaimError(f"claims the bound {result.bound}, above its assignment's {costs}")
+    # A proof of optimality is a bound that equals the cost.
+    if result.status is Status.OPTIMAL and result.bound != costs:
+        raise WrongClaimError(f"claims an optimum of {costs} with the bound {result.bound}")
+
+
+def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
+    """Return whether a table allows an assignment, and it fits the capacity."""
+    return _violation(table, assignment) is None
+
+
+def _violation(table: CostTable, assignment: Sequence[int]) -> str | None:
+    """Return what of an assignment a table does not allow; None where it allows all."""
+    layers = range(table.layers)
+    if table.allowed is not None and not table.allowed[layers, assignment].all():
+        return "a choice that is not allowed"
+    if table.load is not None and table.capacity is not None:
+        load = int(table.load[layers, assignment].sum())
+        if load > table.capacity:
+            return f"{load}, more than the capacity {table.capacity}"
+    return None
+
+
+def assigned(result: SolveResult) -> tuple[int, ...]:
+    """Return the assignment of a result that has one; callers have checked its status."""
+    assert result.assignment is not None
+    return result.assignment
+
+
+def check_record(plan: Plan, *, file: str) -> None:
+    """Refuse a plan file whose claim of optimality a baseline disproves.
+
+    A baseline counts only where it keeps to the plan's own constraints. With scope ``joint`` the
+    bound is one on all plans; with scope ``level`` an optimal plan claims each level's least cost,
+    given the choices above it.
+
+    Raises
+    ------
+    InputError
+        Naming the claim, and the baseline that costs less.
+    """
+    bound = plan.solver.bound
+    joint = plan.solver.scope == "joint"
+    if bound is None or not plan.levels or not (joint or plan.solver.status == "optimal"):
+        return
+    instance = Instance.of_plan(plan)
+    workload, constraints = instance.workload, instance.constraints
+    trick = workload.trick[workload.shared :]
+    rows = {name: baseline.assignment(trick) for name, baseline in BASELINES.items()}
+    if joint:
+        plans = {name: [row] * plan.levels for name, row in rows.items()}
+        totals = {
+            name: total_cost(instance, every)
+            for name, every in plans.items()
+            if constraints.allow(every)
+        }
+        if totals:
+            name = min(totals, key=totals.__getitem__)
+            check_bound(plan, totals[name], name, file=file)
+        return
+    for name, row in rows.items():
+        level = _cheaper_level(plan, instance, row)
+        if level is not None:
+            problem = (
+                f'should be "feasible": at {level}, given the choices above, {name} costs less'
+            )
+            raise InputError(problem, where="solver, status", file=file)
+
+
+def check_bound(
+    plan: Plan, cost: Fraction | float, name: str = "another plan", *, file: str | None = None
+) -> None:
+    """Refuse a plan whose bound on all plans is disproved by another one of its problem.
+
+    Parameters
+    ----------
+    cost
+        What the other costs, which keeps to the plan's constraints.
+    name
+        Of the other.
+
+    Raises
+    ------
+    InputError
+        If that is less than the bound.
+    """
+    bound = plan.solver.bound
+    if plan.solver.scope == "joint" and bound is not None and cost < bound:
+        least = json_number(Fraction(cost))
+        problem = f"should be at most {least}, which {name} costs, got {bound}"
+        raise InputError(problem, where="solver, bound", file=file)
+
+
+def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | None:
+    """Return the first level's name at which a baseline's choices cost less than a plan's."""
+    workload, rows = instance.workload, plan.assignments()
+    tensors = plan_tensors(plan, workload)
+    tables = level_tables(workload, instance.cost, rows, tensors)
+    for level, (table, own) in enumerate(tables):
+        # As the plan stores shared tensors, which is allowed.
+        other = with_shared(workload, table, row, tensors[level])
+        if price_table(table, other) < price_table(table, own):
+            # With the baseline at all levels below the choices above are completed, if at all.
+            below = [row] * (plan.levels - level)
+            if instance.constraints.allow([*rows[:level], *below]):
+                return plan.level_names[level]
+    return None

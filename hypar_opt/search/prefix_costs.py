@@ -1,0 +1,170 @@
+"""What the first nodes of a plan cost at least, given the states of those behind them.
+
+A node's state is its choices at all levels. A search that goes from the last node back then knows
+what every beginning costs in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from hypar_opt.costs.state_tables import canonical_states, expanded, factored
+from hypar_opt.costs.table import chain_ends
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.solvers.elimination.buckets import eliminate
+from hypar_opt.solvers.elimination.order import in_given_order
+from hypar_opt.solvers.elimination.solve import of_allowed
+from hypar_opt.solvers.feasibility import allowed_choices
+from hypar_opt.solvers.product_states import costs_to_come, step_into
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.state_tables import FactoredTable, State
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.instance.instance import Instance
+    from hypar_opt.solvers.elimination.buckets import Buckets
+    from hypar_opt.workload.tensors import Workload
+
+
+class Completion(Protocol):
+    """The least cost of the nodes up to each, given the states of those behind that they meet."""
+
+    @property
+    def states(self) -> Sequence[State]:
+        """All states, in canonical order."""
+
+    @property
+    def allowed(self) -> Sequence[NDArray[np.intp]]:
+        """By node: its allowed states, in canonical order. Elsewhere a state is its place here."""
+
+    @property
+    def scopes(self) -> Sequence[Sequence[int]]:
+        """By node: those behind it that it or a node before it has a boundary with."""
+
+    @property
+    def least(self) -> int:
+        """The least cost of all nodes."""
+
+    def column(self, node: int, scope: Sequence[int]) -> Integers:
+        """Return the least cost of the nodes up to one, by its state, given those of its scope."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainCompletion:
+    """Costs to come along a chain whose boundary charges are sums over levels."""
+
+    table: FactoredTable
+    states: Sequence[State]
+    allowed: Sequence[NDArray[np.intp]]
+
+    @cached_property
+    def scopes(self) -> list[tuple[int, ...]]:
+        last = len(self.allowed) - 1
+        return [(node + 1,) if node < last else () for node in range(last + 1)]
+
+    @cached_property
+    def least(self) -> int:
+        return int(self._costs[-1].min())
+
+    def column(self, node: int, scope: Sequence[int]) -> Integers:
+        own = self._columns[node]
+        costs = self._costs[node]
+        for state in scope:
+            into = step_into(self.table, node, int(self._columns[node + 1][state]))
+            costs = costs + into[own]
+        return costs
+
+    @cached_property
+    def _columns(self) -> list[NDArray[np.intp]]:
+        """By node: the table's columns of its allowed states."""
+        return [self.table.columns[states] for states in self.allowed]
+
+    @cached_property
+    def _costs(self) -> list[Integers]:
+        costs = costs_to_come(self.table)
+        return [cost[own] for cost, own in zip(costs, self._columns, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCompletion:
+    """An elimination of the nodes in their own order."""
+
+    buckets: Buckets
+    states: Sequence[State]
+    allowed: Sequence[NDArray[np.intp]]
+
+    @property
+    def scopes(self) -> Sequence[Sequence[int]]:
+        return self.buckets.order.scopes
+
+    @cached_property
+    def least(self) -> int:
+        return self.buckets.least(0)
+
+    def column(self, node: int, scope: Sequence[int]) -> Integers:
+        return self.buckets.column(node, 0, scope)
+
+
+def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Completion | None:
+    """Return what completes the plans of a problem without a memory limit; else as `chain_table`.
+
+    Raises
+    ------
+    RefusedError
+        As `chain_table`.
+    """
+    table = chain_table(instance, deadline)
+    if table is None:
+        return None
+    states = canonical_states(instance.problem.levels, instance.cost.choices)
+    allowed = [np.flatnonzero(row) for row in instance.constraints.allowed(states)]
+    return ChainCompletion(table, states, allowed)
+
+
+def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) -> Completion:
+    """Return what completes the plans of a problem without a memory limit, on any graph.
+
+    Raises
+    ------
+    RefusedError
+        If a table of pairs of states, or of the elimination, is larger than memory allows.
+    """
+    levels = instance.problem.levels
+    table = expanded(instance.cost, instance.workload, levels, deadline)
+    states = canonical_states(levels, instance.cost.choices)
+    table = instance.constraints.states(table, states, deadline)
+    allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
+    charges = of_allowed(table, allowed)
+    order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
+    return GraphCompletion(eliminate(charges, order, deadline), states, allowed)
+
+
+def is_chain(workload: Workload) -> bool:
+    """Return whether all nodes are one chain, in their order."""
+    return np.array_equal(workload.ends, chain_ends(len(workload.nodes)))
+
+
+def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable | None:
+    """Return a chain's joint table, forbidden states at a penalty.
+
+    None where the graph is no chain, a boundary's charge no sum over levels, or there are none.
+
+    Raises
+    ------
+    RefusedError
+        If there are more states than memory allows.
+    """
+    levels = instance.problem.levels
+    if not levels or not is_chain(instance.workload):
+        return None
+    table = factored(instance.cost, instance.workload, levels, deadline)
+    if table is None:
+        return None
+    return instance.constraints.factored(table, canonical_states(levels, instance.cost.choices))

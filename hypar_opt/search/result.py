@@ -1,0 +1,117 @@
+"""The input and the result of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.instance.pricing import total_cost
+from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.workload.parallelism import DATA
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Tensors
+    from hypar_opt.instance.instance import Instance
+    from hypar_opt.solvers.base import Solver
+
+Progress = Callable[[int, int], None]
+"""Called with the number of tables, plans or cases that are done, and the total."""
+
+Assignments = tuple[tuple[int, ...], ...]
+
+
+def silent(done: int, of: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The input of a search.
+
+    Parameters
+    ----------
+    start : (levels, layers)
+        A plan to start from, for solvers that support a warm start.
+    progress
+        Called with the number of solved tables, and of all.
+    deadline
+        When to end: a moment, where the time limit among the options is a duration.
+    """
+
+    instance: Instance
+    solver: Solver
+    options: SolverOptions = field(default_factory=SolverOptions)
+    start: Assignments | None = None
+    progress: Progress = silent
+    deadline: Deadline = NEVER
+
+    @property
+    def levels(self) -> int:
+        return self.instance.problem.levels
+
+    def total(self, plan: Assignments, tensors: Tensors | None = None) -> Fraction:
+        """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
+        return total_cost(self.instance, plan, tensors)
+
+    def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
+        """Return the layers' choices among all nodes'."""
+        return tuple(nodes[self.instance.workload.shared :])
+
+    def tensors_of(self, rows: Assignments) -> Tensors | None:
+        """Return the choices of shared tensors among all nodes', ``(levels, nodes)``.
+
+        None where they follow, level by level, from those of the layers.
+        """
+        workload = self.instance.workload
+        if not workload.couples_levels(self.instance.cost.choices):
+            return None
+        return tuple({node: row[node] for node in workload.tensor_writers} for row in rows)
+
+    def start_of(self, level: int) -> tuple[int, ...] | None:
+        """Return all nodes' choices at a level to start from; what is shared as data parallel."""
+        if self.start is None:
+            return None
+        return (DATA,) * self.instance.workload.shared + tuple(self.start[level])
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The result of a search: an assignment for every level, H1 first, and its proof status.
+
+    Parameters
+    ----------
+    assignments : (levels, layers)
+        Columns of the level tables.
+    status
+        Optimal if every table was solved to optimality.
+    scope
+        ``level``: each level's table, given those above it; ``joint``: all plans.
+    bound
+        The sum of the tables' bounds, in the cost's unit, if all have one. With scope
+        ``joint`` it is a lower bound on all plans.
+    stopped_by
+        The limit that ended a table's search before a proof.
+    found_by
+        The origin of the plan, if a limit came and the search's own was no better: a baseline,
+        as ``Data Parallelism``; levelwise perhaps only ``Data Parallelism from H3``.
+    statistics
+        Of each model that was built, in order.
+    versions
+        Of the solver's packages, by name.
+    tensors
+        The layouts of shared tensors, by level; None if they follow from the layers' choices.
+    """
+
+    assignments: Assignments
+    status: Status
+    scope: str
+    bound: Fraction | None
+    stopped_by: str | None = None
+    found_by: str | None = None
+    statistics: tuple[Mapping[str, float], ...] = ()
+    versions: Mapping[str, str] = FrozenDict()
+    tensors: Tensors | None = None

@@ -1,0 +1,67 @@
+"""A solver's options: as a caller gives them, and as a plan records them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.documents.document import validate
+from hypar_opt.errors import RefusedError, UnknownNameError, worded
+from hypar_opt.plan.plan import SolverSettings
+from hypar_opt.solvers.base import SolverOptions
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+_OF_THE_PLAN = {"warm_start", "simulate"}
+"""Fields that a plan records and that are not options of a solver."""
+
+
+def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOptions:
+    """Return a caller's options as `SolverOptions`.
+
+    Raises
+    ------
+    HyparError
+        If a name or a value of a mapping is wrong.
+    """
+    if isinstance(options, SolverOptions):
+        return options
+    known = SolverOptions.__dataclass_fields__
+    for name in options or ():
+        if name not in known:
+            raise UnknownNameError("solver option", name, list(known))
+    return SolverOptions(**(options or {}))
+
+
+def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:
+    """Return what a plan records of its solver's options, validated."""
+    names = SolverSettings.model_fields.keys() - _OF_THE_PLAN
+    fields = {name: getattr(options, name) for name in names}
+    return validate(SolverSettings, {**fields, "warm_start": warm_start})
+
+
+def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
+    """Return the options that a plan was solved with.
+
+    Parameters
+    ----------
+    parameters
+        Also return the solver's own parameters that the plan file has. The file's author
+        chose them, so they are refused unless the caller asks for them.
+
+    Raises
+    ------
+    RefusedError
+        Naming the parameters, if there are any and they are not asked for.
+    """
+    settings = plan.solver.options
+    if settings.parameters and not parameters:
+        named = " ".join(f"{key}={value}" for key, value in settings.parameters.items())
+        tuned = worded(f"the parameters {named}", f"--solver-option {named}")
+        remedy = worded("parameters=True", "show --rerun --plan-options")
+        raise RefusedError(
+            f"the plan was solved with {tuned},"
+            f" and solving again with what a file says is not done unasked: {remedy} does it"
+        )
+    return SolverOptions(**settings.model_dump(exclude=_OF_THE_PLAN))

@@ -1,0 +1,134 @@
+"""From solved tables to a partition: its plan, its bound, and the baseline that replaced it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import NoAnswerError, WrongClaimError
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.search.check_result import assigned
+from hypar_opt.search.result import Assignments, Partition, Search
+from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.baselines import BASELINES
+
+if TYPE_CHECKING:
+    from hypar_opt.search.table_solver import TableSolver
+
+
+def to_partition(
+    search: Search,
+    scope: str,
+    nodes: Sequence[tuple[int, ...]],
+    tables: TableSolver,
+    stopped_by: str | None = None,
+) -> Partition:
+    """Return the partition of the solved tables; unsolved levels get a baseline's choices.
+
+    Parameters
+    ----------
+    nodes : (levels, nodes)
+        The choices that were found, those of what layers share among them.
+
+    Raises
+    ------
+    NoAnswerError
+        If a limit left no feasible plan.
+    WrongClaimError
+        If the bound is above the plan's cost.
+    """
+    results = tables.results
+    stopped_by = stopped_by or next((r.stopped_by for r in results if r.stopped_by), None)
+    solved = all(result.status is Status.OPTIMAL for result in results)
+    rows = [search.layers_of(row) for row in nodes]
+    found_by, plan = None, tuple(rows)
+    # A gap is a limit that was set on purpose: its plan is within the gap, and stays.
+    unproved = not (solved or stopped_by in (None, "gap"))
+    if len(rows) < search.levels or unproved or not _fits(search, plan):
+        found_by, plan = _best_known(search, rows, stopped_by or "limits")
+    # Another plan has the layouts that cost least for it.
+    tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
+    # The bound is compared with the plan's own price, not with the solver's objective.
+    bound = _bound(search, scope, tables, plan, found_by)
+    total = search.total(plan, tensors)
+    if bound is not None and bound > total:
+        raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
+    # Also after an "optimal" table: a levelwise sum of optima has to equal the price.
+    optimal = solved and found_by is None and bound == total
+    return Partition(
+        assignments=plan,
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        scope=scope,
+        bound=bound,
+        stopped_by=stopped_by,
+        found_by=found_by,
+        statistics=tuple(result.statistics for result in results if result.statistics),
+        versions=FrozenDict({k: v for r in results for k, v in r.versions.items()}),
+        tensors=tensors,
+    )
+
+
+def _fits(search: Search, plan: Assignments) -> bool:
+    """Return whether a plan fits the memory: within a wide gap, shared weights may be unlike."""
+    constraints = search.instance.constraints
+    return not constraints.couple_layers or constraints.allow(plan)
+
+
+def _best_known(
+    search: Search, rows: Sequence[tuple[int, ...]], stopped_by: str
+) -> tuple[str | None, Assignments]:
+    """Return the cheapest known feasible plan once a limit was reached, and its origin.
+
+    Ties go to the search's own plan, then to the warm start, then to the solved levels with a
+    baseline below, then to a baseline.
+
+    Raises
+    ------
+    NoAnswerError
+        If none of them satisfies the constraints.
+    """
+    solved, levels = len(rows), search.levels
+    known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
+    if search.start:
+        known["the plan to start from"] = search.start
+    trick = search.layers_of(search.instance.workload.trick)
+    # Keep the solved levels above if there are any, and try the baseline from H1 as well.
+    for first in sorted({solved % levels, 0}, reverse=True):
+        for name, baseline in BASELINES.items():
+            row = baseline.assignment(trick)
+            origin = f"{name} from H{first + 1}" if first else name
+            known[origin] = (*rows[:first], *[row] * (levels - first))
+    feasible = {
+        origin: plan for origin, plan in known.items() if search.instance.constraints.allow(plan)
+    }
+    if not feasible:
+        raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
+    # min() returns the first of equals, and dicts keep the order of insertion.
+    return min(feasible.items(), key=lambda item: search.total(item[1]))
+
+
+def _bound(
+    search: Search, scope: str, tables: TableSolver, plan: Assignments, found_by: str | None
+) -> Fraction | None:
+    """Add up the bounds of the tables that a plan rests on; None if one is unknown.
+
+    After a limit an unknown bound counts as 0, since no charge is negative. The bound of a
+    level's table holds only if the plan has the search's own choices at all levels above.
+    """
+    bounds = [result.bound for result in tables.results]
+    if found_by is not None:
+        solved = [] if scope == "joint" else tables.results
+        rows = [search.layers_of(assigned(result)) for result in solved]
+        first_difference = next(
+            (level for level, row in enumerate(rows) if row != plan[level]), None
+        )
+        bounds = (
+            [*bounds, tables.least] if first_difference is None else bounds[: first_difference + 1]
+        )
+        bounds = [bound for bound in bounds if bound is not None] or [None]
+    if None in bounds:
+        return None
+    return Fraction(
+        sum(bound for bound in bounds if bound is not None), search.instance.cost.resolution
+    )

@@ -1,0 +1,349 @@
+"""What-if questions: the regret of each other choice, and the cheapest plans in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from math import factorial, prod
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.checked import checked
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pins import Pin
+from hypar_opt.plan.plan import Plan, json_number, words_of
+from hypar_opt.results import Results
+from hypar_opt.search.check_result import check_bound
+from hypar_opt.search.default_solver import default_solver
+from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.model_file import SOLUTION
+from hypar_opt.search.prefix_costs import (
+    completion_along_chain,
+    completion_by_elimination,
+    is_chain,
+)
+from hypar_opt.search.result import Progress, Search, silent
+from hypar_opt.search.searches import SEARCHES
+from hypar_opt.search.solver_settings import options_of
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.studies.alternatives.k_best import in_order_of_cost
+from hypar_opt.studies.alternatives.marginals import least_with_choices
+from hypar_opt.units import format_cost
+from hypar_opt.workload.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from hypar_opt.search.prefix_costs import Completion
+    from hypar_opt.solvers.base import SolverOptions
+
+MAX_STEPS = 2**26
+"""Upper bound on the work of listing the best plans, in steps of about 50 ns."""
+CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
+"""Of a state and a level of a chain; of a pair of states on a graph; of a plan and layer."""
+
+REGRETS = worded("regrets", "--regret")
+
+
+@dataclass(frozen=True)
+class Regret:
+    """What one other choice costs, all else re-optimised.
+
+    Parameters
+    ----------
+    extra
+        In the cost's unit. Negative where a levelwise search, which is greedy, does better when
+        it is pinned to this choice; None where the choice is infeasible.
+    """
+
+    layer: str
+    level: int
+    choice: Parallelism
+    extra: int | float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Regrets(Results[Regret]):
+    """The regret of each other choice of a plan's layers, H1 first.
+
+    Parameters
+    ----------
+    plan
+        The plan whose other choices these are.
+    """
+
+    plan: Plan
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each other choice: the rows of a data frame."""
+        return [{**vars(regret), "choice": str(regret.choice)} for regret in self]
+
+    def __repr__(self) -> str:
+        known = [regret.extra for regret in self if regret.extra is not None]
+        least = f", from {format_cost(min(known), self.plan.cost.unit)}" if known else ""
+        return f"<Regrets of {self.plan.network.name}: {len(self):,} other choices{least}>"
+
+
+@checked
+def regrets(
+    plan: Plan,
+    progress: Progress = silent,
+    *,
+    parameters: bool = False,
+    deadline: Deadline | None = None,
+) -> Regrets:
+    """Return the regret of each other choice of each layer at each level, H1 first.
+
+    Those of a joint optimum come out of one elimination, whichever exact solver found it. Else
+    each takes one solve, with that choice pinned, by the plan's solver and search.
+
+    Parameters
+    ----------
+    parameters
+        Hand the solver the parameters that the plan's file records, too.
+    deadline
+        When to end; unless given the plan's own time limit from this call, for all together.
+
+    Raises
+    ------
+    NoAnswerError
+        If a limit leaves one of them without an optimum.
+    """
+    options = options_of(plan, parameters=parameters)
+    deadline = deadline or Deadline.after(options.time_limit)
+    instance = Instance.of_plan(plan)
+    words = _words_of_reading(plan, instance)
+    others = [
+        (level, layer, choice)
+        for level, row in enumerate(plan.parallelism, 1)
+        for layer, own, known in zip(plan.layers, row, words, strict=True)
+        for choice in known
+        if choice is not own
+    ]
+    least = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
+    if least is not None:
+        progress(len(others), len(others))
+        known = (
+            Regret(layer, level, choice, least[level, layer, choice])
+            for level, layer, choice in others
+        )
+        return Regrets(tuple(known), plan)
+    results = []
+    for done, (level, layer, choice) in enumerate(others):
+        progress(done, len(others))
+        pin = Pin(_literally(layer), level, choice)
+        extra = _solved_again(plan, instance, pin, options, deadline)
+        results.append(Regret(layer, level, choice, extra))
+    progress(len(others), len(others))
+    return Regrets(tuple(results), plan)
+
+
+def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]:
+    """Return the words of each layer's choices, but for those that only a run has: whole."""
+    workload = instance.workload
+    forbidden = workload.forbidden(len(plan.choices))[workload.shared :]
+    return [
+        [word for word, lacks in zip(known, row, strict=False) if not lacks]
+        for known, row in zip(plan.words, forbidden.tolist(), strict=True)
+    ]
+
+
+def _joint_regrets(
+    plan: Plan, instance: Instance, deadline: Deadline
+) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
+    """Return the regret of every choice of a joint optimum, by level, layer and choice.
+
+    None where memory couples the layers, or a table is too large.
+    """
+    if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
+        return None
+    try:
+        least = least_with_choices(instance, deadline)[instance.workload.shared :]
+    except RefusedError:
+        return None
+    costs_of_plans = (cost for layer in least for level in layer for cost in level)
+    optimum = min(cost for cost in costs_of_plans if cost is not None)
+    check_bound(plan, Fraction(optimum, instance.cost.resolution))
+    total = Fraction(plan.cost.total)
+    found: dict[tuple[int, str, Parallelism], int | float | None] = {}
+    for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
+        for level, costs in enumerate(levels, 1):
+            for choice, cost in zip(words, costs, strict=False):
+                found[level, layer, choice] = None
+                if cost is not None:
+                    extra = Fraction(cost, instance.cost.resolution) - total
+                    found[level, layer, choice] = json_number(extra)
+    return found
+
+
+def _solved_again(
+    plan: Plan, instance: Instance, pin: Pin, options: SolverOptions, deadline: Deadline
+) -> int | float | None:
+    """Return a choice's regret by solving with one more ``--fix``, which every solver supports."""
+    if deadline.passed():
+        raise _too_late(pin, TIME_LIMIT)
+    fix = (*plan.constraints.fix, str(pin))
+    pinned = instance.with_constraints(plan.constraints.model_copy(update={"fix": fix}))
+    solver = plan.solver.name
+    if solver == SOLUTION:
+        solver = default_solver(pinned, plan.solver.search)
+    search = Search(pinned, SOLVERS[solver](), options, deadline=deadline)
+    try:
+        other = SEARCHES[plan.solver.search](search)
+        # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
+        if other.stopped_by not in {None, "gap"}:
+            raise _too_late(pin, other.stopped_by)
+    except (RefusedError, NoAnswerError):
+        raise
+    except HyparError:  # no plan keeps to the pin and to the problem's constraints
+        return None
+    # As fractions: elements of one or two bytes have costs in quarters or halves.
+    return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
+
+
+def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
+    return NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs", stopped_by)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the best plans, standing for ``count`` plans that differ in the levels' order."""
+
+    parallelism: tuple[tuple[Parallelism, ...], ...]
+    total: int | float
+    count: int
+
+    def __repr__(self) -> str:
+        return f"<Alternative: total {self.total:,}, plans {self.count:,}>"
+
+
+@dataclass(frozen=True, repr=False)
+class BestPlans(Results[Alternative]):
+    """The cheapest plans of a problem, in order of cost.
+
+    Parameters
+    ----------
+    plan
+        A plan of the problem.
+    """
+
+    plan: Plan
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each plan, layer and level: the rows of a data frame."""
+        return [
+            {
+                "rank": rank,
+                "total": plans.total,
+                "plans": plans.count,
+                "layer": layer,
+                "level": level,
+                "choice": str(choice),
+            }
+            for rank, plans in enumerate(self, 1)
+            for level, row in enumerate(plans.parallelism, 1)
+            for layer, choice in zip(self.plan.layers, row, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        best = format_cost(self[0].total, self.plan.cost.unit)
+        return f"<BestPlans of {self.plan.network.name}: {len(self):,}, from {best}>"
+
+
+@checked
+def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> BestPlans:
+    """Return the cheapest plans of a plan's problem, over all levels together, in order.
+
+    Of equals the first is the one that every exact solver returns. Where permuting levels
+    changes nothing, plans that differ only by that are one row: the first of them.
+
+    Parameters
+    ----------
+    deadline
+        When to end; unless given the plan's own time limit from this call.
+
+    Raises
+    ------
+    NoAnswerError
+        If the time limit comes first.
+    HyparError
+        If the number is not 1 or more.
+    RefusedError
+        If there are too many states or plans, or a memory limit.
+    """
+    if number < 1:
+        raise HyparError(f"{worded('number', '--best')} should be 1 or more, got {number}")
+    deadline = deadline or Deadline.after(plan.solver.options.time_limit)
+    instance = Instance.of_plan(plan)
+    problem, workload, cost = instance.problem, instance.workload, instance.cost
+    if instance.constraints.couple_layers:
+        # A memory limit is a sum over layers: no completion's cost is known by its state alone.
+        memory = argument("constraints.memory")
+        raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
+    interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
+    completion = _completion(number, instance, deadline)
+    in_order = in_order_of_cost(
+        completion, workload.shared, number, interchangeable=interchangeable
+    )
+    alternatives = []
+    for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
+        deadline.check()
+        rows = list(zip(*(completion.states[column] for column in columns), strict=True))
+        # Multinomial: all orders of the levels, over those that swap levels of equal choices.
+        repeats = prod(map(factorial, Counter(rows).values()))
+        alternatives.append(
+            Alternative(
+                parallelism=words_of(rows, plan.words),
+                total=json_number(Fraction(total, cost.resolution)),
+                count=factorial(len(rows)) // repeats if interchangeable else 1,
+            )
+        )
+    check_bound(plan, alternatives[0].total)
+    return BestPlans(tuple(alternatives), plan)
+
+
+def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:
+    """Return what completes the plans of a problem, unless to list them takes too many steps."""
+    levels = instance.problem.levels
+    over = f"{levels} level{'s' if levels > 1 else ''}"
+    completion = None
+    if is_chain(instance.workload):
+        _check_size(number, instance, over, CHAIN_STEPS * levels)
+        completion = completion_along_chain(instance, deadline)
+    if completion is None:
+        _check_size(number, instance, over, PAIR_STEPS * instance.cost.choices**levels)
+        try:
+            completion = completion_by_elimination(instance, deadline)
+        except RefusedError as error:  # by the graph's width
+            reason = error.message.split(";")[0]
+            raise RefusedError(
+                f"listing the best plans over {over} {reason}; take fewer levels"
+            ) from None
+    return completion
+
+
+def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
+    """Refuse a request that would take more than a few seconds, before the work.
+
+    Parameters
+    ----------
+    over
+        The levels, for the message.
+    steps
+        Of the least costs: for each state of a node.
+    """
+    workload, levels = instance.workload, instance.problem.levels
+    nodes, states = len(workload.nodes), instance.cost.choices**levels
+    plans = min(number, states ** len(workload.layers))
+    # Each plan ranks the states of every layer.
+    if nodes * (states * steps + plans * (states + PLAN_STEPS)) <= MAX_STEPS:
+        return
+    upper_bound = (MAX_STEPS // nodes - states * steps) // (states + PLAN_STEPS)
+    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "take fewer levels"
+    raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
+
+
+def _literally(name: str) -> str:
+    """Return the pattern that matches one layer's name and no other."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

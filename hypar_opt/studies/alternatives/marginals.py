@@ -1,0 +1,91 @@
+"""What a plan costs at least with each choice of each layer at each level, all else at its best."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.search.joint_table import question_table, separable_table
+from hypar_opt.search.prefix_costs import chain_table
+from hypar_opt.solvers.elimination.marginals import least_by_choice
+from hypar_opt.solvers.elimination.solve import eliminated
+from hypar_opt.solvers.feasibility import allowed_choices
+from hypar_opt.solvers.product_states import costs_to_come, costs_to_go
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.state_tables import FactoredTable
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.instance.instance import Instance
+
+Least = list[list[list[int | None]]]
+"""By node, level and choice: as the cost model counts; None where no plan has the choice."""
+
+
+def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
+    """Return the least joint cost of a plan with each choice, for a problem without memory limit.
+
+    Where the levels are alike, by the questions of a separable table. Else along a chain by costs
+    to come and to go, on a graph by an elimination.
+
+    Raises
+    ------
+    RefusedError
+        If a table is larger than memory allows.
+    NoAnswerError
+        If the deadline passes.
+    """
+    separable = separable_table(instance)
+    if separable is not None:
+        return _by_questions(question_table(instance, separable)[0], separable.levels, deadline)
+    table = chain_table(instance, deadline)
+    return _by_elimination(instance, deadline) if table is None else _along_chain(table)
+
+
+def _by_questions(table: CostTable, levels: int, deadline: Deadline) -> Least:
+    """Return the least costs where each threshold is a question by itself.
+
+    Levels can be permuted. So a layer may take model parallelism at a level if it does at one or
+    more, the first question, and data parallelism if not at all of them, the last. Where the
+    answer to one question is forced for a layer, the others' optima still go with it: the minima
+    of submodular functions that ascend with the threshold are nested.
+    """
+    # The least costs are of the answers that are allowed.
+    least, allowed = least_by_choice(eliminated(table, deadline), deadline), allowed_choices(table)
+    first_of_last = table.layers - table.layers // levels
+    found: Least = []
+    for one, every in enumerate(range(first_of_last, table.layers)):
+        data = int(least[every][0]) if allowed[every, 0] else None
+        model = int(least[one][-1]) if allowed[one, 1] else None
+        found.append([[data, model]] * levels)
+    return found
+
+
+def _along_chain(table: FactoredTable) -> Least:
+    least = [come + go for come, go in zip(costs_to_come(table), costs_to_go(table), strict=True)]
+    upper_bound = math.inf if table.penalty is None else table.penalty
+    found: Least = []
+    for costs in least:
+        # A column has the choices as digits, H1's first.
+        views = (costs.reshape(table.choices**n, table.choices, -1) for n in range(table.levels))
+        rows = [view.min(axis=(0, 2)).tolist() for view in views]
+        found.append([[cost if cost < upper_bound else None for cost in row] for row in rows])
+    return found
+
+
+def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
+    levels, choices = instance.problem.levels, instance.cost.choices
+    table = expanded(instance.cost, instance.workload, levels, deadline)
+    states = canonical_states(levels, choices)
+    table = instance.constraints.states(table, states, deadline)
+    digits = np.array(states, np.intp).reshape(len(states), levels)
+    found: Least = []
+    least = least_by_choice(eliminated(table, deadline), deadline)
+    for costs, allowed in zip(least, allowed_choices(table), strict=True):
+        made = digits[allowed]
+        having = [[costs[made[:, n] == choice] for choice in range(choices)] for n in range(levels)]
+        found.append([[int(some.min()) if len(some) else None for some in row] for row in having])
+    return found

@@ -1,0 +1,265 @@
+"""Plans on an accelerator array: simulated, and the fastest of a problem's best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from hypar_opt import pipeline
+from hypar_opt.checked import checked
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.hardware.profile import Profile
+from hypar_opt.instance.instance import Instance
+from hypar_opt.pipeline import plan_of, repriced, solve_problem
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.problem import Constraints
+from hypar_opt.plan.stored_layouts import plan_nodes
+from hypar_opt.search.result import Progress, silent
+from hypar_opt.studies.advice import turns
+from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.units import PREFIXES
+
+if TYPE_CHECKING:
+    from hypar_opt.simulator.result import StepResult
+
+
+class RunArguments(TypedDict, total=False):
+    """Keyword arguments of `hypar_opt.simulate`: the fields of `hypar_opt.simulator.RunOptions`."""
+
+    collective: str | None
+    overlap: str
+    profile: Profile | None
+    input_sizes: Mapping[str, tuple[int, int]]
+    trace: bool
+
+
+@checked
+def simulate(
+    plan: Plan,
+    array: str | Path | Array | None = None,
+    *,
+    other_array: bool = False,
+    **run: Unpack[RunArguments],
+) -> StepResult:
+    """Simulate one training step of a plan.
+
+    Parameters
+    ----------
+    array
+        A preset's name, a path or an `Array`; None for the plan's own.
+    other_array
+        Allow an array that the plan was not solved for.
+    **run
+        As `RunArguments`: ``collective``, ``overlap="none"``, ``profile``, ``input_sizes``,
+        ``trace=False``.
+
+    Raises
+    ------
+    RefusedError
+        If the array is not the plan's, or not as large.
+    HyparError
+        If there is no array, or an option is wrong.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("vgg-a", array="hmc-htree-16")
+    >>> step = ho.simulate(plan)
+    >>> f"{step.seconds:.2f} s, of which {step.communication:.2f} s communicating"
+    '1.12 s, of which 0.44 s communicating'
+    """
+    # Imported late: planning alone needs no simulator.
+    from hypar_opt.simulator import RunOptions, simulate_step
+
+    unknown = [name for name in run if name not in RunOptions.__dataclass_fields__]
+    if unknown:
+        raise UnknownNameError("argument", unknown[0], list(RunOptions.__dataclass_fields__))
+    own = plan.array.description if plan.array else None
+    target = own_array(plan) if array is None else find_array(array)
+    if own is not None and target.digest() != own.digest() and not other_array:
+        raise RefusedError(
+            f"the plan was found for the array {own.name}, and {target.name} is another;"
+            f" {argument('other_array', True)} simulates it all the same"
+        )
+    if target.levels != plan.levels:
+        raise RefusedError(
+            f"the plan is for {2**plan.levels} accelerators, and the array {target.name} has"
+            f" {2**target.levels}"
+        )
+    instance = Instance.of_plan(plan)
+    workload, rows = instance.workload, None
+    if workload.shared:
+        rows = plan_nodes(plan, workload)
+    return simulate_step(plan, workload, target, RunOptions(**run), rows=rows)
+
+
+def baseline(plan: Plan, array: Array, solver: str) -> Plan:
+    """Return the plan of a solver that searches nothing, free of the problem's constraints.
+
+    Parameters
+    ----------
+    plan
+        Whose network, batch, levels and reading the baseline shares.
+    solver
+        ``data``, ``model`` or ``trick``.
+    """
+    own = plan.array is not None and plan.array.digest == array.digest()
+    fields: dict[str, Any] = dict(plan.problem) | {
+        "cost": "bytes",
+        "level_weights": (),
+        # A pin would change the baseline; the optimizer stays, as its state takes memory.
+        "constraints": Constraints(optimizer=plan.constraints.optimizer),
+        "array": array,
+        # A placement numbers the bisections of one array, and says nothing about another.
+        "placement": plan.placement if own else None,
+    }
+    problem = problem_of(**fields)
+    return solve_problem(plan.network.description, problem, solver=solver, search="levelwise")
+
+
+Steps = tuple["StepResult", "StepResult"]
+"""A plan's step, and Data Parallelism's."""
+
+
+def steps_when_run(
+    plan: Plan, array: Array, *, other_array: bool = False, **run: Unpack[RunArguments]
+) -> Steps | None:
+    """Simulate a plan and Data Parallelism by the reading ``executed``.
+
+    None where that is the plan's own reading, or where its cost has no such reading.
+    """
+    try:
+        # The same choices priced again, not the plan that `executed` would have chosen.
+        executed = repriced(plan, reading="executed")
+    except HyparError:  # of a plug-in's cost
+        return None
+    if executed is plan:
+        return None
+    data = baseline(executed, array, "data")
+    step = simulate(executed, array, other_array=other_array, **run)
+    return step, simulate(data, array, **run)
+
+
+def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
+    """Return warnings where a plan beats Data Parallelism by its reading, and loses when run.
+
+    Parameters
+    ----------
+    reading
+        The plan's, by which ``steps`` were simulated.
+    executed
+        As `steps_when_run` returns them.
+    """
+    if executed is None:
+        return []
+    (own, data), (own_run, data_run) = steps, executed
+    times = data.seconds / own.seconds, data_run.seconds / own_run.seconds
+    energies = energy_ratio(own, data), energy_ratio(own_run, data_run)
+    sentences = (turns("time", reading, *times), turns("energy", reading, *energies))
+    return [sentence for sentence in sentences if sentence is not None]
+
+
+def energy_ratio(own: StepResult, data: StepResult) -> float | None:
+    """Return Data Parallelism's energy over the plan's; None where energies are not known."""
+    if own.joules is None or data.joules is None:
+        return None
+    # With energies of 0 an array charges every plan 0: none is better.
+    return data.joules / own.joules if own.joules else 1.0
+
+
+CONSIDERED = worded("number", "--simulate")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of the best plans by a cost, and the seconds of its simulated step."""
+
+    plan: Plan
+    seconds: float
+
+
+def contenders(
+    plan: Plan,
+    number: int,
+    *,
+    progress: Progress = silent,
+    deadline: Deadline | None = None,
+    **run: Unpack[RunArguments],
+) -> list[Contender]:
+    """Simulate the best plans of a plan's problem, over all levels together, best first.
+
+    Parameters
+    ----------
+    plan
+        A plan of the problem, whose cost is the proxy for time; it is simulated too, and comes
+        last if it is not among the best.
+    number
+        How many of the best plans to simulate.
+    deadline
+        When to simulate no further plan; unless given the plan's own time limit from this call.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes before the first of them is known.
+    RefusedError
+        As `simulate` and `hypar_opt.studies.alternatives.best_plans`.
+    """
+    if number < 1:
+        raise HyparError(f"{CONSIDERED} should be 1 or more, got {number}")
+    if plan.array is None:
+        raise HyparError(f"{CONSIDERED} needs an array: {ARRAY}")
+    deadline = deadline or Deadline.after(plan.solver.options.time_limit)
+    cheapest = best_plans(plan, number, deadline)
+    candidates = [alternative.parallelism for alternative in cheapest]
+    # With the plan itself among them, simulating never makes the answer slower.
+    if plan.parallelism not in candidates:
+        candidates.append(plan.parallelism)
+    simulated: list[Contender] = []
+    for done, parallelism in enumerate(candidates):
+        progress(done, len(candidates))
+        if simulated and deadline.passed():
+            break
+        # The cheapest plan's total is the optimum, and so a bound for all of them.
+        candidate = plan_of(plan, parallelism, bound=cheapest[0].total, considered=number)
+        simulated.append(Contender(candidate, simulate(candidate, **run).seconds))
+    progress(len(candidates), len(candidates))
+    return simulated
+
+
+def fastest(candidates: list[Contender]) -> Contender:
+    """Return the fastest; of equals the one that the cost prefers."""
+    # `min` returns the first of equals, and `contenders` has them in order of cost.
+    return min(candidates, key=lambda contender: contender.seconds)
+
+
+def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
+    """Solve a plan's own problem again, as it was solved, and simulate again if it was."""
+    considered = plan.solver.options.simulate
+    if considered is None:
+        return pipeline.solve_again(plan, progress, parameters=parameters)
+    return fastest(contenders(plan, considered, progress=progress)).plan
+
+
+def own_array(plan: Plan) -> Array:
+    """Return the array that a plan was solved for.
+
+    Raises
+    ------
+    HyparError
+        If it was solved without one.
+    """
+    if plan.array is None:
+        raise HyparError(f"the plan was found without an array; name one: {ARRAY}")
+    return plan.array.description
+
+
+def per_second(plan: Plan) -> int:
+    """Return how many units of a cost of time make a second."""
+    return next(parts for parts, name in PREFIXES.items() if plan.cost.unit == f"{name}seconds")

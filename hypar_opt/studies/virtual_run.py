@@ -1,0 +1,197 @@
+"""Plans that run: one training step for real, its bytes and numbers compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.checked import checked
+from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels
+from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.plan.problem import parse_bytes
+from hypar_opt.plan.stored_layouts import plan_nodes, plan_tensors
+from hypar_opt.search.result import Progress, silent
+from hypar_opt.sharding.program import Program
+from hypar_opt.workload.kept import left_out
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.result import RunResult
+
+BACKENDS = ("numpy", "jax")
+"""What runs a plan: virtual devices in numpy, or a program of JAX."""
+
+JAX_TOLERANCE = 1e-5
+"""The largest relative difference of gradients in single precision."""
+
+MOST_DEVICES = 256
+LARGEST_SEED = 2**32 - 1
+
+
+@checked
+def run(
+    plan: Plan,
+    *,
+    backend: str = "numpy",
+    seed: int = 0,
+    scale_down: bool = False,
+    max_memory: int | str | None = None,
+    progress: Progress = silent,
+) -> RunResult:
+    """Run one step of a plan on 2^levels devices that hold shards only, and count every byte.
+
+    Inputs, targets and weights are random numbers. Values and gradients are compared with those
+    of one device, and bytes, by level, layer and pass, with the plan's program and with its price
+    by the reading ``executed``.
+
+    Parameters
+    ----------
+    backend
+        ``numpy`` or ``jax``.
+    seed
+        Of all random numbers.
+    scale_down
+        Run the same choices on a network of the same structure, with small sizes that halve evenly.
+    max_memory
+        Bytes, or a text as ``8GB``: a run that would take more is refused; by default 4 GB.
+    progress
+        Called with the layers that are done, forward and backward, and their number.
+
+    Raises
+    ------
+    RefusedError
+        If a layer does not run, a batch is not halved evenly, or memory would be short.
+    HyparError
+        If an argument is wrong, or the backend's extra is not installed.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("lenet-c", levels=2, reading="executed")
+    >>> result = ho.run(plan, scale_down=True)
+    >>> result.agrees, result.counted == result.modelled
+    (True, True)
+    """
+    # Imported late: planning alone needs no execution.
+    from hypar_opt.execution.result import RunResult
+    from hypar_opt.execution.run import run_program
+    from hypar_opt.execution.scaling import scaled_down
+    from hypar_opt.execution.virtual.checks import MOST_BYTES, check_memory
+
+    _check_arguments(plan, backend, seed)
+    most = MOST_BYTES if max_memory is None else _bytes(max_memory)
+    instance = Instance.of_plan(plan)
+    rows = plan_nodes(plan, instance.executed_workload)
+    tensors = plan_tensors(plan, instance.executed_workload)
+    reduced: tuple[str, ...] = ()
+    if scale_down:
+        small = scaled_down(instance.network, plan.batch, plan.levels)
+        reduced = small.changes
+        # Its own constraints, which name sizes and arrays, say nothing about a small network.
+        problem = plan.problem.model_copy(update={"batch": small.batch})
+        instance = Instance(small.network, problem)
+    program = Program(instance.executed_workload, rows)
+    of_run: dict[str, Any] = {
+        "network": plan.network.name,
+        "batch": instance.problem.batch,
+        "levels": plan.levels,
+        "backend": backend,
+        "seed": seed,
+        "reduced": reduced,
+        "not_kept": left_out(plan.network.description),
+    }
+    if backend == "jax":
+        check_memory(instance.network, program, most=most, scaled=scale_down)
+        return RunResult(**of_run, **_in_jax(instance, program, seed))
+    compared = run_program(
+        instance.network,
+        program,
+        seed=seed,
+        element_bytes=Fraction(plan.element_bytes),
+        inference=plan.inference,
+        scaled=scale_down,
+        max_memory=most,
+        progress=progress,
+    )
+    return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
+
+
+def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, list(BACKENDS))
+    if not 0 <= seed <= LARGEST_SEED:
+        raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
+    if 2**plan.levels > MOST_DEVICES:
+        raise HyparError(
+            f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
+        )
+
+
+def _bytes(value: object) -> int:
+    try:
+        count = parse_bytes(value)
+    except ValueError as error:
+        raise HyparError(f"{argument('max_memory')}: {error}") from None
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        problem = f"should be bytes, as in 8GB or 512MiB, got {shown(value)}"
+        raise HyparError(f"{argument('max_memory')}: {problem}")
+    return count
+
+
+def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
+    """Return a step of JAX compiled and run, as the fields of a `RunResult`.
+
+    A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
+    told apart by kind and level alone; errors that no weights need it drops.
+    """
+    from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.execution.result import ExchangeRow, largest_difference
+
+    if instance.problem.inference:
+        raise HyparError("the plan is of inference; what runs in JAX is a training step")
+    sharded = ShardedNetwork(instance.network, program)
+    data = random_data(sharded, seed)
+    step = run_step(sharded, data)
+    reference_loss, gradients = one_device(sharded, data)
+    planned: Counter[tuple[int, str]] = Counter()
+    compiled: Counter[tuple[int, str]] = Counter()
+    for row in step.rows:
+        planned[row.level, row.kind] += int(row.planned)
+        compiled[row.level, row.kind] += row.compiled
+    rows = tuple(
+        ExchangeRow(None, kind, level + 1, None, None, planned[level, kind], compiled[level, kind])
+        for level, kind in sorted({*planned, *compiled})
+    )
+    notes = ["bytes are those of float32 in the compiled program, but for scalars"]
+    if instance.problem.element_bytes != ELEMENT_BYTES:
+        notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
+    if step.unused:
+        notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
+    numbers = {name: n for n, name in enumerate(gradients)}
+    return {
+        "exchanges": rows,
+        "notes": tuple(notes),
+        "priced": (),
+        "loss": step.loss,
+        "reference_loss": reference_loss,
+        "values": None,
+        "gradients": largest_difference(
+            {numbers[name]: whole for name, whole in gradients.items()},
+            lambda n: iter([(list(gradients.values())[n], step.gradients[list(numbers)[n]])]),
+        ),
+        "tolerance": JAX_TOLERANCE,
+    }
+
+
+def _priced(
+    instance: Instance, plan: Plan, tensors: Sequence[Mapping[int, int]]
+) -> tuple[int | float, ...]:
+    """Return the bytes of each level by the cost model of the reading ``executed``."""
+    workload = instance.executed_workload
+    levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
+    return tuple(map(json_number, levels))

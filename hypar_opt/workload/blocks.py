@@ -1,0 +1,68 @@
+"""Layers of a network file, each of the kind that it names, and blocks of layers that repeat."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Union
+
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    SerializeAsAny,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails
+
+from hypar_opt.documents.document import Document, Name, Size, rule
+from hypar_opt.documents.parsing import shown
+from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.base import Operator
+
+
+def _operator(value: object) -> Operator:
+    """Return a layer of the kind that its table names; plug-ins may add kinds."""
+    if isinstance(value, Operator):
+        return value
+    if not isinstance(value, dict):
+        raise rule(f"should be a table, got {shown(value)}")
+    if "kind" not in value:
+        raise rule("missing key 'kind'")
+    kind = value["kind"]
+    if kind == "linear":  # the name that frameworks give it
+        value, kind = {**value, "kind": "fc"}, "fc"
+    if not isinstance(kind, str) or kind not in OPERATORS:
+        known = ", ".join(map(repr, OPERATORS))
+        problem = rule(f"should be one of {known}, got {kind!r}")
+        # With a location of its own the message names the key `kind`, not the whole table.
+        error: InitErrorDetails = {"type": problem, "loc": ("kind",), "input": kind}
+        raise ValidationError.from_exception_data("layer", [error])
+    return OPERATORS[kind].model_validate(value)
+
+
+class _BuiltInKinds:
+    """The JSON Schema of a layer, which lists the built-in kinds; it alone imports all of them."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, _core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        kinds: Any = Union[tuple(OPERATORS.built_in())]  # noqa: UP007
+        union: Any = Annotated[kinds, Field(discriminator="kind")]
+        return handler(TypeAdapter(union).core_schema)
+
+
+# A plain validator, since a discriminated union is fixed at import and could not hold the kinds
+# that plug-ins register.
+Layer = Annotated[SerializeAsAny[Operator], PlainValidator(_operator), _BuiltInKinds]
+
+
+class Block(Document):
+    """Layers that are repeated, each repetition reading the one before it."""
+
+    name: Name
+    repeat: Size | None = None
+    inputs: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1)] | None = None
+    """The layer, or block, that the first repetition reads as ``input``."""
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
