@@ -1,3 +1,5 @@
+import signal
+
 from hypothesis import Phase, settings
 
 # Time is measured in benchmarks/, never in a test; a fixed seed makes a red run repeat.
@@ -7,3 +9,8 @@ settings.register_profile(
     "mutants", settings.get_profile("hypar"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("hypar")
+
+# A script's background job ignores Ctrl-C, and all that it starts would; those that a test sends
+# are to be noticed.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
