@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pkgutil
 import re
 import shlex
@@ -55,6 +56,8 @@ def test_what_a_page_shows_is_what_happens(
     """Files are saved, commands and Python are run in order, and outputs compared."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    # An exported module that a page imports asks here for its devices; later tests have others.
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
     printed: str | None = None
     for name, language, text in blocks(page):
         if name:

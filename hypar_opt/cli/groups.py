@@ -21,6 +21,7 @@ class SizeOptions:
     batch: Annotated[int, options.BATCH] = 256
     # None: an array has levels of its own.
     levels: Annotated[int | None, options.LEVELS] = None
+    hierarchy: Annotated[str | None, options.HIERARCHY] = None
     array: Annotated[str | None, options.ARRAY] = None
 
 

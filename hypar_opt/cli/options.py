@@ -48,6 +48,10 @@ BATCH = problem_option(help="Images in a training step, over all accelerators.")
 LEVELS = problem_option(
     help="Hierarchy levels H: 2^H accelerators, H from 0 to 64; 4, or the array's."
 )
+HIERARCHY = problem_option(
+    metavar="N,N,...",
+    help="The same by the parts of each level, H1 first: 2,2,2 is --levels 3.",
+)
 ARRAY = problem_option(
     metavar="NAME|FILE",
     help="An accelerator array (list arrays), or the path of an array file.",

@@ -70,7 +70,7 @@ def pareto(
     costs = arguments.pop("cost")
     with recorded_reads() as read:
         described = find_network(network)
-        name = problem.array or inputs.default_array(problem.levels)
+        name = problem.array or inputs.default_array(request.stated_levels(problem))
         arguments["array"] = inputs.array_named(name)
     targets.check_outputs(read, csv_file, picture=picture)
     with output.progress_bar("memory") as progress:

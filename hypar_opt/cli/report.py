@@ -47,7 +47,7 @@ def report(
     from_file = plan is not None
     # None from here on: the plan solved here has its array with it, placed if asked.
     if plan is None:
-        default = inputs.default_array(problem.levels) if array is None else array
+        default = inputs.default_array(request.stated_levels(problem)) if array is None else array
         plan, array = request.solved(network, problem, solving, array=default), None
     with output.progress_bar("simulations and choices") as progress:
         contents = gather(

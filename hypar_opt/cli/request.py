@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from hypar_opt.cli.groups import CostOptions, ProblemOptions, SolvingOptions
+    from hypar_opt.cli.groups import CostOptions, ProblemOptions, SizeOptions, SolvingOptions
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
@@ -47,10 +47,19 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     """Return the fields of a `Problem`; it checks them."""
     sizes: ProblemArguments = {
         "batch": typed.batch,
-        "levels": typed.levels,
+        "levels": stated_levels(typed),
         "array": typed.array,
     }
     return {**cost_arguments(typed), **sizes}
+
+
+def stated_levels(typed: SizeOptions) -> int | None:
+    """Return the number of levels that options state, by itself or as a hierarchy."""
+    from hypar_opt.plan.arguments import levels_of
+
+    if typed.hierarchy is None:
+        return typed.levels
+    return levels_of(whole_numbers("--hierarchy", typed.hierarchy, "2,2,2"), typed.levels)
 
 
 def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None) -> SolverOptions:

@@ -70,7 +70,7 @@ def simulate(
         # A network is solved for whatever array it is simulated on.
         if other_array:
             raise HyparError("--other-array goes with a plan file")
-        default = inputs.default_array(problem.levels) if array is None else array
+        default = inputs.default_array(request.stated_levels(problem)) if array is None else array
         plan, array = request.solved(network, problem, solving, array=default), None
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = array or simulation.own_array(plan)

@@ -14,6 +14,7 @@ import numpy as np
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.tensors import MOST_CHOICES
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integer
 
 
 def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
-    """Return each layer's share of an accelerator's memory, in bytes times 2^levels.
+    """Return each layer's share of an accelerator's memory, in bytes of all accelerators together.
 
     An accelerator holds W / 2^(m+o) weights, as many gradients and the optimizer's state for
     each; A / 2^(d+m) of the input and F' / 2^(d+o) of the output before pooling, feature map
@@ -154,7 +155,7 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
 
 @dataclass(frozen=True)
 class Work:
-    """The seconds of each layer's pass on one of 2^levels equal accelerators.
+    """The seconds of each layer's pass on one of a hierarchy's equal accelerators.
 
     Compute overlaps with the DRAM, and the slower of the two binds. Every choice halves a
     layer's multiply-accumulates, so their time is the same for all choices; the time of the
@@ -164,9 +165,14 @@ class Work:
     """
 
     accelerator: Accelerator
-    levels: int
+    hierarchy: Hierarchy
     element_bytes: int = 4
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+
+    @property
+    def _dram_bandwidth(self) -> Fraction:
+        """The bytes a second of all accelerators together."""
+        return self.accelerator.dram_bandwidth * self.hierarchy.accelerators
 
     def computing(self, workload: Workload) -> list[Fraction]:
         """Return the seconds of each layer's multiply-accumulates, exactly."""
@@ -175,10 +181,9 @@ class Work:
     def loading(self, workload: Workload, counts: Integers) -> list[Fraction]:
         """Return the seconds in which the DRAM transfers each layer's words, exactly."""
         # `local_words` counts the words of all accelerators, whose DRAMs work in parallel.
-        per_second = self.accelerator.dram_bandwidth * 2**self.levels
         weights, inputs, outputs = local_words(workload, counts)
         words: list[int] = (weights + inputs + outputs).tolist()
-        return [self.element_bytes * count / per_second for count in words]
+        return [self.element_bytes * count / self._dram_bandwidth for count in words]
 
     def seconds(self, workload: Workload, counts: Integers) -> list[Fraction]:
         """Return the seconds of each layer's pass, given its choices over all levels."""
@@ -198,10 +203,12 @@ class Work:
         (..., layers)
         """
         words: Integers = np.sum(local_words(workload, counts), axis=0)
-        rate = self.element_bytes * per_second / (self.accelerator.dram_bandwidth * 2**self.levels)
+        rate = self.element_bytes * per_second / self._dram_bandwidth
         loading = rounded_half_even(words, rate)
         sizes = tuple(sorted(self.input_sizes.items()))
-        computing = _in_parts(workload, self.accelerator, self.levels, sizes, per_second)
+        computing = _in_parts(
+            workload, self.accelerator, self.hierarchy.accelerators, sizes, per_second
+        )
         # The longer of the two, rounded, is the longer of the two as rounded.
         longer: Integers = np.maximum(loading, computing)
         return longer
@@ -219,30 +226,28 @@ class Work:
         # levels make one choice; the sum over the choices bounds the largest of these.
         for choice in range(MOST_CHOICES):
             counts: Integers = np.zeros((MOST_CHOICES, len(workload.nodes)), object)
-            counts[choice] = self.levels
+            counts[choice] = self.hierarchy.levels
             words += sum(int(part.sum()) for part in local_words(workload, counts))
-        loading: Fraction = (
-            self.element_bytes * words / (self.accelerator.dram_bandwidth * 2**self.levels)
-        )
+        loading: Fraction = self.element_bytes * words / self._dram_bandwidth
         return loading + self._computing(workload)[1]
 
     def _computing(self, workload: Workload) -> tuple[tuple[Fraction, ...], Fraction]:
         """Return `computing`, which no choice changes, and its sum."""
         sizes = tuple(sorted(self.input_sizes.items()))
-        return _computing(workload, self.accelerator, self.levels, sizes)
+        return _computing(workload, self.accelerator, self.hierarchy.accelerators, sizes)
 
 
 @lru_cache(maxsize=64)
 def _computing(
     workload: Workload,
     accelerator: Accelerator,
-    levels: int,
+    accelerators: int,
     input_sizes: tuple[tuple[str, tuple[int, int]], ...],
 ) -> tuple[tuple[Fraction, ...], Fraction]:
     macs = layer_macs(workload, accelerator, dict(input_sizes))
     seconds = tuple(
         # Exact fractions: a charge is rounded once, where its table is made.
-        Fraction(count, 2**levels) / _macs_per_second(accelerator, layer)
+        Fraction(count, accelerators) / _macs_per_second(accelerator, layer)
         for count, layer in zip(macs, workload.nodes, strict=True)
     )
     return seconds, sum(seconds, Fraction())
@@ -252,11 +257,11 @@ def _computing(
 def _in_parts(
     workload: Workload,
     accelerator: Accelerator,
-    levels: int,
+    accelerators: int,
     input_sizes: tuple[tuple[str, tuple[int, int]], ...],
     per_second: int,
 ) -> Integers:
-    seconds, _ = _computing(workload, accelerator, levels, input_sizes)
+    seconds, _ = _computing(workload, accelerator, accelerators, input_sizes)
     parts = [round(layer * per_second) for layer in seconds]
     return np.array(parts, exact_dtype(max(parts)))
 

@@ -78,7 +78,7 @@ class TimeCost(CostModel):
         array, placement = array_of(problem)
         splits = tuple(array.interconnect.bisection(bit) for bit in placement)
         rings = Rings.of(array, placement)
-        work = Work(array.accelerator, problem.levels, problem.element_bytes)
+        work = Work(array.accelerator, problem.hierarchy, problem.element_bytes)
         cost = cls(CommunicationCost.from_problem(problem, workload), splits, rings, work)
         upper_bound = cost.upper_bound(workload)
         return cost._in_parts(finest(upper_bound), upper_bound)
@@ -114,7 +114,7 @@ class TimeCost(CostModel):
                 timed = self._timed(moved, self._rates[splits.level], messages)
                 node += timed.astype(dtype)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
-        if self.work is not None and splits.level == self.work.levels - 1:
+        if self.work is not None and splits.level == self.work.hierarchy.levels - 1:
             here = np.eye(self.choices, dtype=np.int64)[:, :, None]
             node += self._computing(workload, splits.counts[:, None] + here).T.astype(dtype)
         return node
@@ -157,7 +157,7 @@ class TimeCost(CostModel):
                 often = messages[:, level] if self.rings is None else 1
                 timed = self._timed(edge[:, level], rates, often)
                 charges[:, level] += timed.astype(dtype).sum(axis=1)
-        if self.work is not None and plans.shape[1] == self.work.levels:
+        if self.work is not None and plans.shape[1] == self.work.hierarchy.levels:
             work = self._computing(workload, choices.below)
             charges[:, -1] += work.astype(dtype).sum(axis=1)
         return charges

@@ -60,7 +60,7 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
             f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
             f" {argument('approximate', True)} exports it all the same"
         )
-    title = f"A training step of {plan.network.name}, batch {plan.batch}, on {1 << plan.levels}"
+    title = f"A training step of {plan.network.name}, batch {plan.batch}, on {plan.accelerators}"
     devices = "devices" if plan.levels else "device"
     return module_text(
         sharded_plan(plan),

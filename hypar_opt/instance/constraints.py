@@ -260,10 +260,10 @@ class Feasibility:
         full = np.array(rows, np.intp).reshape(len(rows), len(self._workload.nodes))
         counts = [(full == choice).sum(axis=0) for choice in range(len(self._choices))]
         load = memory_load(self._workload, np.array(counts), self._problem).sum()
-        return _whole_bytes(int(load), self._levels)
+        return self._whole_bytes(int(load))
 
     def load(self, counts: Counts) -> Integers:
-        """Return each layer's load on an accelerator's memory, in bytes times 2^levels.
+        """Return each layer's load on memory, in bytes of all accelerators together.
 
         Parameters
         ----------
@@ -274,7 +274,11 @@ class Feasibility:
 
     def least_memory(self) -> int:
         """Return the least bytes that a plan takes of an accelerator's memory."""
-        return _whole_bytes(self._loads.least_of_plans(), self._levels)
+        return self._whole_bytes(self._loads.least_of_plans())
+
+    def _whole_bytes(self, load: int) -> int:
+        """Return a load on all accelerators together in bytes of one, rounded up."""
+        return -(-load // self._problem.accelerators)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
@@ -283,7 +287,7 @@ class Feasibility:
             return replace(table, allowed=allowed)
         # `impossible` stands for a load where nothing is feasible; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
-        capacity = memory << self._levels
+        capacity = memory * self._problem.accelerators
         dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
         return replace(
             self._with_memory_penalties(table),
@@ -347,9 +351,3 @@ class Feasibility:
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
                 f" the smallest memory that would do is {needed:,} bytes"
             )
-
-
-def _whole_bytes(load: int, levels: int) -> int:
-    """Return a load, in units of 2^-levels bytes, in bytes, rounded up."""
-    # Negated twice, the shift rounds up.
-    return -(-load >> levels)

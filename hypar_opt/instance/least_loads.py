@@ -104,7 +104,7 @@ class LeastLoads:
         return halvings_of(self._workload, self._choices, self._levels)
 
     def load(self, counts: Counts) -> Integers:
-        """Return each layer's load on an accelerator's memory, in bytes times 2^levels.
+        """Return each layer's load on memory, in bytes of all accelerators together.
 
         Parameters
         ----------

@@ -208,7 +208,7 @@ def _seconds_of_one(network: str) -> float:
     """
     plan = solve(network, solver="data", levels=0)
     workload = workload_of(plan.network.description, plan.batch)
-    work = Work(find_array(H_TREE).accelerator, plan.levels, plan.element_bytes)
+    work = Work(find_array(H_TREE).accelerator, plan.hierarchy, plan.element_bytes)
     # Each of the three passes of training has the layer's multiply-accumulates once.
     return float(
         sum(work.seconds(workload, final_counts(plan, workload, plan.assignments())))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt.documents.document import validate
+from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.problem import ArrayRecord, Constraints, Problem
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 class ProblemArguments(TypedDict, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
+    ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``.
     None leaves ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and
     ``reading`` to the default.
     ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
@@ -28,6 +30,7 @@ class ProblemArguments(TypedDict, total=False):
 
     batch: int
     levels: int | None
+    hierarchy: Sequence[int] | None
     element_bytes: int | None
     inference: bool
     choices: Sequence[str | Parallelism]
@@ -37,6 +40,10 @@ class ProblemArguments(TypedDict, total=False):
     placement: Sequence[int] | None
     cost: str
     reading: str | None
+
+
+_DECIDED_OTHERWISE = {"levels", "hierarchy", "array", "placement", "reading", "element_bytes"}
+"""Arguments that are not given where they are None."""
 
 
 def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArguments]) -> Problem:
@@ -57,9 +64,10 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     fields: dict[str, Any] = {
         name: value
         for name, value in arguments.items()
-        if value is not None
-        or name not in {"levels", "array", "placement", "reading", "element_bytes"}
+        if value is not None or name not in _DECIDED_OTHERWISE
     }
+    if "hierarchy" in fields:
+        fields["levels"] = levels_of(fields.pop("hierarchy"), fields.get("levels"))
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
     array = fields.get("array")
@@ -82,6 +90,32 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if "reading" in fields:
         return problem
     return problem.model_copy(update={"reading": default_reading(problem, network)})
+
+
+def levels_of(sizes: Sequence[int] | None, levels: int | None = None) -> int | None:
+    """Return the levels of a hierarchy stated by the parts of each level, H1 first.
+
+    Parameters
+    ----------
+    levels
+        Their number where it is stated too; the answer where there are no sizes.
+
+    Raises
+    ------
+    HyparError
+        If the two differ, or a level has other than two parts.
+    """
+    if sizes is None:
+        return levels
+    stated = argument("hierarchy")
+    if not isinstance(sizes, list | tuple):
+        raise HyparError(f"{stated} should be the parts of each level, got {shown(sizes)}")
+    for level, size in enumerate(sizes, start=1):
+        if type(size) is not int or size != 2:
+            raise HyparError(f"{stated}: H{level} should have 2 parts, got {shown(size)}")
+    if levels not in (None, len(sizes)):
+        raise HyparError(f"{stated} has {len(sizes)} levels, {argument('levels')} says {levels}")
+    return len(sizes)
 
 
 def default_reading(problem: Problem, network: Network | None = None) -> str:

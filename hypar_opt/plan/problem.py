@@ -20,6 +20,7 @@ from pydantic import (
 
 from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Printable, Size, rule
 from hypar_opt.documents.parsing import shown
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 
@@ -208,7 +209,7 @@ class ProblemFields(Document):
     batch: Size = 256
     """Images in a training step, over all accelerators."""
     levels: Levels = 4
-    """Levels of the hierarchy; there are 2^levels accelerators."""
+    """Levels of the hierarchy, each of two parts."""
     element_bytes: Annotated[int, Strict(), AfterValidator(_element_bytes)] = 4
     """Bytes of a tensor element: 4 as in the paper."""
     inference: Flag = False
@@ -223,6 +224,16 @@ class ProblemFields(Document):
     placement: tuple[Annotated[int, Strict(), Field(ge=0)], ...] | None = None
     """With an array: the bit of an accelerator's index that each level splits, H1 first."""
 
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The parts of each level."""
+        return Hierarchy.of_halves(self.levels)
+
+    @property
+    def accelerators(self) -> int:
+        """The number of accelerators."""
+        return self.hierarchy.accelerators
+
     @model_validator(mode="after")
     def _the_array_fits(self) -> Self:
         if (self.array is None) != (self.placement is None):
@@ -234,7 +245,7 @@ class ProblemFields(Document):
         if array.levels != self.levels:
             raise rule(
                 f"levels: should be {array.levels}, since the array {array.name} has"
-                f" {2**array.levels} accelerators, got {self.levels}"
+                f" {array.accelerators} accelerators, got {self.levels}"
             )
         if not array.allows(self.placement):
             raise rule(

@@ -97,7 +97,7 @@ def simulate_step(
             measured=measured,
         ),
         # The load is in bytes times 2^levels, to stay an integer; rounded up to whole bytes.
-        memory=-(-int(memory_load(workload, counts, plan).sum()) >> plan.levels),
+        memory=-(-int(memory_load(workload, counts, plan).sum()) // plan.accelerators),
         capacity=int(array.accelerator.dram_capacity),
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
         events=measured.events,

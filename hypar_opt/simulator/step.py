@@ -90,7 +90,7 @@ def _seconds(
     phases = phases_of(plan)
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
-        work = Work(array.accelerator, plan.levels, plan.element_bytes, options.input_sizes)
+        work = Work(array.accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes)
         counts = final_counts(plan, workload, rows)
         computed = [float(seconds) for seconds in work.seconds(workload, counts)]
         return dict.fromkeys(phases, computed)

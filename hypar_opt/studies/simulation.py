@@ -89,8 +89,8 @@ def simulate(
         )
     if target.levels != plan.levels:
         raise RefusedError(
-            f"the plan is for {2**plan.levels} accelerators, and the array {target.name} has"
-            f" {2**target.levels}"
+            f"the plan is for {plan.accelerators} accelerators, and the array {target.name} has"
+            f" {target.accelerators}"
         )
     instance = Instance.of_plan(plan)
     workload, rows = instance.workload, None

@@ -125,9 +125,10 @@ def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
         raise UnknownNameError("backend", backend, list(BACKENDS))
     if not 0 <= seed <= LARGEST_SEED:
         raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
-    if 2**plan.levels > MOST_DEVICES:
+    if plan.accelerators > MOST_DEVICES:
         raise HyparError(
-            f"the plan is for {2**plan.levels:,} accelerators, and a run has at most {MOST_DEVICES}"
+            f"the plan is for {plan.accelerators:,} accelerators, and a run has at most"
+            f" {MOST_DEVICES}"
         )
 
 

@@ -166,7 +166,7 @@ class Time:
         words += layer.inputs << copies.inputs
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
-        seconds = max(computing, loading) / (1 << self.plan.levels)
+        seconds = max(computing, loading) / self.plan.accelerators
         # All three passes do the same work, the first layer's too (docs/simulator.md).
         passes = 1 if self.plan.inference else 3
         return round(seconds * passes * self.per_second)

@@ -48,7 +48,7 @@ class Restrictions:
     def capacity(self) -> int | None:
         """Bytes of an accelerator's memory, times 2^levels, as loads are."""
         memory = self._plan.constraints.memory
-        return None if memory is None else memory << self._plan.levels
+        return None if memory is None else memory * self._plan.accelerators
 
     def allows(self, level: int, position: int, counts: Counts, choice: int) -> bool:
         """Return whether a layer may make a choice at a level, given its choices above."""
@@ -136,7 +136,10 @@ class Restrictions:
             total += self.load(position, counts)
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.
-            needed, memory = -(-total >> self._plan.levels), self._plan.constraints.memory
+            needed, memory = (
+                -(-total // self._plan.accelerators),
+                self._plan.constraints.memory,
+            )
             raise CheckFailedError(f"constraints: the plan takes {needed:,} bytes of {memory:,}")
 
     def _read_pins(self) -> dict[tuple[int, int], int]:

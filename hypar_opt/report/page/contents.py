@@ -161,7 +161,7 @@ def _simulated(
 ) -> dict[str, StepResult]:
     """Simulate the plan and the baselines; the plan's spans are recorded if they are few."""
     # In each of three passes a layer computes, and exchanges at every level, on every accelerator.
-    spans = 3 * len(plan.layers) * (plan.levels + 1) << plan.levels
+    spans = 3 * len(plan.layers) * (plan.levels + 1) * plan.accelerators
     progress(0)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
     steps = {"plan": simulation.simulate(plan, array, other_array=other_array, **recorded)}

@@ -79,7 +79,7 @@ def _memory(contents: Contents) -> dict[str, Any]:
 
 def _subtitle(plan: Plan) -> str:
     kind = "inference" if plan.inference else "training"
-    count = 2**plan.levels
+    count = plan.accelerators
     accelerators = "one accelerator" if count == 1 else f"{count:,} accelerators"
     return f"One {kind} step of a batch of {plan.batch:,} on {accelerators}"
 

@@ -72,7 +72,8 @@ def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[Parallelism]) ->
     total = format_cost(plan.cost.total, plan.cost.unit)
     add_legend(
         figure,
-        f"{plan.network.name}, batch {plan.batch}, {2**plan.levels:,} accelerators: {total} a step",
+        f"{plan.network.name}, batch {plan.batch}, {plan.accelerators:,} accelerators:"
+        f" {total} a step",
         choice_handles(words),
         loc="upper left",
         handletextpad=0.2,

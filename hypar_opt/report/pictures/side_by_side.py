@@ -80,6 +80,6 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
         text.set_horizontalalignment("left")
         text.set_fontweight("bold" if position is None else "normal")
     axes.spines[:].set_visible(False)
-    title = f"{first.network.name}, {2**first.levels:,} accelerators: a column a level, H1 first"
+    title = f"{first.network.name}, {first.accelerators:,} accelerators: a column a level, H1 first"
     add_legend(figure, title, choice_handles(words), loc="upper left", handletextpad=0.2)
     return figure

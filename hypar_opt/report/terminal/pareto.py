@@ -53,7 +53,7 @@ def _title(fronts: ParetoFronts) -> str:
     array = f" on {problem.array.name}" if problem.array else ""
     return (
         f"{fronts.network.name}{array}: batch {problem.batch:,}, 2^{problem.levels} ="
-        f" {2**problem.levels:,} accelerators, reading {problem.reading}, {known}"
+        f" {problem.accelerators:,} accelerators, reading {problem.reading}, {known}"
         f"{problem.constraints.within}"
     )
 

@@ -87,7 +87,7 @@ def plan_view(
 
 def plan_title(plan: Plan) -> str:
     """Say what was solved, and how."""
-    count = 2**plan.levels
+    count = plan.accelerators
     size = "1 accelerator" if count == 1 else f"2^{plan.levels} = {count:,} accelerators"
     options = [
         f"batch {plan.batch}",

@@ -156,7 +156,7 @@ def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str
         wrong = next((levels for levels in spec.levels or () if levels != array.levels), None)
         if wrong is not None:
             raise InputError(
-                f"{array.name} has {2**array.levels} accelerators, {array.levels} levels, which"
+                f"{array.name} has {array.accelerators} accelerators, {array.levels} levels, which"
                 f" does not fit {wrong} among levels; leave levels out, for each array has its own"
             )
         return _as_json(array)

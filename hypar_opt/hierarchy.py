@@ -1,0 +1,52 @@
+"""The hierarchy of an array's levels: into how many parts each splits what the one above left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The parts of each level, H1 first: (2, 2, 2, 2) for four levels of halves.
+
+    Accelerators are numbered from 0. A number's digits, of mixed radix and H1's the most
+    significant, say which part of each level an accelerator is in.
+
+        >>> hierarchy = Hierarchy((2, 2, 2))
+        >>> hierarchy.accelerators, [hierarchy.digit(6, level) for level in range(3)]
+        (8, [1, 1, 0])
+    """
+
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of_halves(cls, levels: int) -> Hierarchy:
+        """Return the hierarchy of the paper, each level of two parts."""
+        return cls((2,) * levels)
+
+    @property
+    def levels(self) -> int:
+        """H, the number of levels."""
+        return len(self.sizes)
+
+    @property
+    def accelerators(self) -> int:
+        """The number of accelerators."""
+        return prod(self.sizes)
+
+    def parts(self, levels: Iterable[int]) -> int:
+        """Return into how many parts some levels together, 0 being H1, split an axis.
+
+        A tensor that none of them splits has as many copies.
+        """
+        return prod(self.sizes[level] for level in levels)
+
+    def stride(self, level: int) -> int:
+        """Return how far apart the numbers of accelerators are in neighbouring parts of a level."""
+        return prod(self.sizes[level + 1 :])
+
+    def digit(self, accelerator: int, level: int) -> int:
+        """Return the part of a level that an accelerator is in."""
+        return accelerator // self.stride(level) % self.sizes[level]
