@@ -22,7 +22,7 @@ from tests.commands import command
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-ENTRY_POINTS = {"hypar_opt.topologies", "hypar_opt.operators"}
+ENTRY_POINTS = {"hypar_opt.topologies", "hypar_opt.operators", "hypar_opt.formats"}
 """Groups of entry points that are called after no module."""
 
 # A fenced block, with the file it is to be saved under where the line before names one.

@@ -77,6 +77,12 @@ def costs(incomplete: str) -> list[str]:
     return matching(incomplete, COSTS)
 
 
+def formats(incomplete: str) -> list[str]:
+    from hypar_opt.execution.formats import FORMATS
+
+    return matching(incomplete, FORMATS)
+
+
 def readings(incomplete: str) -> list[str]:
     from hypar_opt.costs.readings import READINGS
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import inputs, options
+from hypar_opt.cli import completion, inputs, options
 from hypar_opt.errors import HyparError
 
 EPILOG = (
@@ -16,13 +15,12 @@ EPILOG = (
     " [bold]hypar-opt export plan.json --to json[/bold]"
 )
 
-FORMATS = ("jax", "json")
-
 PLAN = typer.Argument(metavar="PLAN", help="The path of a plan file, as solve --output writes it.")
 TO = typer.Option(
-    metavar="jax|json",
-    help="jax: a Python module with the training step, which needs jax alone; json: which level"
-    " splits which dimension of every weight and tensor, by name.",
+    metavar="FORMAT",
+    help="The format (list formats): jax, a Python module with the training step, which needs jax"
+    " alone; json, which level splits which dimension of every weight and tensor, by name.",
+    autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(
     "--approximate",
@@ -41,24 +39,15 @@ def export(
     """Write a plan as a program for JAX, or as shardings for other frameworks."""
     from hypar_opt import pipeline
     from hypar_opt.documents.files import check_outputs, recorded_reads, write_whole
-    from hypar_opt.execution.export import jax_module, shardings
+    from hypar_opt.execution.formats import FORMATS
 
-    if to not in FORMATS:
-        raise HyparError(f"--to should be one of {', '.join(FORMATS)}; got {to!r}")
+    written = FORMATS[to]()
     if not inputs.is_plan(plan):
-        raise HyparError(
-            f"export takes a plan file, and {plan!r} is none; solve {plan} --output plan.json"
-            " writes one"
-        )
-    if approximate and to != "jax":
-        raise HyparError("--approximate goes with --to jax: shardings compute nothing")
+        raise HyparError(f"{plan!r} is not a plan file; solve {plan} --output plan.json writes one")
     with recorded_reads() as read:
         described = pipeline.read_plan(plan)
     check_outputs(read, output_file)
-    if to == "jax":
-        text = jax_module(described, approximate=approximate)
-    else:
-        text = json.dumps(shardings(described), indent=2, allow_nan=False) + "\n"
+    text = written.text(described, approximate=approximate)
     if output_file is None:
         print(text, end="")
         return

@@ -98,6 +98,14 @@ def operators(as_json: options.JSON = False) -> None:
     output.print_rows(_rows(OPERATORS, splits), as_json=as_json)
 
 
+@app.command()
+def formats(as_json: options.JSON = False) -> None:
+    """List the formats that export --to takes."""
+    from hypar_opt.execution.formats import FORMATS
+
+    output.print_rows(_rows(FORMATS), as_json=as_json)
+
+
 def _rows(
     registry: Registry[Any], more: Callable[[Any], dict[str, Any]] = lambda _: {}
 ) -> list[dict[str, Any]]:

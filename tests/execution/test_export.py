@@ -148,8 +148,14 @@ def test_export_writes_a_file_or_prints(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lenet-c", "--to", "jax"], "export takes a plan file, and 'lenet-c' is none"),
-        (["plan.json", "--to", "onnx"], "--to should be one of jax, json; got 'onnx'"),
+        (
+            ["lenet-c", "--to", "jax"],
+            "'lenet-c' is not a plan file; solve lenet-c",
+        ),
+        (
+            ["plan.json", "--to", "onnx"],
+            "unknown format 'onnx': did you mean json? known: jax, json",
+        ),
         (["uneven.json", "--to", "jax"], "layer 'fc1', channels: its size 3 should be divisible"),
         (["plan.json", "--to", "jax", "-o", "plan.json"], "plan.json"),
     ],

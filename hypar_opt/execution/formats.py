@@ -1,0 +1,76 @@
+"""Formats of export: a plan as text for another program. More come by entry point."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.execution.export import jax_module, shardings
+from hypar_opt.registry import Registry
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+
+class ExportFormat(ABC):
+    """A format that a plan is exported in.
+
+    Attributes
+    ----------
+    summary
+        What is written, and for whom, in a line.
+    """
+
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def text(self, plan: Plan, *, approximate: bool) -> str:
+        """Return a plan in this format.
+
+        Parameters
+        ----------
+        approximate
+            Whether a network that does not keep all of its model is wanted all the same.
+
+        Raises
+        ------
+        HyparError
+            If the plan cannot be written so.
+        """
+
+
+class JaxModule(ExportFormat):
+    """A Python module with the training step."""
+
+    summary: ClassVar[str] = "a Python module with the training step, which needs jax alone"
+
+    def text(self, plan: Plan, *, approximate: bool) -> str:
+        return jax_module(plan, approximate=approximate)
+
+
+class Shardings(ExportFormat):
+    """Shardings by name, as JSON."""
+
+    summary: ClassVar[str] = (
+        "which level splits which dimension of every weight and tensor, by name"
+    )
+
+    def text(self, plan: Plan, *, approximate: bool) -> str:
+        if approximate:
+            option = argument("approximate", True)
+            raise HyparError(f"{option} goes with programs: shardings compute nothing")
+        return json.dumps(shardings(plan), indent=2, allow_nan=False) + "\n"
+
+
+FORMATS: Registry[type[ExportFormat]] = Registry(
+    "format",
+    "hypar_opt.formats",
+    {
+        "jax": "hypar_opt.execution.formats:JaxModule",
+        "json": "hypar_opt.execution.formats:Shardings",
+    },
+    base="hypar_opt.execution.formats:ExportFormat",
+)
+"""The formats of ``export --to``."""

@@ -1,0 +1,46 @@
+"""Formats of export, one and all: what `hypar_opt.execution.formats.FORMATS` promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.execution.formats import FORMATS
+from tests.commands import command
+
+PLANS = {
+    "chain.json": ("lenet-c", {"levels": 2, "choices": ("data", "model", "output")}),
+    "graph.json": ("bert-base", {"levels": 1, "constraints": {"even": True}}),
+    "inference.json": ("sconv", {"levels": 1, "inference": True}),
+    "uneven.json": ("lenet-c", {"levels": 9}),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("file", PLANS)
+def test_a_plan_is_written_or_refused_in_a_line(name: str, file: str, tmp_path: Path) -> None:
+    network, arguments = PLANS[file]
+    ho.write_plan(ho.solve(network, reading="executed", **arguments), tmp_path / file)  # type: ignore[arg-type]
+    done = command(["export", file, "--to", name, "--output", "exported"], tmp_path)
+    written = tmp_path / "exported"
+    if done.status == 0:
+        assert written.read_text() == FORMATS[name]().text(
+            ho.read_plan(tmp_path / file), approximate=False
+        )
+    else:
+        assert (done.status, done.errors.count("\n"), written.exists()) == (2, 1, False)
+
+
+def test_formats_are_listed_with_what_they_write(tmp_path: Path) -> None:
+    lines = command(["list", "formats"], tmp_path).output.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *FORMATS]
+
+
+def test_shardings_are_never_approximate(tmp_path: Path) -> None:
+    ho.write_plan(ho.solve("lenet-c", levels=1), tmp_path / "plan.json")
+    done = command(["export", "plan.json", "--to", "json", "--approximate"], tmp_path)
+    assert done.errors == (
+        "hypar-opt: --approximate goes with programs: shardings compute nothing\n"
+    )
