@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STEP = "execution/step"
-_FABRIC = "execution/fabric"
+_STEP = "execution/virtual/step"
+_FABRIC = "execution/virtual/fabric"
 _RUNS = ("execution/test_optima",)
 
 EXECUTION = (
@@ -67,21 +67,21 @@ EXECUTION = (
     ),
     Mutant(
         "an activation lets every error through",
-        "execution/tail",
+        "execution/virtual/epilogue",
         "error = error * self._activation[1](self._output)",
         "error = error * 1",
         ("execution/test_arithmetic",),
     ),
     Mutant(
         "a grouped convolution keeps the first group's weights",
-        "execution/weights",
+        "execution/virtual/weights",
         "of_group = np.unique(written // shape[4])",
         "of_group = np.unique(written * 0)",
         ("execution/test_run",),
     ),
     Mutant(
         "shared weights are kept whole",
-        "execution/division",
+        "execution/virtual/division",
         "            if row[node]\n        )",
         "            if row[node] < 0\n        )",
         ("sharding/test_program",),
@@ -102,7 +102,7 @@ EXECUTION = (
     ),
     Mutant(
         "stored as the last reader wants it",
-        "execution/division",
+        "execution/virtual/division",
         "return self.tensor(position, readers[0] if len(readers) == 1 else None)",
         "return self.tensor(position, readers[-1] if readers else None)",
         ("execution/test_run", "execution/test_random_plans"),

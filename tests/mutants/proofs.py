@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_FLOWS = "search/graph_proofs"
-_CHECK = "search/certificate"
+_FLOWS = "proofs/graphs"
+_CHECK = "proofs/certificate"
 _ALL = ("search/test_graph_proofs", "search/test_certificate")
 
 PROOFS = (
@@ -138,42 +138,42 @@ PROOFS = (
     ),
     Mutant(
         "thresholds in spite of constraints",
-        "search/proofs/tables",
+        "proofs/reference/tables",
         "        and not restrictions.any\n",
         "",
         ("search/test_proofs",),
     ),
     Mutant(
         "even splits halve once too little",
-        "search/proofs/restrictions",
+        "proofs/reference/restrictions",
         "% (2 << counts[choice]) == 0",
         "% (1 << counts[choice]) == 0",
         ("search/test_proofs",),
     ),
     Mutant(
         "the optimizer keeps nothing",
-        "search/proofs/restrictions",
+        "proofs/reference/restrictions",
         "(2 * element_bytes + optimizer) * weights",
         "2 * element_bytes * weights",
         ("search/test_proof_memory",),
     ),
     Mutant(
         "what was gathered above is not counted below",
-        "search/proofs/conversions",
+        "proofs/reference/conversions",
         "quarters << (replicas + gathered_above * gathered)",
         "quarters << replicas",
         ("search/test_replica_proofs",),
     ),
     Mutant(
         "a ring takes a message more",
-        "search/proofs/physical",
+        "proofs/reference/physical",
         "messages = (2 ** len(levels) - 1) * (2 if all_reduce else 1)",
         "messages = 2 ** len(levels) * (2 if all_reduce else 1)",
         ("search/test_proof_tables",),
     ),
     Mutant(
         "thresholds in spite of unequal level weights",
-        "search/proofs/tables",
+        "proofs/reference/tables",
         "and len(set(plan.level_weights)) <= 1",
         "and len(set(plan.level_weights)) <= 2",
         ("search/test_proofs",),

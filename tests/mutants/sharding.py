@@ -98,7 +98,7 @@ SHARDING = (
     ),
     Mutant(
         "layers that share weights split them in any order",
-        "sharding/labels",
+        "sharding/index_labels",
         "            if program.rows[level][node]:\n",
         "            if program.rows[level][node] > 9:\n",
         ("sharding/test_program",),
