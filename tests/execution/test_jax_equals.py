@@ -17,9 +17,10 @@ from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn_plans import alike_program, equal_layers
 from tests.execution.small_networks import SCHEMA, chain, gpt
 from tests.execution.steps_in_jax import results
+from tests.slow import slow_after
 
-CHUNKS = 3
-PLANS_A_CHUNK = 9
+CHUNKS = 20
+PLANS_A_CHUNK = 10
 
 
 def network(
@@ -111,7 +112,7 @@ def test_equal_exchanges_are_all_made(name: str) -> None:
         assert max(found.get("gradients", {}).values(), default=0) < 1e-5, choices
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", slow_after(1, range(CHUNKS)))
 def test_random_graphs_of_equal_layers_move_what_is_planned(chunk: int) -> None:
     rng = random.Random(chunk)
     programs = []

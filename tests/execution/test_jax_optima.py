@@ -11,10 +11,11 @@ from hypar_opt.execution.export import sharded_plan
 from hypar_opt.plan.plan import Plan
 from tests.execution.small_networks import chain, cnn, gpt
 from tests.execution.steps_in_jax import results
+from tests.slow import slow_after
 
 NETWORKS = {
-    "GPT": gpt(tied=False),
     "tied GPT": gpt(tied=True, norm="rms"),
+    "GPT": gpt(tied=False),
     "CNN": cnn(),
     "chain": chain(),
 }
@@ -32,7 +33,7 @@ def optimum(name: str, levels: int, batch: int) -> Plan:
     )
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow_after(1, NETWORKS))
 def test_optima_move_what_is_planned(name: str) -> None:
     """In bytes by level and kind, which add up to the plan's price; gradients are one device's."""
     batches = {1: (8,), 2: (64,), 3: (8,)}

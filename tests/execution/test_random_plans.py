@@ -16,6 +16,7 @@ from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import run_program
 from hypar_opt.sharding.program import Program
 from tests.execution.drawn import drawn_network, drawn_programs
+from tests.slow import slow_after
 
 PARTS = 40
 PLANS_A_PART = 50
@@ -30,7 +31,7 @@ def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
             yield seed, network, program
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", slow_after(12, range(PARTS)))
 def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> None:
     ran = refused = 0
     for seed, network, program in programs(part):
