@@ -29,7 +29,9 @@ from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import (
+from tests.hardware.cubes import cubes
+from tests.strategies.networks import networks
+from tests.strategies.plans import (
     Asked,
     asked_of_arrays,
     counts,
@@ -39,8 +41,6 @@ from tests.costs.plans import (
     total,
     workload,
 )
-from tests.hardware.cubes import cubes
-from tests.strategies import networks
 
 EXACT = ["dp", "brute", "ilp", "cpsat"]
 COST = st.sampled_from(["time", "energy"])

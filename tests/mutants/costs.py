@@ -14,14 +14,14 @@ COSTS = (
         _BYTES,
         "copies = np.where(whole, above + below, kept.sum(axis=0))",
         "copies = np.where(whole, above, kept.sum(axis=0))",
-        ("execution/test_optima", "search/test_replica_proofs"),
+        ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
     ),
     Mutant(
         "what is gathered above is not counted",
         _BYTES,
         "copies = np.where(whole, above + below, kept.sum(axis=0))",
         "copies = np.where(whole, below, kept.sum(axis=0))",
-        ("search/test_replica_proofs",),
+        ("proofs/test_replica_proofs",),
     ),
     Mutant(
         "gathered last ignored",
@@ -56,7 +56,7 @@ COSTS = (
         "costs/reading_factors",
         "(lacking.output & ~whole, [output_quarters",
         "(lacking.output, [output_quarters",
-        ("execution/test_optima", "search/test_replica_proofs"),
+        ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
     ),
     Mutant(
         "statistics are free",
@@ -91,7 +91,7 @@ COSTS = (
         "costs/compute",
         "load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard",
         "load = 2 * load",
-        ("search/test_constraints",),
+        ("instance/test_constraints",),
     ),
     Mutant(
         "a ring's bytes cross the links of a pair",

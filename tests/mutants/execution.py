@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _STEP = "execution/virtual/step"
 _FABRIC = "execution/virtual/fabric"
-_RUNS = ("execution/test_optima",)
+_RUNS = ("execution/virtual/test_optima",)
 
 EXECUTION = (
     Mutant(
@@ -14,42 +14,42 @@ EXECUTION = (
         _STEP,
         "tensor.part_of(whole, layouts, device) * (not device & partial_levels)",
         "tensor.part_of(whole, layouts, device)",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "replicas' losses are added",
         _STEP,
         "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)\n            whole",
         "copies = 1\n            whole",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "shares' softmax losses are added",
         _STEP,
         "copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)",
         "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "the error of the last reader alone",
         _STEP,
         "blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]",
         "blocks = list(blocks)",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
     Mutant(
         "the gradient of the last user alone",
         _STEP,
         "self._shared_gradients[node][device][np.ix_(*indices)] += part",
         "self._shared_gradients[node][device][np.ix_(*indices)] = part",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
     Mutant(
         "maxima of statistics are added",
         _STEP,
         "combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add",
         "combine = np.add",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "what arrives is counted once for all devices",
@@ -70,7 +70,7 @@ EXECUTION = (
         "execution/virtual/epilogue",
         "error = error * self._activation[1](self._output)",
         "error = error * 1",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
     Mutant(
         "a grouped convolution keeps the first group's weights",
@@ -105,7 +105,7 @@ EXECUTION = (
         "execution/virtual/division",
         "return self.tensor(position, readers[0] if len(readers) == 1 else None)",
         "return self.tensor(position, readers[-1] if readers else None)",
-        ("execution/test_run", "execution/test_random_plans"),
+        ("execution/test_run", "execution/virtual/test_random_plans"),
         equivalent="a reader matters where it shuffles channels, and in that order a tensor with"
         " several readers is never stored",
     ),

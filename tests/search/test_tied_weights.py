@@ -20,10 +20,10 @@ from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
-from tests.costs.plans import Asked, Rows
-from tests.graphs import every_plan_of, plans_of
-from tests.random_arrays import random_array
 from tests.slow import slow_after
+from tests.strategies.arrays import random_array
+from tests.strategies.graph_problems import every_plan_of, plans_of
+from tests.strategies.plans import Asked, Rows
 
 BLOCKS = 10
 """Of the random problems, each a test, so that they run in parallel."""

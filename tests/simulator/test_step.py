@@ -26,7 +26,7 @@ from hypar_opt.studies.simulation import contenders, fastest
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
 from tests.slow import slow_after
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 
 def one_layer(features: int, units: int) -> ho.Network:

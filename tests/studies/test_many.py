@@ -13,9 +13,9 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.studies.many import ManyPlans, solve_many
-from tests.problems import random_network
 from tests.slow import slow_after
-from tests.strategies import networks
+from tests.strategies.networks import networks
+from tests.strategies.problems import random_network
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])
 
