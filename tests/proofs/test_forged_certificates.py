@@ -13,7 +13,8 @@ from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.certificate import Certificate, TableProof, _digest
 from tests.strategies.graph_problems import random_graph_problem
-from tests.strategies.written_plans import Rows, choosing, every_rows, fully_connected
+from tests.strategies.plans import Rows
+from tests.strategies.written_plans import choosing, every_rows, fully_connected
 
 NETWORK = fully_connected(3, 8, 2)
 

@@ -12,8 +12,9 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.workload.tensors import workload_of
+from tests.strategies.plans import Asked
 from tests.strategies.problems import memory, random_network
-from tests.strategies.written_plans import Asked, written
+from tests.strategies.written_plans import written
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "3"])

@@ -26,10 +26,8 @@ from hypar_opt.proofs.reference.rows import price_of, states
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
+from tests.strategies.plans import READINGS, Asked, Rows
 from tests.strategies.written_plans import (
-    READINGS,
-    Asked,
-    Rows,
     choosing,
     every_rows,
     fully_connected,

@@ -32,8 +32,10 @@ from hypar_opt.proofs.certificate import (
 )
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.solvers.product_states import costs_to_come
-from tests.strategies.networks import networks, tables
-from tests.strategies.written_plans import READINGS, Rows, every_rows, fully_connected, written
+from tests.strategies.networks import networks
+from tests.strategies.plans import READINGS, Rows
+from tests.strategies.tables import tables
+from tests.strategies.written_plans import every_rows, fully_connected, written
 
 DATA, MODEL, OUTPUT = range(3)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
+
+from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
@@ -11,7 +14,13 @@ from hypar_opt.documents.document import validate
 TOPOLOGIES = ("htree", "torus", "mesh", "ring", "nodes", "graph")
 
 
-def random_array(rng: Random, levels: int, *, collective: str | None = None) -> ho.Array:
+def arrays(most_levels: int = 3, *, least_levels: int = 1) -> st.SearchStrategy[ho.Array]:
+    """Arrays of 2 or more accelerators, with vaults, some with processing elements."""
+    levels = st.integers(least_levels, most_levels)
+    return st.builds(partial(random_array, detailed=True), st.randoms(), levels)
+
+
+def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Array:
     """An array of 2^levels accelerators, on links that are unequal where a topology has a say."""
 
     def amount(*choices: int) -> int:
@@ -42,7 +51,7 @@ def random_array(rng: Random, levels: int, *, collective: str | None = None) -> 
             topology["graph"] = {"nodes": nodes, "edges": edges}
         case _:
             topology |= {"accelerators": 2**levels, "link": link()}
-    accelerator = {
+    accelerator: dict[str, Any] = {
         "units": rng.randint(1, 4),
         "operations": f"{amount(10, 1000)} kOPS",
         "utilisation": rng.choice([0.3, 1]),
@@ -51,6 +60,11 @@ def random_array(rng: Random, levels: int, *, collective: str | None = None) -> 
         "mac_count": rng.choice(["output", "input"]),
     }
     energy = {key: f"{amount(0, 1, 50)}.5 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
-    collective = collective or rng.choice(["pairwise", "ring"])
+    collective = rng.choice(["pairwise", "ring"])
+    if detailed:
+        accelerator["vaults"] = rng.randint(1, 4)
+        if rng.random() < 0.5:
+            del accelerator["utilisation"]
+            accelerator["pe_array"] = {"rows": rng.randint(1, 4), "columns": 3}
     described = {"accelerator": accelerator, "topology": topology, "energy": energy}
     return validate(ho.Array, {"name": "drawn", "collective": collective, **described})

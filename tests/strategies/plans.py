@@ -13,17 +13,20 @@ from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.workload.tensors import workload_of
-from tests.strategies.networks import arrays, networks
+from tests.strategies.arrays import arrays
+from tests.strategies.networks import networks
 
 Rows = tuple[tuple[int, ...], ...]
 Asked = dict[str, Any]
+
+READINGS = ("text", "tables", "figures", "executed")
 
 
 @st.composite
 def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> Asked:
     """What may be asked of a search on an array, but for the cost."""
     third = draw(st.booleans())
-    readings = ["text", "tables"] if third else ["text", "tables", "figures", "executed"]
+    readings = READINGS[: 2 if third else 4]
     array = draw(arrays(most_levels))
     return {
         "array": array,

@@ -15,9 +15,8 @@ from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import OPTIMIZERS, Problem
 from hypar_opt.workload.tensors import workload_of
-from tests.strategies.plans import Asked, Rows, every_plan
+from tests.strategies.plans import READINGS, Asked, Rows, every_plan
 
-READINGS = ("text", "tables", "figures", "executed")
 SIZES = (1, 2, 3, 4, 6, 8)
 
 

@@ -15,12 +15,9 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
-from tests.strategies.networks import arrays, networks
-
-Rows = tuple[tuple[int, ...], ...]
-Asked = dict[str, Any]
-
-READINGS = ["text", "tables", "figures", "executed"]
+from tests.strategies.arrays import arrays
+from tests.strategies.networks import networks
+from tests.strategies.plans import Asked, Rows
 
 
 def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], ho.Plan]:
@@ -85,7 +82,7 @@ def small_problems(
         if draw(st.booleans()):
             asked["level_weights"] = tuple(draw(st.integers(1, 4)) for _ in range(levels))
     else:
-        array = draw(arrays(levels).filter(lambda array: array.levels == levels))
+        array = draw(arrays(levels, least_levels=levels))
         asked |= {"array": array, "placement": draw(st.sampled_from(list(array.orders())))}
     if restricted:
         asked["constraints"] = draw(restrictions(network, asked))
