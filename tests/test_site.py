@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
+import pytest
 import typer
 
 import hypar_opt as ho
@@ -110,6 +111,7 @@ def dead_links(pages: dict[Path, Page]) -> list[str]:
     return dead
 
 
+@pytest.mark.slow
 def test_the_site_is_whole(tmp_path: Path) -> None:
     """One build, and all that is asked of it."""
     pages = build(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from hypar_opt.cli import completion
 from hypar_opt.cli.app import run
-from tests.onnx_graphs import EXPORTED, LIGHT, GraphWriter
+from tests.onnx.graph_writer import EXPORTED, LIGHT, GraphWriter
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.readings import INFERENCE, READINGS
 from hypar_opt.instance.pricing import price_levels, price_table
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 
 @st.composite

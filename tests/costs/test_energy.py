@@ -19,7 +19,9 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.units import PREFIXES
-from tests.costs.plans import (
+from tests.hardware.cubes import cubes
+from tests.strategies.networks import networks
+from tests.strategies.plans import (
     Asked,
     asked_of_arrays,
     counts,
@@ -29,8 +31,6 @@ from tests.costs.plans import (
     total,
     workload,
 )
-from tests.hardware.cubes import cubes
-from tests.strategies import networks
 
 
 def per_joule(plan: ho.Plan) -> int:

@@ -21,7 +21,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.workload.tensors import workload_of
-from tests.workload.drawn_networks import DrawnNetwork, drawn_networks
+from tests.strategies.drawn_networks import DrawnNetwork, drawn_networks
 
 Layout = tuple[str, ...]
 DUAL = {"b": "b", "c": "c", "p": "w", "w": "p", "s": "s"}

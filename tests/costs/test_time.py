@@ -29,7 +29,9 @@ from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import (
+from tests.hardware.cubes import cubes
+from tests.strategies.networks import networks
+from tests.strategies.plans import (
     Asked,
     asked_of_arrays,
     counts,
@@ -39,8 +41,6 @@ from tests.costs.plans import (
     total,
     workload,
 )
-from tests.hardware.cubes import cubes
-from tests.strategies import networks
 
 EXACT = ["dp", "brute", "ilp", "cpsat"]
 COST = st.sampled_from(["time", "energy"])
@@ -183,7 +183,7 @@ def small(network: ho.Network, asked: Asked) -> bool:
     return bool(len(asked["choices"]) ** (len(network.layers) * asked["array"].levels) <= 2**10)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(networks(longest=3), asked_of_arrays(), COST)
 def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked, cost: str) -> None:
     if not small(network, asked):

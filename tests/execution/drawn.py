@@ -12,11 +12,11 @@ import hypar_opt as ho
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.tensors import workload_of
-from tests.workload.drawn_networks import _Drawing
+from tests.strategies.drawn_networks import _Drawing
 
 
 class SeededDrawing(_Drawing):
-    """The networks of `tests.workload.drawn_networks`, drawn without Hypothesis: many a second."""
+    """The networks of `tests.strategies.drawn_networks`, drawn without Hypothesis, fast."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(lambda strategy: None)  # type: ignore[arg-type]

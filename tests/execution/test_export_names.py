@@ -15,7 +15,7 @@ from hypar_opt.execution.jax.run import load
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.workload.network import Network
 from tests.execution.drawn_plans import alike_program
-from tests.execution.steps_in_jax import results
+from tests.execution.jax.steps import results
 
 ODD = (
     *("LEVELS = ...", "WEIGHTS = ...", "INPUTS_GIVEN = ...", "TARGETS = ...", "# The operations"),

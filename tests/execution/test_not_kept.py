@@ -21,7 +21,7 @@ from hypar_opt.execution.export import jax_module
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.workload.network import Network
 from tests.execution.small_networks import chain, gpt
-from tests.onnx_graphs import EXPORTED
+from tests.onnx.graph_writer import EXPORTED
 
 PHRASES = ("rotary positions (node 'a\"b\\' (Mul))", "dropout")
 REMARK = "layers a and b share one initializer"

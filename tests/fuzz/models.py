@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from hypar_opt.onnx.table import OPERATORS
-from tests.onnx_graphs import EXPORTED, GraphWriter
+from tests.onnx.graph_writer import EXPORTED, GraphWriter
 
 SIZES = (0, 1, 1, 2, 2, 3, 4, 4, 8, 8, 16, 64, 1000, 2**12, 2**16, 2**21, 2**28, 2**31, 2**40, -1)
 CONSTANT_OPS = (

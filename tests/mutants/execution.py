@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STEP = "execution/step"
-_FABRIC = "execution/fabric"
-_RUNS = ("execution/test_optima",)
+_STEP = "execution/virtual/step"
+_FABRIC = "execution/virtual/fabric"
+_RUNS = ("execution/virtual/test_optima",)
 
 EXECUTION = (
     Mutant(
@@ -14,42 +14,42 @@ EXECUTION = (
         _STEP,
         "tensor.part_of(whole, layouts, device) * (not device & partial_levels)",
         "tensor.part_of(whole, layouts, device)",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "replicas' losses are added",
         _STEP,
         "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)\n            whole",
         "copies = 1\n            whole",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "shares' softmax losses are added",
         _STEP,
         "copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)",
         "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "the error of the last reader alone",
         _STEP,
         "blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]",
         "blocks = list(blocks)",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
     Mutant(
         "the gradient of the last user alone",
         _STEP,
         "self._shared_gradients[node][device][np.ix_(*indices)] += part",
         "self._shared_gradients[node][device][np.ix_(*indices)] = part",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
     Mutant(
         "maxima of statistics are added",
         _STEP,
         "combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add",
         "combine = np.add",
-        ("execution/test_last_layers",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "what arrives is counted once for all devices",
@@ -67,21 +67,21 @@ EXECUTION = (
     ),
     Mutant(
         "an activation lets every error through",
-        "execution/tail",
+        "execution/virtual/epilogue",
         "error = error * self._activation[1](self._output)",
         "error = error * 1",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
     Mutant(
         "a grouped convolution keeps the first group's weights",
-        "execution/weights",
+        "execution/virtual/weights",
         "of_group = np.unique(written // shape[4])",
         "of_group = np.unique(written * 0)",
         ("execution/test_run",),
     ),
     Mutant(
         "shared weights are kept whole",
-        "execution/division",
+        "execution/virtual/division",
         "            if row[node]\n        )",
         "            if row[node] < 0\n        )",
         ("sharding/test_program",),
@@ -102,10 +102,10 @@ EXECUTION = (
     ),
     Mutant(
         "stored as the last reader wants it",
-        "execution/division",
+        "execution/virtual/division",
         "return self.tensor(position, readers[0] if len(readers) == 1 else None)",
         "return self.tensor(position, readers[-1] if readers else None)",
-        ("execution/test_run", "execution/test_random_plans"),
+        ("execution/test_run", "execution/virtual/test_random_plans"),
         equivalent="a reader matters where it shuffles channels, and in that order a tensor with"
         " several readers is never stored",
     ),

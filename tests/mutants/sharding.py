@@ -13,7 +13,7 @@ SHARDING = (
         _CONVERSIONS,
         "    for level in reversed(levels):\n        if source[level] is Layout.PARTIAL",
         "    for level in levels:\n        if source[level] is Layout.PARTIAL",
-        ("execution/test_optima",),
+        ("execution/virtual/test_optima",),
     ),
     Mutant(
         "all-gathers from the deepest level up",
@@ -22,7 +22,7 @@ SHARDING = (
         "        if now[level] in _SPLIT and target[level] is Layout.WHOLE",
         "    for level in reversed(levels):\n"
         "        if now[level] in _SPLIT and target[level] is Layout.WHOLE",
-        ("execution/test_optima",),
+        ("execution/virtual/test_optima",),
     ),
     Mutant(
         "scattered always by channel",
@@ -36,14 +36,14 @@ SHARDING = (
         _CONVERSIONS,
         "unsplit = step.unsplit - (step.source not in _SPLIT) + (step.target not in _SPLIT)",
         "unsplit = step.unsplit",
-        ("execution/test_optima",),
+        ("execution/virtual/test_optima",),
     ),
     Mutant(
         "an all-reduce moves as much at each level",
         _CONVERSIONS,
         "unsplit - (len(levels) - 1 - above),",
         "unsplit,",
-        ("execution/test_optima",),
+        ("execution/virtual/test_optima",),
     ),
     Mutant(
         "a shuffle reads channels as they are stored",
@@ -64,7 +64,7 @@ SHARDING = (
         _PROGRAM,
         "                reader[boundary.source] = self.read[boundary.target]",
         "                reader.setdefault(boundary.source, self.read[boundary.target])",
-        ("sharding/test_program", "execution/test_optima"),
+        ("sharding/test_program", "execution/virtual/test_optima"),
         equivalent="what several layers read is a shared tensor, the only reader of its writer; and"
         " a shared tensor is never a partial sum, which alone asks for its reader",
     ),
@@ -94,11 +94,11 @@ SHARDING = (
         "sharding/ties",
         "        if groups > 1:\n",
         "        if groups > 10**9:\n",
-        ("execution/test_run", "execution/test_labels"),
+        ("execution/test_run", "sharding/test_index_labels"),
     ),
     Mutant(
         "layers that share weights split them in any order",
-        "sharding/labels",
+        "sharding/index_labels",
         "            if program.rows[level][node]:\n",
         "            if program.rows[level][node] > 9:\n",
         ("sharding/test_program",),
@@ -115,6 +115,6 @@ SHARDING = (
         "sharding/ties",
         "return np.arange(channels).reshape(groups, -1).T.reshape(-1)",
         "return np.arange(channels).reshape(-1, groups).T.reshape(-1)",
-        ("execution/test_arithmetic",),
+        ("execution/virtual/test_arithmetic",),
     ),
 )

@@ -26,9 +26,9 @@ from hypar_opt.report.page.facts import facts, provenance
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.exploration import explore
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import Rows, every_plan
-from tests.graphs import random_graph_problem, solved
-from tests.problems import keeps, priced_plans, random_problem
+from tests.strategies.graph_problems import random_graph_problem, solved
+from tests.strategies.plans import Rows, every_plan
+from tests.strategies.problems import keeps, priced_plans, random_problem
 
 
 def claiming(plan: ho.Plan, rows: Rows, **claims: Any) -> str:

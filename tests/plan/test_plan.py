@@ -21,7 +21,7 @@ from hypar_opt.pipeline import solve_again
 from hypar_opt.plan.plan import json_number, parse_plan
 from hypar_opt.studies.advice import difference, warnings
 from hypar_opt.units import format_bytes
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 CIFAR = ho.solve("cifar-c").document()
 Change = Callable[[dict[str, Any]], object]

@@ -26,7 +26,7 @@ from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
-from tests.strategies import graph_networks
+from tests.strategies.networks import graph_networks
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOSTILE = '<b>"x"</b> & [red]'

@@ -19,14 +19,15 @@ from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import Asked, Rows
-from tests.problems import keeps, random_problem
+from tests.slow import slow_after
+from tests.strategies.plans import Asked, Rows
+from tests.strategies.problems import keeps, random_problem
 
 BATCHES, EACH = 20, 100
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].searches)
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", slow_after(3, range(BATCHES)))
 def test_exact_solvers_find_one_plan_and_certificates_prove_just_the_optima(batch: int) -> None:
     rng = Random(batch)
     for number in range(EACH):

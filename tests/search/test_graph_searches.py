@@ -18,8 +18,8 @@ from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
-from tests.costs.plans import Asked, Rows
-from tests.graphs import (
+from tests.strategies.arrays import arrays
+from tests.strategies.graph_problems import (
     choices_of,
     every_plan_of,
     plans_of,
@@ -27,7 +27,8 @@ from tests.graphs import (
     random_graph_problem,
     solved,
 )
-from tests.strategies import arrays, graph_networks
+from tests.strategies.networks import graph_networks
+from tests.strategies.plans import Asked, Rows
 
 GPT: dict[str, Any] = {
     "schema": "hypar-opt/network/2",

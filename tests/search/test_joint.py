@@ -29,8 +29,8 @@ from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.search.joint_table import separable_table
 from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.solvers.product_states import cheapest_states
-from tests.problems import keeps
-from tests.strategies import networks
+from tests.strategies.networks import networks
+from tests.strategies.problems import keeps
 
 Rows = tuple[tuple[int, ...], ...]
 readings = st.sampled_from(list(READINGS))

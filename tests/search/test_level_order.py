@@ -20,7 +20,8 @@ from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search import level_order
 from hypar_opt.search.level_order import fastest_order, levels_permute
-from tests.strategies import arrays, networks
+from tests.strategies.arrays import arrays
+from tests.strategies.networks import networks
 
 Rows = tuple[tuple[int, ...], ...]
 

@@ -16,7 +16,8 @@ from hypar_opt.errors import WrongClaimError
 from hypar_opt.search.check_result import check_claim
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from tests.strategies import networks, tables
+from tests.strategies.networks import networks
+from tests.strategies.tables import tables
 
 
 @given(networks(), st.integers(1, 9), st.integers(0, 5), st.sampled_from(list(READINGS)))

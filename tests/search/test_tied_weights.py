@@ -20,9 +20,10 @@ from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
-from tests.costs.plans import Asked, Rows
-from tests.graphs import every_plan_of, plans_of
-from tests.random_arrays import random_array
+from tests.slow import slow_after
+from tests.strategies.arrays import random_array
+from tests.strategies.graph_problems import every_plan_of, plans_of
+from tests.strategies.plans import Asked, Rows
 
 BLOCKS = 10
 """Of the random problems, each a test, so that they run in parallel."""
@@ -224,7 +225,7 @@ def cases(block: int, count: int, *costs: str) -> Iterator[tuple[int, Case]]:
             yield seed, case
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", slow_after(2, range(BLOCKS)))
 def test_the_least_of_all_plans_is_found_and_proved(block: int) -> None:
     """In time, energy and bytes; of equals every exact solver returns the first."""
     for seed, case in cases(block, 300, "time", "time", "energy", "bytes"):
@@ -246,7 +247,7 @@ def test_the_least_of_all_plans_is_found_and_proved(block: int) -> None:
             check_certificate(plan, certify(plan))
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", slow_after(2, range(BLOCKS)))
 def test_the_least_of_all_plans_within_a_memory_is_found_and_the_smallest_memory_fits(
     block: int,
 ) -> None:
@@ -268,7 +269,7 @@ def test_the_least_of_all_plans_within_a_memory_is_found_and_the_smallest_memory
             assert price_of(plan) == plan.cost.total
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 10))
+@pytest.mark.parametrize("seed", slow_after(8, range(0, 300, 10)))
 def test_regrets_and_best_plans_are_those_of_every_plan(seed: int) -> None:
     case = Case.of(seed, "time", "energy", "bytes")
     if not case.plans:

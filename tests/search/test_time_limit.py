@@ -26,7 +26,7 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp.solver import IntegerProgram
 from tests.clocks import tick_when_read
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 BASELINES = ("data", "model", "trick")
 LIMITED = [name for name in SOLVERS if "time_limit" in SOLVERS[name].supported_options]

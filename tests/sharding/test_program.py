@@ -14,7 +14,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.tensors import workload_of
-from tests.written_plans import fully_connected, written
+from tests.strategies.written_plans import fully_connected, written
 
 DATA, MODEL, OUTPUT = range(3)
 THREE = tuple(ho.Parallelism)

@@ -9,8 +9,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.random_networks import random_chain, random_graph
-from tests.random_arrays import random_array
 from tests.simulator.plans import run
+from tests.slow import slow_after
+from tests.strategies.arrays import random_array
 
 TOLERANCE = 1e-9
 """Relative. The simulator ends a flow up to 1e-12 of the clock early (`RELATIVE_TOLERANCE`), and
@@ -43,7 +44,7 @@ def random_step(seed: int) -> StepResult:
     return run(plan, overlap=rng.choice(["none", "gradient", "branches"]))
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", slow_after(2, range(BLOCKS)))
 def test_no_step_is_faster_than_its_lower_bound(block: int) -> None:
     for seed in range(block, 500, BLOCKS):
         step = random_step(seed)

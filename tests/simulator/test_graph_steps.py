@@ -30,8 +30,8 @@ from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.operators.base import Operator
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
-from tests.strategies import networks
-from tests.workload.drawn_networks import drawn_networks
+from tests.strategies.drawn_networks import drawn_networks
+from tests.strategies.networks import networks
 
 PAIR: dict[str, Any] = {"kind": "htree", "accelerators": 2, "link": LINK}
 

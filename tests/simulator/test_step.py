@@ -25,7 +25,8 @@ from hypar_opt.simulator.closed_form import ClosedForm
 from hypar_opt.studies.simulation import contenders, fastest
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
-from tests.strategies import networks
+from tests.slow import slow_after
+from tests.strategies.networks import networks
 
 
 def one_layer(features: int, units: int) -> ho.Network:
@@ -223,16 +224,19 @@ def test_the_plan_for_time_is_never_slower_than_the_plans_for_energy_and_bytes(
             assert step.closed_form == pytest.approx(step.seconds, rel=1e-9)
 
 
-SMALL = ["sfc", "sconv", "lenet-c", "cifar-c"]
-
-
 @pytest.mark.parametrize(
     ("preset", "cost", "name"),
-    [
-        *itertools.product(["a100-4x8"], ["bytes", "energy"], SMALL),
-        *itertools.product(["h100-8x8"], ["bytes"], SMALL),
-        *itertools.product(["tpu-v4-4x4x4"], ["bytes", "energy"], ["sfc", "lenet-c"]),
-    ],
+    slow_after(
+        4,
+        [
+            *itertools.product(["a100-4x8"], ["energy"], ["sconv"]),
+            *itertools.product(["a100-4x8", "h100-8x8", "tpu-v4-4x4x4"], ["bytes"], ["lenet-c"]),
+            *itertools.product(["a100-4x8"], ["energy"], ["sfc", "lenet-c", "cifar-c"]),
+            *itertools.product(["a100-4x8", "h100-8x8"], ["bytes"], ["sfc", "sconv", "cifar-c"]),
+            *itertools.product(["tpu-v4-4x4x4"], ["bytes", "energy"], ["sfc"]),
+            ("tpu-v4-4x4x4", "energy", "lenet-c"),
+        ],
+    ),
 )
 def test_the_plan_for_time_is_never_slower_than_the_fastest_of_eight(
     preset: str, cost: str, name: str

@@ -17,7 +17,7 @@ from hypar_opt.solvers.base import Solver, SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from tests.clocks import tick_when_read
 from tests.solvers.reference import assignments_by_cost
-from tests.strategies import tables
+from tests.strategies.tables import tables
 
 EXACT = [name for name in SOLVERS if SOLVERS[name].searches]
 

@@ -21,7 +21,7 @@ from hypar_opt.solvers.cp_sat.clauses import clause_model
 from hypar_opt.solvers.cp_sat.search import LARGEST_SUM
 from hypar_opt.solvers.cp_sat.solver import ConstraintProgram
 from tests.solvers.reference import assignments_by_cost, exported_optimum
-from tests.strategies import tables
+from tests.strategies.tables import tables
 
 
 def solve(table: CostTable, **options: Any) -> SolveResult:

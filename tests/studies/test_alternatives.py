@@ -22,9 +22,9 @@ from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import contenders
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import Asked, Rows, asked_of_arrays
-from tests.problems import keeps, orders, priced_plans, random_problem
-from tests.strategies import networks
+from tests.strategies.networks import networks
+from tests.strategies.plans import Asked, Rows, asked_of_arrays
+from tests.strategies.problems import keeps, orders, priced_plans, random_problem
 
 THREE = tuple(ho.Parallelism)
 seeds = st.integers(0, 2**32)

@@ -21,10 +21,10 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.advice import difference
 from hypar_opt.studies.simulation import contenders, fastest, per_second, solve_again
-from tests.costs.plans import Asked, asked_of_arrays, plans, workload
 from tests.hardware.cubes import CUBES, cubes
-from tests.problems import memory
-from tests.strategies import networks
+from tests.strategies.networks import networks
+from tests.strategies.plans import Asked, asked_of_arrays, plans, workload
+from tests.strategies.problems import memory
 
 MESH = cubes(kind="mesh", shape=[2, 4], link={"bandwidth": "1 GB/s", "latency": "3 us"})
 

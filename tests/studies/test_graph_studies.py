@@ -17,8 +17,8 @@ from hypar_opt.search.level_order import levels_permute
 from hypar_opt.studies import advice
 from hypar_opt.studies.exploration import explore
 from hypar_opt.studies.random_networks import random_graph, random_networks
-from tests.costs.plans import Rows
-from tests.graphs import plans_of, priced_graph_plans, random_graph_problem
+from tests.strategies.graph_problems import plans_of, priced_graph_plans, random_graph_problem
+from tests.strategies.plans import Rows
 
 
 @pytest.mark.parametrize("seed", range(30))

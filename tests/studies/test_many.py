@@ -13,8 +13,9 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.studies.many import ManyPlans, solve_many
-from tests.problems import random_network
-from tests.strategies import networks
+from tests.slow import slow_after
+from tests.strategies.networks import networks
+from tests.strategies.problems import random_network
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])
 
@@ -64,7 +65,7 @@ def test_a_plan_of_many_is_the_plan_of_one(
         assert_is_solved(many, place)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", slow_after(1, range(10)))
 def test_all_of_ten_thousand_points_have_the_plan_of_one(seed: int) -> None:
     """1,000 of them a seed: of ten networks every combination of what is drawn."""
     rng, points = Random(seed), 0

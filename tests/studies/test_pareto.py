@@ -21,8 +21,8 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.report.terminal.pareto import pareto_view
 from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront, ParetoFronts
 from hypar_opt.workload.tensors import workload_of
-from tests.costs.plans import Asked
-from tests.problems import memory, priced_plans, random_network, random_problem
+from tests.strategies.plans import Asked
+from tests.strategies.problems import memory, priced_plans, random_network, random_problem
 
 Capture = pytest.CaptureFixture[str]
 

@@ -25,7 +25,7 @@ from hypar_opt.studies.advice import (
     moves_more,
     turns,
 )
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 Capture = pytest.CaptureFixture[str]
 THREE = ("data", "model", "output")

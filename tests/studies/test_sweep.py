@@ -606,6 +606,7 @@ def test_a_row_of_a_journal_that_was_edited_is_refused(tmp_path: Path) -> None:
     assert sweep(spec, table).done_before == len(others) + 1
 
 
+@pytest.mark.slow
 def test_on_a_cluster_that_loses_a_worker_the_table_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gated: Path, whole: bytes
 ) -> None:

@@ -17,7 +17,7 @@ import hypar_opt as ho
 from hypar_opt.errors import InputError
 from hypar_opt.workload.network import json_schema
 from hypar_opt.workload.operators.maps import FeatureMap
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 LENET = """
 name = "Lenet-c"

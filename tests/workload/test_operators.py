@@ -24,7 +24,7 @@ from hypar_opt.sharding.layouts import Layout, layouts
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import Contraction
 from hypar_opt.workload.tensors import Workload, workload_of
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 FACTORS: dict[str, dict[str, Any]] = {
     "text": {"dW": 8, "F": 8, "E": 8, "dp-mp": 1, "mp-mp": 2, "mp-dp": 2, "first": False},

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 import hypar_opt as ho
 from hypar_opt.workload.network import json_schema
 from hypar_opt.workload.operators.maps import Map
-from tests.workload.drawn_networks import DrawnNetwork, array_of, drawn_networks
+from tests.strategies.drawn_networks import DrawnNetwork, array_of, drawn_networks
 from tests.workload.forward import Layer, UndefinedError, forward
 
 

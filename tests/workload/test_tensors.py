@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from tests.strategies import networks
+from tests.strategies.networks import networks
 
 
 @given(networks())

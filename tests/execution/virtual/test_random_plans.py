@@ -1,0 +1,55 @@
+"""2,000 random plans of random graphs move what the model says, and compute what one device does.
+
+Every kind of layer, up to 2^3 devices, three choices; sizes are as they come, odd ones too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import RefusedError
+from hypar_opt.execution.result import TOLERANCE
+from hypar_opt.execution.run import run_program
+from hypar_opt.sharding.program import Program
+from tests.execution.drawn import drawn_network, drawn_programs
+from tests.slow import slow_after
+
+PARTS = 40
+PLANS_A_PART = 50
+PLANS_A_NETWORK = 5
+
+
+def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
+    """Yield plans of networks that no other part draws."""
+    for seed in itertools.count(part, PARTS):
+        network = drawn_network(seed)
+        for program in drawn_programs(network, seed, PLANS_A_NETWORK):
+            yield seed, network, program
+
+
+@pytest.mark.parametrize("part", slow_after(12, range(PARTS)))
+def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> None:
+    ran = refused = 0
+    for seed, network, program in programs(part):
+        try:
+            result = run_program(network, program, seed=seed)
+        except RefusedError as error:
+            # A split shuffle may happen to move another number of channels than half of them.
+            if "change sides" not in error.message:
+                raise
+            refused += 1
+            continue
+        case = seed, program.rows
+        assert [row for row in result.exchanges if row.modelled != row.counted] == [], case
+        assert result.values <= TOLERANCE, case
+        assert result.gradients is not None
+        assert result.gradients <= TOLERANCE, case
+        assert result.loss == pytest.approx(result.reference_loss, rel=1e-9, abs=1e-9), case
+        ran += 1
+        if ran == PLANS_A_PART:
+            break
+    assert refused < PLANS_A_PART / 5

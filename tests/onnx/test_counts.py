@@ -1,0 +1,102 @@
+"""Parameters of an imported network are the elements of initializers that its operators read.
+
+Each graph is one way in which frameworks write weights that are fused, sliced, shared, transposed
+or tied. The tests have an account of their own: every element of every weight is numbered, ONNX's
+reference evaluator computes the constants of the graph with these numbers, and those that reach a
+node that reads a feature map are what the graph learns. Import counts as many, but for what it
+says that it leaves out; or it refuses the graph, naming the operators that read the weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx import read_onnx
+from tests.onnx.graph_writer import parameters
+from tests.onnx.patterns import PATTERNS
+
+FIRST = 10**6
+"""The number of the first element; the graphs' other constants are smaller."""
+
+
+def numbered(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
+    """Return all initializers, those without values with a number for each element."""
+    values, first = {}, FIRST
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            shape = tuple(tensor.dims)
+            values[tensor.name] = np.arange(first, first + np.prod(shape), dtype=np.float64)
+            values[tensor.name] = values[tensor.name].reshape(shape)
+            first += int(np.prod(shape))
+        else:
+            values[tensor.name] = numpy_helper.to_array(tensor)
+    return values
+
+
+def read_elements(model: onnx.ModelProto) -> set[float]:
+    """Return the numbers of the elements that nodes read beside a feature map."""
+    values = numbered(model)
+    changing = {value.name for value in model.graph.input}
+    read: set[float] = set()
+    for node in model.graph.node:
+        if changing.isdisjoint(node.input):
+            feeds = {name: values[name] for name in node.input}
+            outputs = ReferenceEvaluator(node).run(None, feeds)
+            values.update(zip(node.output, map(np.asarray, outputs), strict=True))
+            continue
+        changing.update(node.output)
+        for name in node.input:
+            if name in values and values[name].dtype.kind == "f":
+                read.update(values[name].ravel().tolist())
+    return {number for number in read if number >= FIRST}
+
+
+class Import(NamedTuple):
+    parameters: int
+    said: str
+
+
+def imported(model: onnx.ModelProto, folder: Path) -> Import:
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    network = read_onnx(path)
+    said = "; ".join((*(network.not_kept or ()), *(network.remarks or ())))
+    return Import(parameters(network), said)
+
+
+@pytest.mark.parametrize("name", [name for name, one in PATTERNS.items() if not one.refused])
+def test_what_operators_read_is_counted(name: str, tmp_path: Path) -> None:
+    pattern = PATTERNS[name]
+    model = pattern.model()
+    read = pattern.read if pattern.read is not None else len(read_elements(model))
+    result = imported(model, tmp_path)
+    assert result.parameters == read - pattern.left_out + pattern.added
+    for said in pattern.said:
+        assert said in result.said
+    if not pattern.said:
+        assert "no layer has:" not in result.said
+        assert "several layers share" not in result.said
+
+
+@pytest.mark.parametrize("name", [name for name, one in PATTERNS.items() if one.refused])
+def test_what_a_network_cannot_say_is_refused(name: str, tmp_path: Path) -> None:
+    pattern = PATTERNS[name]
+    with pytest.raises(InputError) as caught:
+        imported(pattern.model(), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert pattern.refused in str(caught.value)
+
+
+def test_there_are_seventy_patterns_and_they_differ() -> None:
+    assert len(PATTERNS) >= 70
+    assert len({pattern.model().SerializeToString() for pattern in PATTERNS.values()}) == len(
+        PATTERNS
+    )

@@ -1,0 +1,392 @@
+"""Which masks of attention are causal, which hide nothing, and which are named as not kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from hypar_opt.onnx import mask_values, read_model
+from tests.onnx.graph_writer import EXPORTED, GraphWriter
+
+BATCH, TOKENS, WIDTH, HEADS = 2, 5, 16, 4
+Writer = Callable[[GraphWriter, str], str]
+LOW = np.float32(-1e9)
+
+
+def read(
+    folder: Path, masked: Writer, *inputs: tuple[str, Any], tokens: int = TOKENS
+) -> tuple[bool, list[str]]:
+    """Return whether attention with a mask is read as causal, and what is not kept."""
+    g = GraphWriter(("x", [BATCH, tokens, WIDTH]), *inputs)
+    content = _content(folder, g, masked, BATCH, tokens)
+    attention = next(layer for layer in content["layer"] if layer["kind"] == "attention")
+    # A mask that is named is also among the tensors that no layer has, which test_onnx_counts asks.
+    phrases = [p for p in content.get("not_kept", []) if not p.startswith("tensors that no layer")]
+    return attention.get("causal", False), phrases
+
+
+def _content(
+    folder: Path, g: GraphWriter, masked: Writer, batch: int, tokens: int, **dims: int
+) -> dict[str, Any]:
+    q, k, v = (
+        g.heads(g.linear("x", name, WIDTH, WIDTH), batch, tokens, HEADS, WIDTH // HEADS)
+        for name in "qkv"
+    )
+    scores = g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2]))
+    scaled = g("Mul", scores, g.value(np.float32((WIDTH // HEADS) ** -0.5)))
+    out = g("MatMul", g("Softmax", masked(g, scaled), axis=-1), v)
+    model = g.model(g.together(out, batch, tokens, WIDTH))
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return read_model(path, dims)[0]
+
+
+def range_of(g: GraphWriter, tokens: int = TOKENS) -> str:
+    one: str = g("Range", g.value(np.int64(0)), g.value(np.int64(tokens)), g.value(np.int64(1)))
+    return one
+
+
+def compared(g: GraphWriter, op: str = "LessOrEqual") -> str:
+    """Keys compared with queries: ``[queries, keys]``, as transformers writes it."""
+    steps = range_of(g)
+    keys, queries = g("Unsqueeze", steps, g.value([0])), g("Unsqueeze", steps, g.value([1]))
+    out: str = g(op, keys, queries)
+    return out
+
+
+def added(g: GraphWriter, scores: str, seen: str, low: Any = LOW) -> str:
+    """A mask of truths as one that is added."""
+    mask = g("Where", seen, g.value(np.float32(0)), g.value(np.float32(low)))
+    return str(g("Add", scores, mask))
+
+
+def _by_trilu(g: GraphWriter, scores: str) -> str:
+    full = g("Expand", g.value(np.float32(-np.inf)), g.value([TOKENS, TOKENS]))
+    return str(g("Add", scores, g("Trilu", full, g.value(np.int64(1)), upper=1)))
+
+
+def _by_tril_of_ones(g: GraphWriter, scores: str) -> str:
+    ones = g("Expand", g.value(np.float32(1)), g.value([TOKENS, TOKENS]))
+    seen = g("Cast", g("Trilu", ones, upper=0), to=TensorProto.BOOL)
+    return str(g("Where", seen, scores, g.value(LOW)))
+
+
+def _by_gpt2(g: GraphWriter, scores: str) -> str:
+    """GPT-2's own: scores times the mask, less 10,000 where that is nothing."""
+    seen = g.value(np.tril(np.ones((1, 1, TOKENS, TOKENS), np.float32)))
+    hidden = g("Mul", g("Sub", g.value(np.float32(1)), seen), g.value(np.float32(1e4)))
+    return str(g("Sub", g("Mul", scores, seen), hidden))
+
+
+def _by_and(g: GraphWriter, scores: str) -> str:
+    """Later tokens and, of a given mask, padding: as transformers joins the two."""
+    given = g("Cast", "given", to=TensorProto.BOOL)
+    padding = g("Unsqueeze", g("Unsqueeze", given, g.value([1])), g.value([1]))
+    seen = g("And", g("Unsqueeze", compared(g), g.value([0, 1])), padding)
+    return added(g, scores, seen)
+
+
+def _by_gathered(g: GraphWriter, scores: str) -> str:
+    """The given mask is read at places of batch and key: as the new exporter writes it."""
+    keys = np.broadcast_to(np.arange(TOKENS), (BATCH, 1, TOKENS, TOKENS))
+    images = np.broadcast_to(np.arange(BATCH)[:, None, None, None], keys.shape)
+    places = g("Concat", *(g.value(one[..., None].copy()) for one in (images, keys)), axis=-1)
+    padding = g("GatherND", g("Cast", "given", to=TensorProto.BOOL), places)
+    return added(g, scores, g("And", compared(g), padding), np.finfo(np.float32).min)
+
+
+def _by_or(g: GraphWriter, scores: str) -> str:
+    hidden = g("Or", compared(g, "Greater"), g.value(np.zeros((1, 1, 1, TOKENS), bool)))
+    return str(g("Where", hidden, g.value(LOW), scores))
+
+
+def _guarded(g: GraphWriter, scores: str) -> str:
+    """As scaled_dot_product_attention is written: rows of nothing are no numbers."""
+    shares = g("Softmax", added(g, scores, compared(g), -np.inf), axis=-1)
+    return str(g("Where", g("IsNaN", shares), g.value(np.float32(0)), shares))
+
+
+CAUSAL: dict[str, Writer] = {
+    "ranges": lambda g, scores: added(g, scores, compared(g)),
+    "ranges, hidden": lambda g, s: str(g("Where", compared(g, "Greater"), g.value(LOW), s)),
+    "not": lambda g, scores: added(g, scores, g("Not", compared(g, "Greater"))),
+    "trilu": _by_trilu,
+    "tril of ones": _by_tril_of_ones,
+    "gpt-2": _by_gpt2,
+    "and with padding": _by_and,
+    "gathered padding": _by_gathered,
+    "or": _by_or,
+    "half precision": lambda g, scores: added(g, scores, compared(g), np.float16(-65504)),
+    "guarded": _guarded,
+    "twice": lambda g, scores: added(g, added(g, scores, compared(g)), compared(g)),
+    "of each head": lambda g, scores: str(
+        g("Add", scores, g.value(np.triu(np.full((BATCH, HEADS, TOKENS, TOKENS), LOW), 1)))
+    ),
+}
+
+
+@pytest.mark.parametrize("way", CAUSAL)
+def test_a_mask_of_later_tokens_is_causal_however_it_is_written(tmp_path: Path, way: str) -> None:
+    causal, not_kept = read(tmp_path, CAUSAL[way], ("given", [BATCH, TOKENS]))
+    assert causal
+    assert not_kept == []
+
+
+NOTHING: dict[str, Writer] = {
+    "no mask": lambda _, scores: scores,
+    "zeros": lambda g, scores: str(g("Add", scores, g.value(np.zeros((TOKENS, TOKENS))))),
+    "truths": lambda g, scores: added(g, scores, g.value(np.ones((TOKENS, TOKENS), bool))),
+    "one number": lambda g, scores: str(g("Add", scores, g.value(np.full((TOKENS, TOKENS), 3.0)))),
+    "padding": lambda g, scores: added(
+        g,
+        scores,
+        g("Unsqueeze", g("Cast", "given", to=TensorProto.BOOL), g.value([1, 2])),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", NOTHING)
+def test_a_mask_that_hides_nothing_is_none(tmp_path: Path, way: str) -> None:
+    assert read(tmp_path, NOTHING[way], ("given", [BATCH, TOKENS])) == (False, [])
+
+
+def _window(g: GraphWriter, scores: str) -> str:
+    near = np.tri(TOKENS, dtype=bool) & ~np.tri(TOKENS, k=-3, dtype=bool)
+    return added(g, scores, g.value(near))
+
+
+OTHERS: dict[str, tuple[Writer, str]] = {
+    "a window": (_window, "other tokens"),
+    "the past alone": (lambda g, s: added(g, s, compared(g, "Less")), "other tokens"),
+    "later tokens": (lambda g, s: added(g, s, compared(g, "GreaterOrEqual")), "other tokens"),
+    "itself": (lambda g, s: added(g, s, compared(g, "Equal")), "other tokens"),
+    "a bias": (
+        lambda g, s: str(g("Add", s, g.value(np.arange(25.0).reshape(5, 5)))),
+        "bias of the scores",
+    ),
+    "weights": (lambda g, s: str(g("Add", s, g.weight("bias", TOKENS, TOKENS))), "weights.bin"),
+    "an input": (lambda g, s: str(g("Add", s, "square")), "an input of the model"),
+    "a choice": (
+        lambda g, s: str(g("Where", compared(g), s, g.value(np.float32(0)))),
+        "other numbers",
+    ),
+    "shares": (
+        lambda g, s: str(g("Where", compared(g), g("Softmax", s), g.value(np.float32(0)))),
+        "other numbers",
+    ),
+    "a product": (
+        lambda g, s: str(g("Mul", s, g.value(np.tri(TOKENS, dtype=np.float32)))),
+        "multiplication",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", OTHERS)
+def test_what_is_no_mask_of_later_tokens_is_named(tmp_path: Path, way: str) -> None:
+    masked, said = OTHERS[way]
+    causal, not_kept = read(tmp_path, masked, ("square", [BATCH, 1, TOKENS, TOKENS]))
+    assert not causal
+    assert len(not_kept) == 1
+    assert said in not_kept[0]
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_of_all_masks_of_two_tokens_one_is_causal(tmp_path: Path, number: int) -> None:
+    seen = np.array([number >> bit & 1 for bit in range(4)], bool).reshape(2, 2)
+    for write in (
+        lambda g, s: added(g, s, g.value(seen)),
+        lambda g, s: str(g("Where", g.value(~seen), g.value(LOW), s)),
+    ):
+        causal, not_kept = read(tmp_path, write, tokens=2)
+        assert causal == (seen == np.tri(2)).all()
+        assert bool(not_kept) == (not causal and not seen.all())
+
+
+def test_a_batch_that_is_left_open_is_no_part_of_a_mask(tmp_path: Path) -> None:
+    """Of one image 1,200 x 1,200 places are compared, whatever the batch may be."""
+    tokens = 1200
+    g = GraphWriter(("x", ["batch", tokens, WIDTH]), ("given", ["batch", tokens]))
+
+    def masked(g: GraphWriter, scores: str) -> str:
+        steps = range_of(g, tokens)
+        seen = g(
+            "LessOrEqual", g("Unsqueeze", steps, g.value([0])), g("Unsqueeze", steps, g.value([1]))
+        )
+        padding = g("Unsqueeze", g("Cast", "given", to=TensorProto.BOOL), g.value([1, 2]))
+        images = g("Shape", "x", start=0, end=1)
+        shape = g("Concat", images, g.value([1, tokens, tokens]), axis=0)
+        return added(g, scores, g("And", g("Expand", seen, shape), padding))
+
+    content = _content(tmp_path, g, masked, -1, tokens)
+    assert [layer.get("causal") for layer in content["layer"] if layer["kind"] == "attention"] == [
+        True
+    ]
+
+
+# Small mask files beside a model.
+
+
+def in_file(g: GraphWriter, location: str, *, offset: int = 0) -> str:
+    tensor = TensorProto(name="mask", data_type=TensorProto.FLOAT, dims=[1, 1, TOKENS, TOKENS])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset))):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    g.initialisers.append(tensor)
+    return "mask"
+
+
+def triangle() -> bytes:
+    return np.triu(np.full((TOKENS, TOKENS), -np.inf, "<f4"), 1).tobytes()
+
+
+def read_file(folder: Path, location: str, offset: int = 0) -> tuple[bool, list[str]]:
+    return read(
+        folder, lambda g, scores: str(g("Add", scores, in_file(g, location, offset=offset)))
+    )
+
+
+def test_a_mask_in_a_file_beside_the_model_is_read(tmp_path: Path) -> None:
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "masks/mask.bin").write_bytes(b"1234" + triangle() + b"5")
+    assert read_file(tmp_path, "masks/mask.bin", 4) == (True, [])
+    # The same file one number on is another mask.
+    causal, not_kept = read_file(tmp_path, "masks/mask.bin", 0)
+    assert not causal
+    assert len(not_kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("missing.bin", "no file in the model's folder"),
+        ("../outside.bin", "no file in the model's folder"),
+        ("link.bin", "no file in the model's folder"),
+        ("pipe", "no file in the model's folder"),
+        (".", "no file in the model's folder"),
+        ("", "no file in the model's folder"),
+        ("null\0byte", "cannot be read"),
+        ("short.bin", "too short"),
+    ],
+)
+def test_no_other_file_is_read_and_the_mask_is_named(
+    tmp_path: Path, location: str, said: str
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "outside.bin").write_bytes(triangle())
+    (folder / "link.bin").symlink_to(tmp_path / "outside.bin")
+    (folder / "short.bin").write_bytes(triangle()[:-1])
+    os.mkfifo(folder / "pipe")  # to open it would wait for ever
+    causal, not_kept = read_file(folder, location)
+    assert not causal
+    assert len(not_kept) == 1
+    assert said in not_kept[0]
+    assert "none is taken" in not_kept[0]
+
+
+@pytest.mark.parametrize("offset", [-4, 1, 10**30])
+def test_a_place_that_a_file_does_not_have_is_not_read(tmp_path: Path, offset: int) -> None:
+    (tmp_path / "mask.bin").write_bytes(triangle())
+    causal, not_kept = read_file(tmp_path, "mask.bin", offset)
+    assert not causal
+    assert "too short" in not_kept[0]
+
+
+def test_masks_together_are_read_up_to_a_number_of_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mask.bin").write_bytes(triangle())
+    monkeypatch.setattr(mask_values, "MOST_READ", len(triangle()) - 1)
+    assert not read_file(tmp_path, "mask.bin")[0]
+
+
+def test_a_mask_of_many_blocks_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of as many bytes as one mask has: the second block finds what the first has found."""
+    (tmp_path / "mask.bin").write_bytes(triangle())
+    monkeypatch.setattr(mask_values, "MOST_READ", len(triangle()))
+    g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
+    x, mask = "x", in_file(g, "mask.bin")
+    for block in range(2):
+        q, k, v = (
+            g.heads(g.linear(x, f"{block}.{name}", WIDTH, WIDTH), BATCH, TOKENS, HEADS, 4)
+            for name in "qkv"
+        )
+        x = g.together(g.core(q, k, v, mask), BATCH, TOKENS, WIDTH)
+    onnx.save(g.model(x), tmp_path / "model.onnx")
+    content, _ = read_model(tmp_path / "model.onnx")
+    layers = [*content["layer"], *(x for b in content.get("block", ()) for x in b["layer"])]
+    assert all(layer["causal"] for layer in layers if layer["kind"] == "attention")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "masks"),
+    [
+        ("gpt2", "gpt2_dyn.onnx.data", [214164992, 214197760]),
+        ("llama-gqa", "llama_dyn.onnx.data", [67143680, 78481408]),
+    ],
+)
+def test_exported_language_models_are_causal_where_their_masks_are_there(
+    tmp_path: Path, name: str, file: str, masks: list[int]
+) -> None:
+    """What torch 2.13 wrote of transformers 5.23: each block's mask is in the file of weights."""
+    shutil.copy(EXPORTED / f"{name}.onnx", tmp_path)
+
+    def attention() -> list[Any]:
+        content, _ = read_model(tmp_path / f"{name}.onnx")
+        layers = [*content["layer"], *(x for b in content.get("block", ()) for x in b["layer"])]
+        said = [phrase for phrase in content["not_kept"] if "attention's mask" in phrase]
+        return [[x.get("causal") for x in layers if x["kind"] == "attention"], said]
+
+    ((causal,), (said,)) = attention()
+    assert causal is None
+    assert f"'{file}'" in said
+    # A file with holes where the weights would be.
+    with (tmp_path / file).open("wb") as stream:
+        for offset in masks:
+            stream.seek(offset)
+            stream.write(np.triu(np.full((2, 64, 64), -np.inf, "<f4"), 1).tobytes())
+    assert attention() == [[True], []]
+
+
+@pytest.mark.parametrize("most", ["MOST_AT_ONCE", "MOST_MADE", "MOST_MASK"])
+def test_what_masks_take_is_bounded_before_it_is_taken(
+    tmp_path: Path, most: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mask_values, most, 4 * TOKENS)
+    causal, not_kept = read(tmp_path, CAUSAL["ranges"])
+    assert not causal
+    assert len(not_kept) == 1
+
+
+def test_a_mask_that_is_made_of_ever_more_nodes_is_named(tmp_path: Path) -> None:
+    def endless(g: GraphWriter, scores: str) -> str:
+        seen = compared(g)
+        for _ in range(mask_values.MOST_NODES + 1):
+            seen = g("Not", seen)
+        return added(g, scores, seen)
+
+    causal, not_kept = read(tmp_path, endless)
+    assert not causal
+    assert "more than 1000 nodes" in not_kept[0]
+
+
+def test_the_attention_operator_reads_its_mask_input(tmp_path: Path) -> None:
+    for mask, causal in ((np.tri(TOKENS, dtype=bool), True), (np.eye(TOKENS, dtype=bool), False)):
+        g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
+        q, k, v = (g.linear("x", name, WIDTH, WIDTH) for name in "qkv")
+        out = g("Attention", q, k, v, g.value(mask), q_num_heads=HEADS, kv_num_heads=HEADS)
+        onnx.save(g.model(out), tmp_path / "model.onnx")
+        content, _ = read_model(tmp_path / "model.onnx")
+        assert content["layer"][-1].get("causal", False) is causal
+        assert bool(content.get("not_kept")) is not causal

@@ -1,0 +1,18 @@
+"""Cases for ``make slow``: more of what ``make test`` has a part of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def slow_after(kept: int, cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a parameter; all but the first are left to ``make slow``."""
+    return [
+        case
+        if number < kept
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        for number, case in enumerate(cases)
+    ]

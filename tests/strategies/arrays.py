@@ -1,0 +1,70 @@
+"""Random arrays of every topology, in which compute, DRAM, bandwidth and latency all matter."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.documents.document import validate
+
+TOPOLOGIES = ("htree", "torus", "mesh", "ring", "nodes", "graph")
+
+
+def arrays(most_levels: int = 3, *, least_levels: int = 1) -> st.SearchStrategy[ho.Array]:
+    """Arrays of 2 or more accelerators, with vaults, some with processing elements."""
+    levels = st.integers(least_levels, most_levels)
+    return st.builds(partial(random_array, detailed=True), st.randoms(), levels)
+
+
+def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Array:
+    """An array of 2^levels accelerators, on links that are unequal where a topology has a say."""
+
+    def amount(*choices: int) -> int:
+        return rng.choice(choices) * rng.randint(1, 9)
+
+    def link() -> dict[str, str]:
+        return {
+            "bandwidth": f"{amount(1, 10, 100)} kB/s",
+            "latency": f"{amount(0, 1, 100, 10_000)} us",
+            "duplex": rng.choice(["full", "half"]),
+        }
+
+    first = rng.randint(0, levels)
+    topology: dict[str, Any] = {"kind": rng.choice(TOPOLOGIES)}
+    match topology["kind"]:
+        case "torus" | "mesh":
+            topology |= {"shape": [2**first, 2 ** (levels - first)], "link": link()}
+        case "nodes":
+            topology |= {"nodes": 2**first, "per_node": 2 ** (levels - first)}
+            topology |= {"link": link(), "fabric": link()}
+        case "graph":
+            names: list[int | str] = [*range(2**levels), "switch"]
+            rng.shuffle(names)
+            ends = [(rng.choice(names[:n]), names[n]) for n in range(1, len(names))]
+            ends += [(u, v) for u, v in [rng.sample(names, 2)] if {u, v} not in map(set, ends)]
+            nodes = [{"id": n} | ({} if n == "switch" else {"accelerator": n}) for n in names]
+            edges = [{"source": u, "target": v, **link()} for u, v in ends]
+            topology["graph"] = {"nodes": nodes, "edges": edges}
+        case _:
+            topology |= {"accelerators": 2**levels, "link": link()}
+    accelerator: dict[str, Any] = {
+        "units": rng.randint(1, 4),
+        "operations": f"{amount(10, 1000)} kOPS",
+        "utilisation": rng.choice([0.3, 1]),
+        "dram_bandwidth": f"{amount(1, 100, 10_000)} kB/s",
+        "dram_capacity": "1 MB",
+        "mac_count": rng.choice(["output", "input"]),
+    }
+    energy = {key: f"{amount(0, 1, 50)}.5 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
+    collective = rng.choice(["pairwise", "ring"])
+    if detailed:
+        accelerator["vaults"] = rng.randint(1, 4)
+        if rng.random() < 0.5:
+            del accelerator["utilisation"]
+            accelerator["pe_array"] = {"rows": rng.randint(1, 4), "columns": 3}
+    described = {"accelerator": accelerator, "topology": topology, "energy": energy}
+    return validate(ho.Array, {"name": "drawn", "collective": collective, **described})

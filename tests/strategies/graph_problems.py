@@ -1,0 +1,109 @@
+"""Random problems on random graphs, and every plan of them, priced without any table solver."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import hypar_opt as ho
+from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import price_levels
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.studies.random_networks import random_graph
+from hypar_opt.workload.operators.axes import Choice
+from hypar_opt.workload.operators.base import Operator
+from tests.strategies.plans import Asked, Rows
+
+GRAPH_READINGS = ("executed", "executed", "text", "tables", "figures")
+
+
+def random_graph_problem(
+    rng: Random, *, most: int = 4, most_plans: int = 2**7, constrained: bool = True
+) -> tuple[ho.Network, Asked]:
+    """A graph and what is asked of a search, in bytes; a constraint may leave it without a plan."""
+    while True:
+        network = random_graph(rng, most=rng.randint(1, most))
+        three, levels = rng.random() < 0.35, rng.choice([1, 1, 2, 3])
+        choices = tuple(ho.Parallelism)[: 2 + three]
+        readings = ("text", "tables", "executed", "executed") if three else GRAPH_READINGS
+        reading = rng.choice(readings)
+        of_reading = len(choices), reading
+        while levels > 1 and plans_of(network, levels, *of_reading) > most_plans:
+            levels -= 1
+        if plans_of(network, levels, *of_reading) <= most_plans:
+            break
+    asked: Asked = {
+        "batch": rng.choice([1, 2, 3, 4, 8, 64]),
+        "levels": levels,
+        "choices": choices,
+        "reading": reading,
+        "element_bytes": rng.choice([1, 2, 4, 8]),
+        "inference": rng.random() < 0.15,
+    }
+    if rng.random() < 0.2:
+        asked["level_weights"] = tuple(rng.randint(1, 4) for _ in range(levels))
+    if constrained:
+        found: dict[str, Any] = {"even": rng.random() < 0.3}
+        if rng.random() < 0.3:
+            layer, level = rng.choice(network.layers), rng.randint(1, levels)
+            word = rng.choice(choices_of(layer, *of_reading)).word
+            found["fix"] = (f"{layer.name}@H{level}={word}",)
+        if rng.random() < 0.15:
+            found["memory"] = rng.choice([300, 3_000, 30_000])
+        asked["constraints"] = found
+    return network, asked
+
+
+def choices_of(layer: Operator, choices: int, reading: str) -> tuple[Choice, ...]:
+    """The choices that a reading has: only what runs may be whole."""
+    return tuple(
+        choice for choice in layer.splits[:choices] if choice.axis or reading == "executed"
+    )
+
+
+def plans_of(network: ho.Network, levels: int, choices: int, reading: str = "executed") -> int:
+    count = 1
+    for layer in network.layers:
+        count *= len(choices_of(layer, choices, reading)) ** levels
+    return count
+
+
+def every_plan_of(
+    network: ho.Network, levels: int, choices: int, reading: str = "executed"
+) -> Iterator[Rows]:
+    """Every plan, in canonical order from the last layer back."""
+    counts = [len(choices_of(layer, choices, reading)) for layer in network.layers]
+    every = canonical_states(levels, choices)
+    states = [[state for state in every if max(state, default=0) < count] for count in counts]
+    for columns in itertools.product(*states[::-1]):
+        yield tuple(zip(*columns[::-1], strict=True))
+
+
+def priced_graph_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction, Rows]]:
+    """Return every plan that keeps to what is asked, cheapest first, equals in canonical order."""
+    instance = Instance(network, problem_of(network, **asked))
+    try:
+        constraints = instance.constraints
+    except ho.HyparError:
+        return []
+    even = instance.problem.constraints.even
+    problem = instance.problem
+    plans = every_plan_of(network, problem.levels, len(problem.choices), problem.reading)
+    kept = (rows for rows in plans if constraints.allow(rows))
+    priced = [
+        (sum(price_levels(instance.workload, instance.cost, rows, even=even), Fraction()), rows)
+        for rows in kept
+    ]
+    return sorted(priced, key=lambda each: each[0])
+
+
+def solved(network: ho.Network, solver: str, search: str, asked: Asked) -> ho.Plan | str:
+    """Return a solver's plan, or how it ended without one."""
+    try:
+        return ho.solve(network, solver=solver, search=search, **asked)
+    except ho.HyparError as error:
+        return type(error).__name__

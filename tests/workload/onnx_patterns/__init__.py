@@ -1,6 +1,0 @@
-"""Graphs of weights that are fused, sliced, shared, transposed and tied, as exporters do it."""
-
-from tests.workload.onnx_patterns import divided, learned, shared
-from tests.workload.onnx_patterns.registry import PATTERNS, Pattern
-
-__all__ = ["PATTERNS", "Pattern", "divided", "learned", "shared"]
