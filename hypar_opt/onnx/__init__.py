@@ -1,6 +1,6 @@
 """ONNX models as networks: graphs of operators, read without their weights.
 
-A model's way: `model` parses it, `trace` walks its nodes by the rules of `table`, `layers` takes
+A model's way: `model` parses it, `rules` walks its nodes by the rules of `table`, `layers` takes
 what the outputs need, `document` writes that as a network file would, with repeated runs as
 blocks. `docs/onnx.md` says what is read, left out and refused.
 """
@@ -44,7 +44,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     from hypar_opt.onnx.document import document
     from hypar_opt.onnx.layers import layers_of
     from hypar_opt.onnx.model import graph_of, load
-    from hypar_opt.onnx.trace import trace
+    from hypar_opt.onnx.rules import read_graph
     from hypar_opt.workload.kept import biases, sentences
     from hypar_opt.workload.network import Network
 
@@ -52,7 +52,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     model = load(path)
     try:
         graph = graph_of(model, dims)
-        state = trace(graph, Path(path).parent)
+        state = read_graph(graph, Path(path).parent)
         layers = layers_of(state)
         source = f"ONNX model {_printable(Path(file).name)}"
         if graph.producer:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.onnx.budget import MOST_ELEMENTS
-from hypar_opt.onnx.constants import Constant
+from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.regions import Region, distinct
-from hypar_opt.onnx.trace import Trace
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -91,7 +91,7 @@ def _of_vectors(layers: Sequence[Layer]) -> str:
     )
 
 
-def left_out(state: Trace, layers: Sequence[Layer]) -> list[str]:
+def left_out(state: ImportState, layers: Sequence[Layer]) -> list[str]:
     """Return what of the initializers that operators read no layer has, in a phrase if anything."""
     had: dict[str, set[Region]] = {}
     for layer in layers:
@@ -130,7 +130,7 @@ def _listed(shown: Sequence[str], count: int) -> str:
     return ", ".join(shown) + more
 
 
-def _learned(state: Trace) -> Iterator[Constant]:
+def _learned(state: ImportState) -> Iterator[Constant]:
     """Yield what the nodes that an output needs read beside feature maps, and may be learned."""
     needed = set(state.graph.outputs)
     nodes = []
@@ -160,7 +160,7 @@ def _is_mask(constant: Constant) -> bool:
     return bool(switches or value.min() <= MASKED)
 
 
-def _is_float(state: Trace, name: str, stated: set[str]) -> bool:
+def _is_float(state: ImportState, name: str, stated: set[str]) -> bool:
     """Whether a tensor of the file holds numbers: an initializer, or a node's own value."""
     tensor = state.graph.initialisers.get(name)
     if tensor is not None:

@@ -1,4 +1,4 @@
-"""Attention: the two products of feature maps, and the operators that are all of it.
+"""Attention written out: the two products of feature maps.
 
 The first product, of queries and keys, makes scores; the second, of scores and values, is the
 layer. Heads are the digits of the channels that lie in the dimensions which a product goes
@@ -7,18 +7,29 @@ through alike.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
-from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, digits_of, extent, is_whole
-from hypar_opt.onnx.exact import check_scores
+from hypar_opt.onnx.axes import (
+    POSITIONS,
+    Digit,
+    Dim,
+    axes_of,
+    digits_of,
+    extent,
+    is_whole,
+    whole_dim,
+)
+from hypar_opt.onnx.exact import MAP, SELF, left_out
 from hypar_opt.onnx.features import Features
-from hypar_opt.onnx.fused_attention import check_fused
+from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, arranged, stored
-from hypar_opt.onnx.trace import Trace, shape_error
+
+_ROTATES = frozenset({"Neg", "Sub"})
 
 
-def product_of_maps(state: Trace, node: Node, a: Features, b: Features) -> Features:
+def product_of_maps(state: ImportState, node: Node, a: Features, b: Features) -> Features:
     """Return the product of two feature maps, over the last dimension of the first.
 
     Raises
@@ -43,7 +54,7 @@ def _transposed(features: Features) -> Features:
     return features._replace(dims=(*rest, columns, rows))
 
 
-def _sequence(state: Trace, node: Node, features: Features) -> tuple[Features, int]:
+def _sequence(state: ImportState, node: Node, features: Features) -> tuple[Features, int]:
     """Return tokens by head, and how many tokens there are.
 
     Raises
@@ -64,7 +75,7 @@ def _sequence(state: Trace, node: Node, features: Features) -> tuple[Features, i
     return features, tokens
 
 
-def _scores(state: Trace, node: Node, queries: Features, keys: Features) -> Features:
+def _scores(state: ImportState, node: Node, queries: Features, keys: Features) -> Features:
     queries, count = _sequence(state, node, queries)
     keys, length = _sequence(state, node, keys)
     sizes = {"c": state.layer(queries.source).channels, "t": count, "s": length}
@@ -72,8 +83,8 @@ def _scores(state: Trace, node: Node, queries: Features, keys: Features) -> Feat
     source = state.emit(node, "scores", {}, inputs, sizes)
     state.layer(source).operands = (queries, keys)
     leading = _leading(node, queries, keys)
-    rows = (Digit("t", count),) if count > 1 else ()
-    columns = (Digit("s", length),) if length > 1 else ()
+    rows = whole_dim("t", count)
+    columns = whole_dim("s", length)
     return state.made(source, (*leading, rows, columns))
 
 
@@ -93,16 +104,18 @@ def _leading(node: Node, a: Features, b: Features) -> list[Dim]:
     return out
 
 
-def _weighted_values(state: Trace, node: Node, scores: Features, values: Features) -> Features:
+def _weighted_values(
+    state: ImportState, node: Node, scores: Features, values: Features
+) -> Features:
     layer = state.layer(scores.source)
     layer.keys["read"] = True
-    if digits_of("s", [scores.dims[-1]]) != _whole("s", layer.sizes["s"]):
+    if digits_of("s", [scores.dims[-1]]) != whole_dim("s", layer.sizes["s"]):
         raise node.refuse("should sum over the keys of attention")
     values, length = _sequence(state, node, values)
     if length != layer.sizes["s"]:
         raise shape_error(node, scores.shape, values.shape)
     queries, keys = layer.operands
-    check_scores(state, node, layer.operands, scores)
+    _check_scores(state, node, layer.operands, scores)
     if "zeroed" in layer.keys and not layer.keys.get("causal"):
         state.note(node, "a multiplication of attention's scores")
     leading = _leading(node, scores, values)
@@ -120,7 +133,7 @@ def _weighted_values(state: Trace, node: Node, scores: Features, values: Feature
         width=width,
     )
     dims = [_scaled(dim, size, width) for dim in leading]
-    last = (Digit("c", width),) if width > 1 else ()
+    last = whole_dim("c", width)
     return state.made(source, (*dims, scores.dims[-2], last))
 
 
@@ -132,10 +145,6 @@ def _is_channel(digit: Digit) -> bool:
     return axes_of([(digit,)]) == {"c"}
 
 
-def _whole(axis: str, size: int) -> Dim:
-    return (Digit(axis, size),) if size > 1 else ()
-
-
 def _scaled(dim: Dim, before: int, after: int) -> Dim:
     """Return a dimension of heads with the strides of the output, whose heads may be wider."""
     return tuple(
@@ -145,7 +154,7 @@ def _scaled(dim: Dim, before: int, after: int) -> Dim:
 
 
 def _attention(
-    state: Trace,
+    state: ImportState,
     node: Node,
     operands: tuple[Features, Features, Features],
     *,
@@ -175,7 +184,7 @@ def _attention(
     return state.emit(node, "attention", keys, inputs, sizes)
 
 
-def _are_parts(state: Trace, operands: tuple[Features, Features, Features]) -> bool:
+def _are_parts(state: ImportState, operands: tuple[Features, Features, Features]) -> bool:
     """Whether queries, keys and values are all of one map, each element once."""
     taken = [one.taken for one in operands]
     if len(set(taken)) < 3 or not all(taken):
@@ -187,90 +196,43 @@ def _are_parts(state: Trace, operands: tuple[Features, Features, Features]) -> b
     return held == state.layer(operands[0].source).channels
 
 
-def _of_heads(state: Trace, features: Features, node: Node) -> Features:
+def _of_heads(state: ImportState, features: Features, node: Node) -> Features:
     """Return queries, keys or values without the copies of key heads that groups share."""
     dims = tuple(tuple(digit for digit in dim if digit.axis != "r") for dim in features.dims)
     return state.sliced(features._replace(dims=dims), node)
 
 
-def attention(state: Trace, node: Node) -> None:
-    """The operators that are attention's core: queries, keys and values are their inputs."""
-    attributes = node.attributes()
-    given = [name for name in node.inputs[:3] if name]
-    if any(state.is_constant(name) for name in given) or not given:
-        raise node.refuse("should read queries, keys and values of the network")
-    # Inputs of 4 dimensions have the heads apart; what follows takes their channels together.
-    maps = [_flat(state, node, state.settled(name, node)) for name in given]
-    heads = attributes.get("num_heads") or attributes.get("q_num_heads") or _fourth(state, node)
-    kv_heads = attributes.get("kv_num_heads") or heads
-    if not isinstance(heads, int) or heads < 1:
-        raise node.refuse("should have its number of heads")
-    causal = bool(attributes.get("is_causal") or attributes.get("unidirectional"))
-    if node.op == "GroupQueryAttention":
-        causal = True
-    if len(given) == 3 and len(state.features(given[1]).dims) == 4:
-        kv_heads = state.features(given[1]).shape[1]
-    keys: dict[str, Any] = {"heads": heads}
-    if kv_heads != heads:
-        keys["kv_heads"] = kv_heads
-    if causal:
-        keys["causal"] = True
-    inputs = [state.read(one, node) for one in maps]
-    count = state.layer(maps[0].source).sizes.get("t", 1)
-    if len(maps) == 3:
-        channels = state.layer(inputs[2]).channels // kv_heads * heads
-    else:
-        channels = state.layer(inputs[0]).channels // (heads + 2 * kv_heads) * heads
-    source = state.emit(node, "attention", keys, inputs, {"t": count, "c": channels})
-    query = state.layer(inputs[0]).channels if len(maps) == 3 else channels
-    check_fused(state, node, state.layer(source), query // heads)
-    first = state.features(given[0])
-    if len(first.dims) == 4:
-        width = channels // heads
-        rest: tuple[Dim, ...] = (
-            _whole_digit("c", heads, width),
-            _whole("t", count),
-            _whole("c", width),
-        )
-    else:
-        rest = (_whole("t", count), _whole("c", channels))
-    state.put(node, state.made(source, (first.dims[0], *rest)))
+def _check_scores(
+    state: ImportState, node: Node, operands: Iterable[Features], scores: Features
+) -> None:
+    """Say what is done to queries, keys and scores but a scale by the root of a head's size."""
+    queries, keys = operands
+    size = queries.shape[-1]
+    scale: float | None = 1.0
+    done = ""
+    for features in (queries, keys, scores):
+        operators = features.operators
+        if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
+            done = "rotary positions"
+            operators -= {MAP, SELF, "RotaryEmbedding", "Neg"}
+        operators -= {"Softmax", "IsNaN", "Where"} if features is scores else frozenset()
+        numbers = [one for one in operators if one[0] in "*/"]
+        for phrase in left_out(frozenset(operators).difference(numbers)):
+            state.note(node, f"{phrase} of attention's queries, keys or scores")
+        for one in numbers:
+            number = None if one[1:] == "?" else float(one[1:])
+            if scale is None or not number:
+                scale = None
+            else:
+                scale = scale * number if one[0] == "*" else scale / number
+    if done:
+        state.note(node, done)
+    check_scale(state, node, scale, size)
 
 
-def _whole_digit(axis: str, size: int, stride: int) -> Dim:
-    return (Digit(axis, size, stride),) if size > 1 else ()
-
-
-def _fourth(state: Trace, node: Node) -> int:
-    features = state.features(node.inputs[0])
-    return features.shape[1] if len(features.dims) == 4 else 0
-
-
-def _flat(state: Trace, node: Node, features: Features) -> Features:
-    return state.sliced(state.as_tokens(features, node), node)
-
-
-def fused_projection(state: Trace, node: Node) -> None:
-    """com.microsoft.Attention: the projection to queries, keys and values, and the core."""
-    from hypar_opt.onnx.products import linear
-
-    attributes = node.attributes()
-    if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
-        raise node.refuse("should read a feature map and weights")
-    weight = state.constant(node.inputs[1])
-    features = state.settled(node.inputs[0], node)
-    if len(features.dims) != 3 or len(weight.shape) != 2:
-        raise shape_error(node, features.shape, weight.shape)
-    held = Weights((weight.weights or node.inputs[1:])[0], arranged(weight, (0,), (1,)))
-    projected = linear(state, node, features, (2,), weight.shape[1:], held, place=2)
-    layer = state.layer(projected.source)
-    if len(node.inputs) > 2 and node.inputs[2]:
-        layer.add_bias(stored(state.constant(node.inputs[2])))
-    keys: dict[str, Any] = {"heads": attributes["num_heads"]}
-    if attributes.get("unidirectional"):
-        keys["causal"] = True
-    width = layer.channels // 3
-    sizes = {"t": layer.sizes.get("t", 1), "c": width}
-    source = state.emit(node, "attention", keys, [state.read(projected, node)], sizes)
-    check_fused(state, node, state.layer(source), width // attributes["num_heads"])
-    state.put(node, state.made(source, (*features.dims[:2], _whole("c", width))))
+def check_scale(state: ImportState, node: Node, scale: float | None, size: int) -> None:
+    """Say where attention's scale is another than one over the root of a head's size."""
+    if scale is None:
+        state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")
+    elif not math.isclose(scale, size**-0.5, rel_tol=1e-3):
+        state.note(node, f"attention's scale of {scale:.4g}; 1/sqrt({size}) is taken")

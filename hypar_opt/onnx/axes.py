@@ -49,6 +49,11 @@ class UnalignedError(ValueError):
     """A view that does not go along the digits of the axes."""
 
 
+def whole_dim(axis: str | Share, size: int, stride: int = 1) -> Dim:
+    """Return a dimension of one digit; a single index has none."""
+    return (Digit(axis, size, stride),) if size > 1 else ()
+
+
 def extent(dim: Dim) -> int:
     """Return the number of indices of a dimension."""
     return math.prod(digit.size for digit in dim)
@@ -122,9 +127,9 @@ def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
     share = Share(digit, start, size, step)
     axis, whole, stride = digit
     if step == 1 and whole % size == 0 and start % size == 0:
-        return ((Digit(axis, size, stride),) if size > 1 else ()), share
+        return whole_dim(axis, size, stride), share
     if step > 1 and whole == size * step and start < step:
-        return ((Digit(axis, size, stride * step),) if size > 1 else ()), share
+        return whole_dim(axis, size, stride * step), share
     return (Digit(share, size),), share
 
 

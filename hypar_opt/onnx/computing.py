@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hypar_opt.onnx.budget import ELEMENT
-from hypar_opt.onnx.constants import Array, of_tensor
+from hypar_opt.onnx.constant import Array, of_tensor
 
 Attributes = dict[str, Any]
 

@@ -1,31 +1,19 @@
-"""Constants of a graph: weights by their shape alone, small tensors by their values.
-
-Weights are never read, and files beside the model are never opened. A value that is not known, or
-too large to compute with, is *hollow*: an array of the right shape that takes no memory.
-"""
+"""The constants of a graph: weights by their shape alone, small tensors by their values."""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hypar_opt.errors import InputError
-from hypar_opt.onnx.budget import MOST_ELEMENTS, Budget
+from hypar_opt.onnx.budget import Budget
+from hypar_opt.onnx.constant import INT64, Array, Constant, of_tensor, placeholder
+from hypar_opt.onnx.folding import fold
 from hypar_opt.onnx.inference import concrete_shapes, inferred
 from hypar_opt.onnx.model import MOST_DIMENSION, MOST_RANK, Graph, Node
-from hypar_opt.onnx.regions import Regions, regions_of, whole
-
-if TYPE_CHECKING:
-    from onnx import TensorProto
-
-Array = NDArray[Any]
+from hypar_opt.onnx.provenance import regions_of
+from hypar_opt.onnx.regions import whole
 
 MOST_INTEGERS = 2**16
 """The most integers that say a shape, or which indices are read."""
@@ -38,62 +26,6 @@ _LISTED = 64
 
 _INFERENCE = 2**13
 """What the inference of a shape takes, in time as bytes."""
-
-_INT64 = 7
-
-_NO_NUMBERS = frozenset((8, 14, 15, *range(17, 32)))
-"""Types that no constant is computed of: texts, complex numbers, floats of 8 bits and fewer."""
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A tensor that depends on no input of the network.
-
-    Parameters
-    ----------
-    shape
-        Its dimensions.
-    load
-        Returns its value, hollow where it is not known.
-    known
-        Whether the value is the real one.
-    regions
-        The elements of the file's initializers that it is made of: one region, but for sums.
-    is_input
-        Whether it stands for a further input of the model, such as a mask of padding.
-    one_image
-        Its value for a batch of one, where it depends on a batch that the model leaves open.
-    """
-
-    shape: tuple[int, ...]
-    load: Callable[[], Array]
-    known: bool = True
-    regions: Regions = ()
-    is_input: bool = False
-    one_image: Array | None = None
-
-    @cached_property
-    def value(self) -> Array:
-        return self.load()
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is one number of the file at most, or computed of none."""
-        return sum(region.elements for region in self.regions) < 2
-
-    @property
-    def weights(self) -> tuple[str, ...]:
-        """The initializers that it is made of, by name."""
-        return tuple(dict.fromkeys(region.name for region in self.regions))
-
-
-def hollow(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-    """Return an array of ones that takes no memory."""
-    return np.broadcast_to(np.ones((), dtype), shape)
 
 
 class Constants:
@@ -165,7 +97,7 @@ class Constants:
     def _fill(self, node: Node) -> bool:
         """Make the weights of a model without weights, whose shape is all that is read."""
         tensor = self._graph.initialisers.get(node.inputs[0])
-        if tensor is None or tensor.data_type != _INT64 or len(tensor.raw_data) % 8:
+        if tensor is None or tensor.data_type != INT64 or len(tensor.raw_data) % 8:
             return False
         data = tensor.raw_data
         shape = struct.unpack(f"<{len(data) // 8}q", data)
@@ -178,15 +110,11 @@ class Constants:
         return True
 
     def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
-        from hypar_opt.onnx.folding import fold
-
         shapes: list[Constant | None] = [of_tensor(self._graph.initialisers[node.inputs[0]])]
         folded = fold(node, shapes, self._budget)
-        return folded.arrays[0] if folded else hollow(shape)
+        return folded.arrays[0] if folded else placeholder(shape)
 
     def _compute(self, node: Node) -> None:
-        from hypar_opt.onnx.folding import fold
-
         inputs = [self._made[name] if name else None for name in node.inputs]
         folded = fold(node, inputs, self._budget)
         given = [constant for constant in inputs if constant is not None]
@@ -205,7 +133,7 @@ class Constants:
                 array = folded_arrays[index]
             else:
                 shapes = self._shapes(node, inputs) if shapes is None else shapes
-                array, known = hollow(self._shape(node, name, shapes)), False
+                array, known = placeholder(self._shape(node, name, shapes)), False
             names.append(name)
             arrays.append(array)
         if not self._budget.take(_REGION * sum(len(constant.regions) for constant in given)):
@@ -229,41 +157,3 @@ class Constants:
 
 def _returns(array: Array) -> Callable[[], Array]:
     return lambda: array
-
-
-def of_tensor(tensor: TensorProto) -> Constant:
-    """Return the constant of an initialiser; its value is read when it is needed, if ever.
-
-    Raises
-    ------
-    InputError
-        Where its shape is no shape.
-    """
-    shape = tuple(tensor.dims)
-    if any(size < 0 for size in shape) or len(shape) > MOST_RANK:
-        raise InputError(
-            f"should have a shape, got {list(shape)}", where=f"initializer {tensor.name!r}"
-        )
-    regions = (whole(tensor.name, shape),)
-    hidden = tensor.external_data or tensor.data_location == 1 or tensor.data_type in _NO_NUMBERS
-    if hidden or math.prod(shape) > MOST_ELEMENTS:
-        return Constant(shape, lambda: hollow(shape), known=False, regions=regions)
-
-    def load() -> Array:
-        if tensor.data_type == _INT64:
-            # Shapes, of which a model has hundreds.
-            data = tensor.raw_data
-            values = np.frombuffer(data, "<i8") if data else np.array(tensor.int64_data, np.int64)
-            if values.size == math.prod(shape):
-                return values.reshape(shape)
-        from onnx import numpy_helper
-
-        try:
-            return np.asarray(numpy_helper.to_array(tensor))
-        except (TypeError, ValueError) as error:
-            problem = (str(error).splitlines() or ["broken"])[0]
-            raise InputError(
-                f"cannot be read: {problem}", where=f"initializer {tensor.name!r}"
-            ) from None
-
-    return Constant(shape, load, regions=regions)

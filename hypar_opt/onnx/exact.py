@@ -7,17 +7,15 @@ that is no part of an activation is said to be left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hypar_opt.onnx.table import ELEMENTWISE, activation
 
 if TYPE_CHECKING:
-    from hypar_opt.onnx.constants import Constant
+    from hypar_opt.onnx.constant import Constant
     from hypar_opt.onnx.features import Features
     from hypar_opt.onnx.model import Node
-    from hypar_opt.onnx.trace import Trace
 
 _NUMBER = ("*", "/", "+", "^", "|")
 _OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "+", "Sum": "+", "Pow": "^"}
@@ -49,17 +47,7 @@ _NORM = frozenset(
     )
 )
 
-# What an operator's attribute is in the step, where the model may have another.
-_ATTRIBUTES: dict[str, tuple[str, object, object]] = {
-    "Celu": ("alpha", 1.0, 1.0),
-    "Elu": ("alpha", 1.0, 1.0),
-    "HardSigmoid": ("alpha", 0.2, 1 / 6),
-    "LeakyRelu": ("alpha", 0.01, 0.01),
-    "Swish": ("alpha", 1.0, 1.0),
-}
-
-
-_GELU = "gelu by erf, which is computed by its approximation by tanh"
+GELU_BY_ERF = "gelu by erf, which is computed by its approximation by tanh"
 
 
 def with_constant(node: Node, constant: Constant, *, absorbed: bool) -> frozenset[str]:
@@ -79,38 +67,6 @@ def with_constant(node: Node, constant: Constant, *, absorbed: bool) -> frozense
 def of_itself(node: Node, a: Features, b: Features) -> frozenset[str]:
     """Return what is to be remembered of a map that is joined to itself, such as a square."""
     return frozenset({SELF} if node.op in ("Mul", "Add") and a.operators == b.operators else ())
-
-
-def check_attributes(state: Trace, node: Node) -> None:
-    """Say where an activation has another form than a step computes."""
-    attributes = node.attributes()
-    name, default, kept = _ATTRIBUTES.get(node.op, ("", None, None))
-    value = attributes.get(name, default)
-    same = value == kept
-    if isinstance(value, float) and isinstance(kept, float):
-        same = math.isclose(value, kept, rel_tol=1e-3)
-    if name and not same:
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        form = f"{kept:.4g}" if isinstance(kept, float) else str(kept)
-        state.note(node, f"{name} {shown} of {node.op}, which is taken with {form}")
-    if node.op == "Gelu" and attributes.get("approximate", "none") == "none":
-        state.note(node, _GELU)
-    if node.op == "Clip" and (attributes.get("min", 0.0), attributes.get("max", 6.0)) != (0.0, 6.0):
-        state.note(node, "bounds of a clip, which are taken as 0 and 6")
-    training = node.inputs[2] if node.op == "Dropout" and len(node.inputs) > 2 else ""
-    if training and not (state.constant(training).value == 0).all():
-        state.note(node, "dropout")
-
-
-def word_of(state: Trace, node: Node, features: Features) -> str | None:
-    """Return the activation through which a map is read, and say what else is left out."""
-    word = activation(features.operators)
-    if not (features.source < 0 and state.input.is_tokens):
-        for phrase in left_out(features.operators):
-            state.note(node, f"{phrase} of what it reads")
-        if "Erf" in features.operators:
-            state.note(node, _GELU)
-    return word
 
 
 def left_out(operators: frozenset[str]) -> list[str]:
@@ -142,42 +98,3 @@ def _phrases(operators: Iterable[str], kept: frozenset[str]) -> list[str]:
 _NOTHING = frozenset(("*1", "/1", "^1", "+0", "+-0", "|0", "|6"))
 
 _OPERATION = "an operation with"
-
-
-# Attention: its scale, and rotary positions.
-
-_ROTATES = frozenset({"Neg", "Sub"})
-
-
-def check_scores(state: Trace, node: Node, operands: Iterable[Features], scores: Features) -> None:
-    """Say what is done to queries, keys and scores but a scale by the root of a head's size."""
-    queries, keys = operands
-    size = queries.shape[-1]
-    scale: float | None = 1.0
-    done = ""
-    for features in (queries, keys, scores):
-        operators = features.operators
-        if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
-            done = "rotary positions"
-            operators -= {MAP, SELF, "RotaryEmbedding", "Neg"}
-        operators -= {"Softmax", "IsNaN", "Where"} if features is scores else frozenset()
-        numbers = [one for one in operators if one[0] in "*/"]
-        for phrase in left_out(frozenset(operators).difference(numbers)):
-            state.note(node, f"{phrase} of attention's queries, keys or scores")
-        for one in numbers:
-            number = None if one[1:] == "?" else float(one[1:])
-            if scale is None or not number:
-                scale = None
-            else:
-                scale = scale * number if one[0] == "*" else scale / number
-    if done:
-        state.note(node, done)
-    check_scale(state, node, scale, size)
-
-
-def check_scale(state: Trace, node: Node, scale: float | None, size: int) -> None:
-    """Say where attention's scale is another than one over the root of a head's size."""
-    if scale is None:
-        state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")
-    elif not math.isclose(scale, size**-0.5, rel_tol=1e-3):
-        state.note(node, f"attention's scale of {scale:.4g}; 1/sqrt({size}) is taken")

@@ -17,7 +17,7 @@ from hypar_opt.onnx.computing import (
     steps,
     triangle,
 )
-from hypar_opt.onnx.constants import Array, Constant, hollow, of_tensor
+from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
 from hypar_opt.onnx.model import MOST_RANK, Node
 
 Attributes = dict[str, Any]
@@ -68,7 +68,7 @@ def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded |
         work = math.prod(shape) * max(1, len(given) - 1)
         known = all(constant.known or constant.is_input for constant in given)
         if not known or not _may_write(work, budget):
-            return Folded([hollow(shape)], known=False)
+            return Folded([placeholder(shape)], known=False)
         return _written(BROADCAST[op]([_value(c) for c in inputs], attributes), budget)
     if op == "Gather":
         return _gathered(inputs, attributes, budget)
@@ -91,7 +91,7 @@ def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded |
     total = sum(constant.elements for constant in given)
     if op in ("Concat", "Trilu"):
         if not known or not _may_write(total, budget):
-            return Folded([hollow(_joined(given, attributes))], known=False)
+            return Folded([placeholder(_joined(given, attributes))], known=False)
         compute = triangle if op == "Trilu" else concatenated
         return _written(compute([_value(c) for c in inputs], attributes), budget)
     return _by_reference(node, inputs, budget) if known and total <= MOST_ELEMENTS else None
@@ -141,7 +141,7 @@ def _gathered(
         return None
     known = data.known and indices.known
     if not known or not _may_write(max(math.prod(shape), indices.elements), budget):
-        return Folded([hollow(shape)], known=False)
+        return Folded([placeholder(shape)], known=False)
     return _written(np.take(data.value, indices.value.astype(np.int64), axis=axis), budget)
 
 

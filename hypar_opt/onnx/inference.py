@@ -15,7 +15,7 @@ from hypar_opt.onnx.functions import line_of
 from hypar_opt.onnx.model import MOST_RANK, Graph, Node
 
 if TYPE_CHECKING:
-    from hypar_opt.onnx.constants import Constant
+    from hypar_opt.onnx.constant import Constant
 
 Shape = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.axes import Digit, Dim
+from hypar_opt.onnx.axes import Digit, Dim, whole_dim
 from hypar_opt.onnx.features import INPUT, Features, Layer
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class InputAxes:
     def tensors(self) -> dict[str, Features]:
         """Return what the model's inputs hold."""
         batch = (Digit("b", self.batch),)
-        dims = tuple((Digit(f"i{n}", size),) if size > 1 else () for n, size in self._axes())
+        dims = tuple(whole_dim(f"i{n}", size) for n, size in self._axes())
         features = Features(INPUT, (batch, *dims))
         return {value.name: features for value in self._main}
 

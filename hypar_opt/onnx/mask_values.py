@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hypar_opt.onnx.budget import MOST_ELEMENTS, Budget
-from hypar_opt.onnx.constants import Array, Constant, of_tensor
+from hypar_opt.onnx.constant import Array, Constant, of_tensor
 from hypar_opt.onnx.folding import fold
 from hypar_opt.onnx.model import Graph, Node
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
 from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.trace import Trace
 from hypar_opt.onnx.views import integers
 from hypar_opt.onnx.windows import (
     Image,
@@ -18,7 +18,7 @@ from hypar_opt.onnx.windows import (
 )
 
 
-def pool(state: Trace, node: Node, word: str) -> None:
+def pool(state: ImportState, node: Node, word: str) -> None:
     """A pool: it joins the convolution that nothing else reads, or is a layer of its own."""
     attributes = node.attributes()
     kernel = attributes["kernel_shape"]
@@ -95,7 +95,7 @@ def _count(
     return count
 
 
-def global_pool(state: Trace, node: Node, word: str) -> None:
+def global_pool(state: ImportState, node: Node, word: str) -> None:
     """One number of each channel, over all rows and columns."""
     features = state.seen(node.inputs[0])
     if features.source == INPUT:
@@ -105,7 +105,7 @@ def global_pool(state: Trace, node: Node, word: str) -> None:
     _reduce(state, node, features, axes, keep=True, word=word)
 
 
-def reduction(state: Trace, node: Node, word: str) -> None:
+def reduction(state: ImportState, node: Node, word: str) -> None:
     """A mean or a maximum over some dimensions: a global pool, or a norm's statistics."""
     axes = integers(state, node, 1, "axes")
     features = state.features(node.inputs[0])
@@ -123,7 +123,7 @@ def reduction(state: Trace, node: Node, word: str) -> None:
 
 
 def _reduce(
-    state: Trace, node: Node, features: Features, axes: list[int], *, keep: bool, word: str
+    state: ImportState, node: Node, features: Features, axes: list[int], *, keep: bool, word: str
 ) -> None:
     if features.source == INPUT:
         features = state.input.renamed(state.input.settle(features))
@@ -149,7 +149,7 @@ def _reduce(
     state.put(node, reduced)
 
 
-def pad(state: Trace, node: Node) -> None:
+def pad(state: ImportState, node: Node) -> None:
     """Zeros round an image, which the window after it pads itself."""
     features = state.features(node.inputs[0])
     pads = integers(state, node, 1, "pads") or []

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypar_opt.onnx.attention import product_of_maps
-from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped
-from hypar_opt.onnx.constants import Constant
+from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped, whole_dim
+from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Features
+from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, arranged, is_stored, stored, whole
-from hypar_opt.onnx.trace import Trace, shape_error
+from hypar_opt.onnx.regions import Weights, whole
 from hypar_opt.onnx.windows import (
     image_of,
     numbers,
@@ -21,7 +21,7 @@ from hypar_opt.onnx.windows import (
 )
 
 
-def _weight(state: Trace, node: Node, index: int) -> Constant:
+def _weight(state: ImportState, node: Node, index: int) -> Constant:
     name = node.inputs[index]
     if not state.is_constant(name):
         raise node.refuse(f"its weights {name!r} depend on the network's input")
@@ -35,7 +35,7 @@ def _is_given(node: Node, index: int) -> bool:
     return len(node.inputs) > index and bool(node.inputs[index])
 
 
-def convolution(state: Trace, node: Node) -> None:
+def convolution(state: ImportState, node: Node) -> None:
     """A convolution; one of a single position is a fully-connected layer."""
     if state.is_constant(node.inputs[0]):
         raise node.refuse("reads a further input of the model")
@@ -99,17 +99,17 @@ def _matrix_of(
 ) -> Weights:
     """Return weights as a matrix of the dimensions that are summed over, and of the others."""
     name = (weight.weights or (node.inputs[index],))[0]
-    return Weights(name, arranged(weight, rows, columns))
+    return Weights(name, weight.matrix(rows, columns))
 
 
-def _add_bias(state: Trace, made: Features, name: str) -> None:
+def _add_bias(state: ImportState, made: Features, name: str) -> None:
     """Give a layer its bias; copies of fewer numbers are none."""
     bias, layer = state.constant(name), state.layer(made.source)
-    if bias.elements == layer.channels and is_stored(bias):
-        layer.add_bias(stored(bias))
+    if bias.elements == layer.channels and bias.is_stored:
+        layer.add_bias(bias.stored)
 
 
-def product(state: Trace, node: Node) -> None:
+def product(state: ImportState, node: Node) -> None:
     """A matrix product: with weights a fully-connected layer, of two maps a part of attention."""
     a, b = node.inputs[:2]
     if state.is_constant(b):
@@ -153,7 +153,7 @@ def _fits(
         raise shape_error(node, features.shape, weight.shape)
 
 
-def general_product(state: Trace, node: Node) -> None:
+def general_product(state: ImportState, node: Node) -> None:
     """Gemm: a fully-connected layer with its bias."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
@@ -177,7 +177,7 @@ def general_product(state: Trace, node: Node) -> None:
     state.put(node, made)
 
 
-def quantised_product(state: Trace, node: Node) -> None:
+def quantised_product(state: ImportState, node: Node) -> None:
     """com.microsoft.MatMulNBits: weights packed in a few bits, whose sizes are attributes."""
     attributes = node.attributes()
     features = state.settled(node.inputs[0], node)
@@ -192,7 +192,7 @@ def quantised_product(state: Trace, node: Node) -> None:
 
 
 def linear(
-    state: Trace,
+    state: ImportState,
     node: Node,
     features: Features,
     places: tuple[int, ...],
@@ -230,7 +230,7 @@ def linear(
         kind, keys = "conv", {"filters": width, "kernel": 1}
         sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
     made = state.emit(node, kind, keys, [source], sizes, weights)
-    new = reshaped([(Digit("c", width),)] if width > 1 else [()], units)
+    new = reshaped([whole_dim("c", width)], units)
     dims = (*kept[:place], *new, *kept[place:])
     return state.made(made, dims)
 
@@ -243,7 +243,7 @@ def _without_batch_of_one(dim: Dim) -> Dim:
     return tuple(digit for digit in dim if digit != Digit("b", 1))
 
 
-def einsum(state: Trace, node: Node) -> None:
+def einsum(state: ImportState, node: Node) -> None:
     """A product of two tensors in Einstein's notation."""
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
@@ -281,7 +281,7 @@ def einsum(state: Trace, node: Node) -> None:
     state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
 
 
-def _einsum_of_maps(state: Trace, node: Node, labels: list[str], out: str) -> Features:
+def _einsum_of_maps(state: ImportState, node: Node, labels: list[str], out: str) -> Features:
     a, b = labels
     both = [label for label in a if label in b and label in out]
     summed = [label for label in a if label in b and label not in out]

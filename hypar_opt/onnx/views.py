@@ -19,17 +19,18 @@ from hypar_opt.onnx.axes import (
     reshaped,
     sliced,
     tiles,
+    whole_dim,
 )
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
-from hypar_opt.onnx.constants import Array, Constant
+from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, positions_of
 from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, arranged, first, stored
-from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.regions import Weights
 
 
-def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | None:
+def integers(state: ImportState, node: Node, index: int, name: str) -> list[int] | None:
     """Return integers that are an input of newer opsets and an attribute of older ones.
 
     Raises
@@ -50,7 +51,7 @@ def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | Non
     return values
 
 
-def reshape(state: Trace, node: Node) -> None:
+def reshape(state: ImportState, node: Node) -> None:
     """Reshape, Flatten, Squeeze and Unsqueeze: digits stay in order."""
     if not state.is_constant(node.inputs[0]):
         features = state.features(node.inputs[0])
@@ -61,7 +62,7 @@ def reshape(state: Trace, node: Node) -> None:
     raise node.refuse("its shape depends on the network's input")
 
 
-def _new_shape(state: Trace, node: Node, shape: tuple[int, ...]) -> Sequence[int]:
+def _new_shape(state: ImportState, node: Node, shape: tuple[int, ...]) -> Sequence[int]:
     if node.op == "Flatten":
         axis = node.attributes().get("axis", 1)
         axis = axis + len(shape) if axis < 0 else axis
@@ -73,7 +74,7 @@ def _new_shape(state: Trace, node: Node, shape: tuple[int, ...]) -> Sequence[int
     return squeezed_shape(node.op, shape, integers(state, node, 1, "axes"))
 
 
-def transpose(state: Trace, node: Node) -> None:
+def transpose(state: ImportState, node: Node) -> None:
     """Dimensions in another sequence."""
     features = state.features(node.inputs[0])
     order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
@@ -82,7 +83,7 @@ def transpose(state: Trace, node: Node) -> None:
     state.put(node, features._replace(dims=tuple(features.dims[axis] for axis in order)))
 
 
-def shape(state: Trace, node: Node) -> None:
+def shape(state: ImportState, node: Node) -> None:
     """The sizes of a tensor, which are constants: all dynamic ones are given."""
     features = state.features(node.inputs[0])
     value = _sizes(node, features.shape)
@@ -102,7 +103,7 @@ def _sizes(node: Node, shape: Sequence[int]) -> Array:
     return sizes[attributes.get("start", 0) : attributes.get("end")]
 
 
-def split(state: Trace, node: Node) -> None:
+def split(state: ImportState, node: Node) -> None:
     """Ranges of one dimension, an output each."""
     features = state.features(node.inputs[0])
     axis = _axis(node, node.attributes().get("axis", 0), features)
@@ -120,7 +121,7 @@ def split(state: Trace, node: Node) -> None:
         start += part
 
 
-def slice_(state: Trace, node: Node) -> None:
+def slice_(state: ImportState, node: Node) -> None:
     """A range of some dimensions."""
     features = state.features(node.inputs[0])
     starts = integers(state, node, 1, "starts") or []
@@ -158,21 +159,18 @@ def _take(node: Node, features: Features, axis: int, start: int, size: int, step
     return features._replace(dims=dims, taken=features.taken | {share}, only=False)
 
 
-def expand(state: Trace, node: Node) -> None:
+def expand(state: ImportState, node: Node) -> None:
     """Copies along dimensions of size 1, such as the key heads of a group of query heads."""
     features = state.features(node.inputs[0])
     sizes = integers(state, node, 1, "shape") or []
     if node.op == "Tile":
         dims = tuple(
-            merged((*_copies(times), *dim)) for dim, times in zip(features.dims, sizes, strict=True)
+            merged((*whole_dim("r", times), *dim))
+            for dim, times in zip(features.dims, sizes, strict=True)
         )
         state.put(node, features._replace(dims=dims))
         return
     state.put(node, features._replace(dims=broadcast(features, sizes, state.input.batch)))
-
-
-def _copies(times: int) -> Dim:
-    return (Digit("r", times),) if times > 1 else ()
 
 
 def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim, ...]:
@@ -193,7 +191,7 @@ def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim
     return tuple(out)
 
 
-def gather(state: Trace, node: Node) -> None:
+def gather(state: ImportState, node: Node) -> None:
     """Rows of a table by token ids: an embedding; or chosen indices of a dimension."""
     data, indices = node.inputs[:2]
     axis = node.attributes().get("axis", 0)
@@ -226,15 +224,15 @@ def _chosen(node: Node, features: Features, axis: int, values: list[int]) -> Fea
     dim = features.dims[axis]
     # Each index several times, one after the other or all in turn: heads for groups of queries.
     if not rest and values == [index for index in range(size) for _ in range(times)]:
-        new: Dim = (*dim, *_copies(times))
+        new: Dim = (*dim, *whole_dim("r", times))
     elif not rest and values == list(range(size)) * times:
-        new = (*_copies(times), *dim)
+        new = (*whole_dim("r", times), *dim)
     else:
         raise node.refuse("reads a dimension in another order, which a network has no layer for")
     return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
 
 
-def _embedding(state: Trace, node: Node, axis: int) -> None:
+def _embedding(state: ImportState, node: Node, axis: int) -> None:
     table = state.constant(node.inputs[0])
     ids = state.features(node.inputs[1])
     if len(table.shape) < 2:
@@ -250,13 +248,13 @@ def _embedding(state: Trace, node: Node, axis: int) -> None:
     keys = {"features": features, "vocabulary": vocabulary}
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
     name = (table.weights or node.inputs)[0]
-    weights = Weights(name, arranged(table, (0,), (1,)))
+    weights = Weights(name, table.matrix((0,), (1,)))
     # The same ids, looked up twice, are one layer.
     source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
     state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
 
 
-def concat(state: Trace, node: Node) -> None:
+def concat(state: ImportState, node: Node) -> None:
     """Feature maps side by side, or the parts of one map put together again."""
     given = [state.features(n) for n in node.inputs if not state.is_constant(n)]
     axis = _axis(node, node.attributes()["axis"], given[0])
@@ -290,7 +288,7 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     return first._replace(dims=dims, taken=common, operators=operators, only=False)
 
 
-def _concat_maps(state: Trace, node: Node, axis: int) -> None:
+def _concat_maps(state: ImportState, node: Node, axis: int) -> None:
     settled = {
         name: state.sliced(state.as_tokens(state.settled(name, node), node), node)
         for name in node.inputs
@@ -323,7 +321,9 @@ def _concat_maps(state: Trace, node: Node, axis: int) -> None:
     state.put(node, state.made(source, dims))
 
 
-def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over: str) -> Features:
+def _learned_tokens(
+    state: ImportState, node: Node, name: str, beside: Features, over: str
+) -> Features:
     """Return a learned tensor that joins a sequence, such as the embedding of a class token."""
     constant = state.constant(name)
     channels = state.layer(beside.source).channels
@@ -334,7 +334,7 @@ def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over:
     tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
     keys = {"features": channels, "vocabulary": tokens}
     # Exporters that fold constants write it once for each image of the batch.
-    regions = first(constant) if len(constant.shape) > 2 else stored(constant)
+    regions = constant.first() if len(constant.shape) > 2 else constant.stored
     weights = Weights((constant.weights or (name,))[0], regions)
     source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
     dims: list[Dim] = [() for _ in beside.dims]
@@ -342,5 +342,5 @@ def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over:
         if "c" in axes_of([dim]):
             dims[axis] = dim
         elif axes_of([dim]) & POSITIONS:
-            dims[axis] = (Digit("t", tokens),) if tokens > 1 else ()
+            dims[axis] = whole_dim("t", tokens)
     return state.made(source, dims)

@@ -1,7 +1,7 @@
-"""The walk over a graph: each node is read by its operator's rule, and layers come of it.
+"""The state of an import: the layers and tensors so far, and the steps that rules share.
 
-`Trace` holds what is known so far, and the steps that rules have in common: a tensor is *settled*
-when a layer stands for all that was pending, and *read* when a layer takes it as input.
+A tensor is *settled* when a layer stands for all that was pending, and *read* when a layer takes it
+as input.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from hypar_opt.onnx.axes import (
     is_whole,
     merged,
 )
-from hypar_opt.onnx.constants import Constant, Constants
-from hypar_opt.onnx.exact import without_norm, word_of
+from hypar_opt.onnx.constant import Constant, placeholder
+from hypar_opt.onnx.constants import Constants
+from hypar_opt.onnx.exact import GELU_BY_ERF, left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
 from hypar_opt.onnx.model import MOST_RANK, Graph, Node
 from hypar_opt.onnx.omitted import Omitted
-from hypar_opt.onnx.regions import Weights, stored
+from hypar_opt.onnx.regions import Weights
+from hypar_opt.onnx.table import activation
 
 _NONE = Weights()
 
 MOST_DIGITS = 64
 """The most parts of axes that a tensor's dimensions are made of."""
 
-MOST_DIGITS = 64
-"""The most parts of axes that a tensor's dimensions are made of."""
 
-
-class Trace:
+class ImportState:
     """The layers of a graph, and what its tensors hold, up to some node."""
 
     def __init__(self, graph: Graph, folder: Path | None = None) -> None:
@@ -199,7 +198,7 @@ class Trace:
         ordered = self.ordered(bare, node)
         source = self.read(ordered, node)
         learned = [self.constant(name) for name in (norm.scale, norm.shift) if name]
-        vectors = tuple(region for constant in learned for region in stored(constant))
+        vectors = tuple(region for constant in learned for region in constant.stored)
         name = vectors[0].name if vectors else norm.scale or norm.shift
         # Its kind has a scale, also where the file does not.
         weights = Weights(
@@ -236,7 +235,7 @@ class Trace:
 
     def _pooled(self, features: Features, node: Node, over: str) -> int:
         layer = self.layer(features.source)
-        layer.read_as.add(word_of(self, node, features))
+        layer.read_as.add(self.activation_of(features, node))
         keys = {} if over == "average" else {"over": over}
         sizes = {"c": layer.channels}
         return self.emit_once(node, "global_pool", keys, [features.source], sizes)
@@ -297,7 +296,7 @@ class Trace:
         layer = self.layer(features.source)
         if layer.kind == "scores":
             raise node.refuse("reads the scores of attention, which only a product with V may")
-        word = word_of(self, node, features)
+        word = self.activation_of(features, node)
         if features.taken:
             part = self._slice(features, node)
             self.layers[part].read_as.add(word)
@@ -309,6 +308,15 @@ class Trace:
             if not is_whole(axis, size, features.dims):
                 raise node.refuse(f"reads {_shown(digits_of(axis, features.dims))} of {size}")
         return features.source
+
+    def activation_of(self, features: Features, node: Node) -> str | None:
+        """Return the activation through which a node reads a map, and note what is left out."""
+        if not (features.source == INPUT and self.input.is_tokens):
+            for phrase in left_out(features.operators):
+                self.note(node, f"{phrase} of what it reads")
+            if "Erf" in features.operators:
+                self.note(node, GELU_BY_ERF)
+        return activation(features.operators)
 
     def _slice(self, features: Features, node: Node) -> int:
         """Return a layer for a range of channels: an fc or conv is divided there later."""
@@ -343,11 +351,9 @@ def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
 
     Of what has more than a number for each token of an image it is not known what it says.
     """
-    from hypar_opt.onnx.constants import hollow
-
     known = len(shape) < 3 and shape[:1] in ((), (batch,))
-    one = hollow((1, *shape[1:])) if known and shape and open_batch else None
-    return Constant(shape, lambda: hollow(shape), known=known, is_input=True, one_image=one)
+    one = placeholder((1, *shape[1:])) if known and shape and open_batch else None
+    return Constant(shape, lambda: placeholder(shape), known=known, is_input=True, one_image=one)
 
 
 def _norm_kind(norm: PendingNorm) -> str:
@@ -366,30 +372,6 @@ def _token(digit: Digit, width: int) -> Digit:
 
 def _shown(digits: Dim) -> str:
     return " x ".join(str(digit.size) for digit in digits) or "1"
-
-
-def trace(graph: Graph, folder: Path | None = None) -> Trace:
-    """Read all nodes of a graph.
-
-    Parameters
-    ----------
-    folder
-        That of the model, in which masks may be kept; None reads no file.
-
-    Raises
-    ------
-    InputError
-        Naming the first node that cannot be read, and why.
-    """
-    from hypar_opt.onnx.rules import read_node
-
-    state = Trace(graph, folder)
-    for node in graph.nodes:
-        if state.tensors.keys().isdisjoint(node.inputs):
-            state.constants.defer(node)
-        else:
-            read_node(state, node)
-    return state
 
 
 def shape_error(node: Node, *shapes: tuple[int, ...]) -> InputError:
