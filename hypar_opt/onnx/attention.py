@@ -24,12 +24,12 @@ from hypar_opt.onnx.axes import (
 from hypar_opt.onnx.exact import MAP, SELF, left_out
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState, shape_error
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.model import OnnxNode
 
 _ROTATES = frozenset({"Neg", "Sub"})
 
 
-def product_of_maps(state: ImportState, node: Node, a: Features, b: Features) -> Features:
+def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features) -> Features:
     """Return the product of two feature maps, over the last dimension of the first.
 
     Raises
@@ -54,7 +54,7 @@ def _transposed(features: Features) -> Features:
     return features._replace(dims=(*rest, columns, rows))
 
 
-def _sequence(state: ImportState, node: Node, features: Features) -> tuple[Features, int]:
+def _sequence(state: ImportState, node: OnnxNode, features: Features) -> tuple[Features, int]:
     """Return tokens by head, and how many tokens there are.
 
     Raises
@@ -75,7 +75,7 @@ def _sequence(state: ImportState, node: Node, features: Features) -> tuple[Featu
     return features, tokens
 
 
-def _scores(state: ImportState, node: Node, queries: Features, keys: Features) -> Features:
+def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Features) -> Features:
     queries, count = _sequence(state, node, queries)
     keys, length = _sequence(state, node, keys)
     sizes = {"c": state.layer(queries.source).channels, "t": count, "s": length}
@@ -88,7 +88,7 @@ def _scores(state: ImportState, node: Node, queries: Features, keys: Features) -
     return state.made(source, (*leading, rows, columns))
 
 
-def _leading(node: Node, a: Features, b: Features) -> list[Dim]:
+def _leading(node: OnnxNode, a: Features, b: Features) -> list[Dim]:
     """Return the dimensions through which a product goes alike: batch and heads."""
     rank = max(len(a.dims), len(b.dims)) - 2
     out = []
@@ -105,7 +105,7 @@ def _leading(node: Node, a: Features, b: Features) -> list[Dim]:
 
 
 def _weighted_values(
-    state: ImportState, node: Node, scores: Features, values: Features
+    state: ImportState, node: OnnxNode, scores: Features, values: Features
 ) -> Features:
     layer = state.layer(scores.source)
     layer.keys["read"] = True
@@ -155,7 +155,7 @@ def _scaled(dim: Dim, before: int, after: int) -> Dim:
 
 def _attention(
     state: ImportState,
-    node: Node,
+    node: OnnxNode,
     operands: tuple[Features, Features, Features],
     *,
     heads: int,
@@ -196,14 +196,14 @@ def _are_parts(state: ImportState, operands: tuple[Features, Features, Features]
     return held == state.layer(operands[0].source).channels
 
 
-def _of_heads(state: ImportState, features: Features, node: Node) -> Features:
+def _of_heads(state: ImportState, features: Features, node: OnnxNode) -> Features:
     """Return queries, keys or values without the copies of key heads that groups share."""
     dims = tuple(tuple(digit for digit in dim if digit.axis != "r") for dim in features.dims)
     return state.sliced(features._replace(dims=dims), node)
 
 
 def _check_scores(
-    state: ImportState, node: Node, operands: Iterable[Features], scores: Features
+    state: ImportState, node: OnnxNode, operands: Iterable[Features], scores: Features
 ) -> None:
     """Say what is done to queries, keys and scores but a scale by the root of a head's size."""
     queries, keys = operands
@@ -230,7 +230,7 @@ def _check_scores(
     check_scale(state, node, scale, size)
 
 
-def check_scale(state: ImportState, node: Node, scale: float | None, size: int) -> None:
+def check_scale(state: ImportState, node: OnnxNode, scale: float | None, size: int) -> None:
     """Say where attention's scale is another than one over the root of a head's size."""
     if scale is None:
         state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")

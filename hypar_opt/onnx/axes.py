@@ -27,7 +27,7 @@ DEEPEST = 16
 class Digit(NamedTuple):
     """The digit ``index // stride % size`` of the index of an axis."""
 
-    axis: str | Share
+    axis: str | DigitRange
     size: int
     stride: int = 1
 
@@ -36,7 +36,7 @@ Dim = tuple[Digit, ...]
 
 
 @dataclass(frozen=True)
-class Share:
+class DigitRange:
     """Some of the indices of a digit: ``size`` of them from ``start``, ``step`` apart."""
 
     of: Digit
@@ -49,7 +49,7 @@ class UnalignedError(ValueError):
     """A view that does not go along the digits of the axes."""
 
 
-def whole_dim(axis: str | Share, size: int, stride: int = 1) -> Dim:
+def whole_dim(axis: str | DigitRange, size: int, stride: int = 1) -> Dim:
     """Return a dimension of one digit; a single index has none."""
     return (Digit(axis, size, stride),) if size > 1 else ()
 
@@ -108,7 +108,7 @@ def reshaped(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
     return tuple(out)
 
 
-def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
+def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, DigitRange]:
     """Return what a slice leaves of a dimension, and the share that it takes.
 
     Where the slice is one value of a digit, the other digits of that number remain; of any other
@@ -124,7 +124,7 @@ def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
     (digit,) = dim
     if len(list(_shared(digit.axis))) >= DEEPEST:
         raise UnalignedError
-    share = Share(digit, start, size, step)
+    share = DigitRange(digit, start, size, step)
     axis, whole, stride = digit
     if step == 1 and whole % size == 0 and start % size == 0:
         return whole_dim(axis, size, stride), share
@@ -133,7 +133,7 @@ def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
     return (Digit(share, size),), share
 
 
-def tiles(shares: Sequence[Share]) -> bool:
+def tiles(shares: Sequence[DigitRange]) -> bool:
     """Whether shares are all the indices of one digit, each once."""
     first = shares[0]
     if any(share.of != first.of or share.step != first.step for share in shares):
@@ -151,7 +151,7 @@ def tiles(shares: Sequence[Share]) -> bool:
     return True
 
 
-def joined(shares: Sequence[Share], dim: Dim) -> Dim:
+def joined(shares: Sequence[DigitRange], dim: Dim) -> Dim:
     """Return the dimension along which all shares of a digit are joined; each has ``dim`` of it."""
     of, step = shares[0].of, shares[0].step
     if not dim:
@@ -171,15 +171,15 @@ def axes_of(dims: Iterable[Dim]) -> frozenset[str]:
     return frozenset(_root(digit.axis) for dim in dims for digit in dim)
 
 
-def _root(axis: str | Share) -> str:
+def _root(axis: str | DigitRange) -> str:
     for share in _shared(axis):
         axis = share.of.axis
     return str(axis)
 
 
-def _shared(axis: str | Share) -> Iterator[Share]:
+def _shared(axis: str | DigitRange) -> Iterator[DigitRange]:
     """Yield the shares within one another that an axis is, the last one first."""
-    while isinstance(axis, Share):
+    while isinstance(axis, DigitRange):
         yield axis
         axis = axis.of.axis
 

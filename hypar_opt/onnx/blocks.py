@@ -19,7 +19,7 @@ LONGEST = 1000
 
 
 @dataclass(frozen=True)
-class Run:
+class RepeatedRun:
     """Layers ``first`` to ``first + length * count``, of which each ``length`` are the same."""
 
     first: int
@@ -31,7 +31,7 @@ class Run:
         return self.first + self.length * self.count
 
 
-def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
+def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[RepeatedRun]:
     """Return the repeated runs of a network, in order, each read and left through one tensor.
 
     A repetition reads nothing but its own layers and the last layer of the repetition before it
@@ -42,7 +42,7 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
         return []
     marks = _marks(layers)
     cuts = _cuts(layers)
-    found: list[Run] = []
+    found: list[RepeatedRun] = []
     periodic: dict[int, list[tuple[int, int]]] = {}
     for length in range(1, min(len(layers) // 2, LONGEST) + 1):
         edges = [-1, *np.flatnonzero(marks[length:] != marks[:-length]), len(layers) - length]
@@ -55,7 +55,7 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
                 if length > 1:
                     found += _aligned(cuts, first, end, length)
     found.sort(key=lambda run: (-_saved(run), run.length, run.first))
-    taken: list[Run] = []
+    taken: list[RepeatedRun] = []
     covered = bytearray(len(layers))
     for (_, _), group in groupby(found, key=lambda run: (_saved(run), run.length)):
         free = [run for run in group if covered.find(1, run.first, run.end) < 0]
@@ -81,17 +81,17 @@ def _within(stretches: Sequence[tuple[int, int]], first: int, end: int) -> bool:
     return place > 0 and end <= stretches[place - 1][1]
 
 
-def _before(runs: Sequence[Run], end: int) -> Sequence[Run]:
+def _before(runs: Sequence[RepeatedRun], end: int) -> Sequence[RepeatedRun]:
     """Return those of some runs, in order, that begin before a position."""
     return runs[: bisect_left(runs, end, key=lambda run: run.first)]
 
 
-def _saved(run: Run) -> int:
+def _saved(run: RepeatedRun) -> int:
     """Return how many layers a block leaves out of the file."""
     return (run.count - 1) * run.length
 
 
-def _overlap(a: Run, b: Run) -> bool:
+def _overlap(a: RepeatedRun, b: RepeatedRun) -> bool:
     return a.first < b.end and b.first < a.end
 
 
@@ -120,7 +120,7 @@ def _cuts(layers: Sequence[Layer]) -> list[bool]:
     return [not count for count in np.cumsum(passing[:-1]).tolist()]
 
 
-def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[Run]:
+def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[RepeatedRun]:
     """Return the runs of a period in a stretch, one for each alignment that starts at a cut."""
     runs = []
     for start in range(first, min(first + length, end)):
@@ -129,11 +129,11 @@ def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[Run]:
         if count > 1 and start > 0:
             whole = all(cuts[start + n * length] for n in range(count))
             if whole:
-                runs.append(Run(start, length, count))
+                runs.append(RepeatedRun(start, length, count))
     return runs
 
 
-def block_names(names: Sequence[str], run: Run) -> tuple[str, str, list[str]]:
+def block_names(names: Sequence[str], run: RepeatedRun) -> tuple[str, str, list[str]]:
     """Return the name of a run's block, its first number, and the names of its layers.
 
     Where the layers of all repetitions are named alike but for a number that counts them, what is
@@ -154,12 +154,12 @@ def block_names(names: Sequence[str], run: Run) -> tuple[str, str, list[str]]:
     return head.strip("._-"), number, inner
 
 
-def _repetitions(names: Sequence[str], run: Run) -> list[Sequence[str]]:
+def _repetitions(names: Sequence[str], run: RepeatedRun) -> list[Sequence[str]]:
     starts = range(run.first, run.end, run.length)
     return [names[start : start + run.length] for start in starts]
 
 
-class _Counted(NamedTuple):
+class _NumberedName(NamedTuple):
     """Names that differ in one number, which counts up."""
 
     before: str
@@ -168,7 +168,7 @@ class _Counted(NamedTuple):
     step: int
 
 
-def _counted(row: Sequence[str]) -> _Counted | None:
+def _counted(row: Sequence[str]) -> _NumberedName | None:
     fields = [re.split(r"(\d+)", name) for name in row]
     if not row[0] or len({len(parts) for parts in fields}) > 1:
         return None
@@ -182,10 +182,10 @@ def _counted(row: Sequence[str]) -> _Counted | None:
     if step < 1 or any(b - a != step for a, b in pairwise(counts)):
         return None
     parts = fields[0]
-    return _Counted("".join(parts[:place]), "".join(parts[place + 1 :]), parts[place], step)
+    return _NumberedName("".join(parts[:place]), "".join(parts[place + 1 :]), parts[place], step)
 
 
-def _head(split: Sequence[_Counted | None]) -> tuple[str, str]:
+def _head(split: Sequence[_NumberedName | None]) -> tuple[str, str]:
     """Return the beginning on which most names of a block agree, and its first number."""
     heads = Counter((parts.before, parts.first) for parts in split if parts and parts.step == 1)
     counted = sum(parts is not None for parts in split)
@@ -193,10 +193,10 @@ def _head(split: Sequence[_Counted | None]) -> tuple[str, str]:
     return (head, number) if votes * 2 >= counted and head.strip("._-") else ("", "")
 
 
-def _agreement(names: Sequence[str], run: Run) -> int:
+def _agreement(names: Sequence[str], run: RepeatedRun) -> int:
     """Return how many layers of a run have names that count the repetitions."""
     # The first two repetitions tell.
-    rows = zip(*_repetitions(names, Run(run.first, run.length, 2)), strict=True)
+    rows = zip(*_repetitions(names, RepeatedRun(run.first, run.length, 2)), strict=True)
     split = [_counted(row) for row in rows]
     head, _ = _head(split)
     return sum(1 for parts in split if parts and parts.step == 1 and parts.before == head)

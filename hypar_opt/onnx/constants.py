@@ -11,7 +11,7 @@ from hypar_opt.onnx.budget import Budget
 from hypar_opt.onnx.constant import INT64, Array, Constant, of_tensor, placeholder
 from hypar_opt.onnx.folding import fold
 from hypar_opt.onnx.inference import concrete_shapes, inferred
-from hypar_opt.onnx.model import MOST_DIMENSION, MOST_RANK, Graph, Node
+from hypar_opt.onnx.model import MOST_DIMENSION, MOST_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.provenance import regions_of
 from hypar_opt.onnx.regions import whole
 
@@ -31,10 +31,10 @@ _INFERENCE = 2**13
 class Constants:
     """The constants of a graph, computed when they are first needed."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         self._made: dict[str, Constant] = {}
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, OnnxNode] = {}
         self._budget = Budget()
 
     @cached_property
@@ -48,12 +48,12 @@ class Constants:
     def add(self, name: str, constant: Constant) -> None:
         self._made[name] = constant
 
-    def defer(self, node: Node) -> None:
+    def defer(self, node: OnnxNode) -> None:
         """Remember a node that reads constants alone."""
         for name in node.outputs:
             self._nodes[name] = node
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> OnnxNode | None:
         """Return the node that computes a constant, if any does."""
         return self._nodes.get(name)
 
@@ -94,7 +94,7 @@ class Constants:
             return None
         return [int(value) for value in constant.value.ravel().tolist()]
 
-    def _fill(self, node: Node) -> bool:
+    def _fill(self, node: OnnxNode) -> bool:
         """Make the weights of a model without weights, whose shape is all that is read."""
         tensor = self._graph.initialisers.get(node.inputs[0])
         if tensor is None or tensor.data_type != INT64 or len(tensor.raw_data) % 8:
@@ -109,12 +109,12 @@ class Constants:
         )
         return True
 
-    def _filled(self, node: Node, shape: tuple[int, ...]) -> Array:
+    def _filled(self, node: OnnxNode, shape: tuple[int, ...]) -> Array:
         shapes: list[Constant | None] = [of_tensor(self._graph.initialisers[node.inputs[0]])]
         folded = fold(node, shapes, self._budget)
         return folded.arrays[0] if folded else placeholder(shape)
 
-    def _compute(self, node: Node) -> None:
+    def _compute(self, node: OnnxNode) -> None:
         inputs = [self._made[name] if name else None for name in node.inputs]
         folded = fold(node, inputs, self._budget)
         given = [constant for constant in inputs if constant is not None]
@@ -142,13 +142,15 @@ class Constants:
         for name, array, held in zip(names, arrays, regions, strict=False):
             self._made[name] = Constant(array.shape, _returns(array), known, held, is_input)
 
-    def _shapes(self, node: Node, inputs: list[Constant | None]) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, node: OnnxNode, inputs: list[Constant | None]) -> dict[str, tuple[int, ...]]:
         """Return shapes by ONNX's own inference, which runs only where ours does not get there."""
         if not self._budget.take(_INFERENCE):
             raise node.refuse("computes more constants than a network's shapes need")
         return inferred(self._graph, node, inputs)
 
-    def _shape(self, node: Node, name: str, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    def _shape(
+        self, node: OnnxNode, name: str, shapes: dict[str, tuple[int, ...]]
+    ) -> tuple[int, ...]:
         shape = shapes.get(name, self._declared.get(name))
         if shape is None or len(shape) > MOST_RANK or math.prod(shape) > MOST_DIMENSION**2:
             raise node.refuse(f"the shape of {name!r} is not known")

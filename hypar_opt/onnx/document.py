@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hypar_opt.onnx.blocks import Run, block_names, runs_of
+from hypar_opt.onnx.blocks import RepeatedRun, block_names, runs_of
 from hypar_opt.onnx.features import INPUT, Layer
 from hypar_opt.onnx.names import proposals, unique
 
@@ -57,7 +57,7 @@ def _is_chain(layers: Sequence[Layer]) -> bool:
 
 
 def _named(
-    layers: Sequence[Layer], names: Sequence[str], runs: Sequence[Run]
+    layers: Sequence[Layer], names: Sequence[str], runs: Sequence[RepeatedRun]
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Return every layer's full name, and for each run the block's and its layers' own."""
     blocks = [block_names(names, run) for run in runs]
@@ -125,7 +125,7 @@ def _table(
 
 
 def _block(
-    layers: Sequence[Layer], run: Run, block: tuple[str, list[str]], full: Sequence[str]
+    layers: Sequence[Layer], run: RepeatedRun, block: tuple[str, list[str]], full: Sequence[str]
 ) -> Table:
     head, own = block
     # Within a block the block's input is called as the network's; no layer of a run reads both.

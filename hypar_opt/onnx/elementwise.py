@@ -19,8 +19,8 @@ from hypar_opt.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.joins import fit, join
 from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
 from hypar_opt.onnx.views import broadcast
 
@@ -40,7 +40,7 @@ _ATTRIBUTES: dict[str, tuple[str, object, object]] = {
 }
 
 
-def elementwise(state: ImportState, node: Node, word: str) -> None:
+def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
     """An operator that does the same to every element, whatever the layout."""
     _check_attributes(state, node)
     if len(node.inputs) == 1:
@@ -67,7 +67,7 @@ def elementwise(state: ImportState, node: Node, word: str) -> None:
     state.put(node, result._replace(operators=result.operators | operators))
 
 
-def _check_attributes(state: ImportState, node: Node) -> None:
+def _check_attributes(state: ImportState, node: OnnxNode) -> None:
     """Say where an activation has another form than a step computes."""
     attributes = node.attributes()
     name, default, kept = _ATTRIBUTES.get(node.op, ("", None, None))
@@ -88,7 +88,7 @@ def _check_attributes(state: ImportState, node: Node) -> None:
         state.note(node, "dropout")
 
 
-def _together(state: ImportState, node: Node, word: str, names: list[str]) -> Features:
+def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
     """Return the maps of a node as one: joined by a layer, where they are not of one already."""
     groups = _groups(node, [state.features(name) for name in names])
     if len(groups) == 1:
@@ -105,7 +105,7 @@ def _together(state: ImportState, node: Node, word: str, names: list[str]) -> Fe
     return join(state, node, word or "add", groups)
 
 
-def _without_masks(state: ImportState, node: Node, groups: list[Features]) -> list[Features]:
+def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: masks of padding."""
     masks: list[Features] = []
     if state.input.is_tokens:
@@ -120,7 +120,7 @@ def _without_masks(state: ImportState, node: Node, groups: list[Features]) -> li
     return groups
 
 
-def _groups(node: Node, maps: list[Features]) -> list[Features]:
+def _groups(node: OnnxNode, maps: list[Features]) -> list[Features]:
     """Return maps with those of the same elements made one."""
     out: list[Features] = []
     for features in maps:
@@ -133,7 +133,7 @@ def _groups(node: Node, maps: list[Features]) -> list[Features]:
     return out
 
 
-def _merged(node: Node, a: Features, b: Features) -> Features:
+def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     """Return an elementwise function of two tensors that hold the same map."""
     dims = fit([a.dims, b.dims])
     if dims is None:
@@ -164,7 +164,7 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
     )
 
 
-def _with_constant(state: ImportState, node: Node, features: Features, name: str) -> Features:
+def _with_constant(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     """Return a map after a constant has been added to it, or it has been multiplied by it."""
     constant = state.constant(name)
     layer = state.layer(features.source)
@@ -204,14 +204,14 @@ def _with_constant(state: ImportState, node: Node, features: Features, name: str
     return widened
 
 
-def _scaled(state: ImportState, node: Node, features: Features, name: str) -> Features:
+def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     norm = features.norm or PendingNorm()
     if norm.scale or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
     return features._replace(norm=replace(norm, scale=name))
 
 
-def _shifted(state: ImportState, node: Node, features: Features, name: str) -> Features:
+def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     """Return a map with a shift of each channel: a bias, where the layer before has none."""
     layer = state.layer(features.source)
     norm = features.norm
@@ -244,7 +244,7 @@ def _is_table(
 
 
 def _with_tables(
-    state: ImportState, node: Node, features: Features, constant: Constant
+    state: ImportState, node: OnnxNode, features: Features, constant: Constant
 ) -> Features:
     """Return tokens with learned vectors added, a row of a table to each position."""
     features = state.as_tokens(state.settle(features, node), node)
@@ -269,7 +269,7 @@ def _with_tables(
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
-        weights = Weights(region.name, table.stored if by_index else (region,))
+        weights = LayerWeights(region.name, table.stored if by_index else (region,))
         source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
         tables[source] = state.made(source, _without_batch(features.dims))
     return join(state, node, "add", [features, *tables.values()])
@@ -279,7 +279,7 @@ def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(tuple(digit for digit in dim if digit.axis != "b") for dim in dims)
 
 
-def softmax(state: ImportState, node: Node) -> None:
+def softmax(state: ImportState, node: OnnxNode) -> None:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
     if state.layer(features.source).kind == "scores":

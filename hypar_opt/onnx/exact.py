@@ -15,7 +15,7 @@ from hypar_opt.onnx.table import ELEMENTWISE, activation
 if TYPE_CHECKING:
     from hypar_opt.onnx.constant import Constant
     from hypar_opt.onnx.features import Features
-    from hypar_opt.onnx.model import Node
+    from hypar_opt.onnx.model import OnnxNode
 
 _NUMBER = ("*", "/", "+", "^", "|")
 _OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "+", "Sum": "+", "Pow": "^"}
@@ -50,7 +50,7 @@ _NORM = frozenset(
 GELU_BY_ERF = "gelu by erf, which is computed by its approximation by tanh"
 
 
-def with_constant(node: Node, constant: Constant, *, absorbed: bool) -> frozenset[str]:
+def with_constant(node: OnnxNode, constant: Constant, *, absorbed: bool) -> frozenset[str]:
     """Return what a node does with a constant, to remember; nothing where a layer has it."""
     if absorbed or constant.is_input:
         return frozenset()
@@ -64,7 +64,7 @@ def with_constant(node: Node, constant: Constant, *, absorbed: bool) -> frozense
     return frozenset({f"{sign}{float(constant.value.ravel()[0]):.6g}"})
 
 
-def of_itself(node: Node, a: Features, b: Features) -> frozenset[str]:
+def of_itself(node: OnnxNode, a: Features, b: Features) -> frozenset[str]:
     """Return what is to be remembered of a map that is joined to itself, such as a square."""
     return frozenset({SELF} if node.op in ("Mul", "Add") and a.operators == b.operators else ())
 

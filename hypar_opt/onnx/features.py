@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hypar_opt.onnx.axes import Dim, Share, extent
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Regions, Weights
+from hypar_opt.onnx.axes import DigitRange, Dim, extent
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights, Regions
 
 INPUT = -1
 """The position of the network's input, among layers."""
@@ -66,7 +66,7 @@ class Features(NamedTuple):
     source: int
     dims: tuple[Dim, ...]
     operators: frozenset[str] = frozenset()
-    taken: frozenset[Share] = frozenset()
+    taken: frozenset[DigitRange] = frozenset()
     pooled: frozenset[str] = frozenset()
     pool: str = "average"
     norm: PendingNorm | None = None
@@ -91,8 +91,8 @@ class Layer:
     inputs: list[int]
     sizes: Mapping[str, int]
     """The size of each axis of its output map."""
-    node: Node | None = None
-    weights: Weights = Weights()  # noqa: RUF009 - frozen
+    node: OnnxNode | None = None
+    weights: LayerWeights = LayerWeights()  # noqa: RUF009 - frozen
     """What of the file's initializers it learns."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""

@@ -18,7 +18,7 @@ from hypar_opt.onnx.computing import (
     triangle,
 )
 from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
-from hypar_opt.onnx.model import MOST_RANK, Node
+from hypar_opt.onnx.model import MOST_RANK, OnnxNode
 
 Attributes = dict[str, Any]
 
@@ -45,7 +45,7 @@ class Folded(NamedTuple):
     known: bool = True
 
 
-def fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | None:
+def fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
     """Return the outputs of a node that reads constants alone; None where they are not known.
 
     What a node writes is counted before it does. Errors of an operator's own (shapes that do not
@@ -60,7 +60,7 @@ def fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | 
         return None
 
 
-def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | None:
+def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
     op, attributes = node.op, node.attributes()
     given = [constant for constant in inputs if constant is not None]
     if op in BROADCAST:
@@ -145,7 +145,7 @@ def _gathered(
     return _written(np.take(data.value, indices.value.astype(np.int64), axis=axis), budget)
 
 
-def _by_reference(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | None:
+def _by_reference(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
     """Return what ONNX's reference evaluator computes of small, known inputs."""
     if node.op not in _BY_REFERENCE:
         return None

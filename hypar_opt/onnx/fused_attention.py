@@ -9,16 +9,16 @@ from hypar_opt.onnx.axes import Dim, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.masks import read_attention_mask
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
-from hypar_opt.onnx.regions import Weights
+from hypar_opt.onnx.regions import LayerWeights
 
 # The input that masks or shifts the scores; keys that are padding are none of it.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
 _MASK |= {"GroupQueryAttention": 10}
 
 
-def attention(state: ImportState, node: Node) -> None:
+def attention(state: ImportState, node: OnnxNode) -> None:
     """The operators that are attention's core: queries, keys and values are their inputs."""
     attributes = node.attributes()
     given = [name for name in node.inputs[:3] if name]
@@ -62,16 +62,16 @@ def attention(state: ImportState, node: Node) -> None:
     state.put(node, state.made(source, (first.dims[0], *rest)))
 
 
-def _fourth(state: ImportState, node: Node) -> int:
+def _fourth(state: ImportState, node: OnnxNode) -> int:
     features = state.features(node.inputs[0])
     return features.shape[1] if len(features.dims) == 4 else 0
 
 
-def _flat(state: ImportState, node: Node, features: Features) -> Features:
+def _flat(state: ImportState, node: OnnxNode, features: Features) -> Features:
     return state.sliced(state.as_tokens(features, node), node)
 
 
-def fused_projection(state: ImportState, node: Node) -> None:
+def fused_projection(state: ImportState, node: OnnxNode) -> None:
     """com.microsoft.Attention: the projection to queries, keys and values, and the core."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
@@ -80,7 +80,7 @@ def fused_projection(state: ImportState, node: Node) -> None:
     features = state.settled(node.inputs[0], node)
     if len(features.dims) != 3 or len(weight.shape) != 2:
         raise shape_error(node, features.shape, weight.shape)
-    held = Weights((weight.weights or node.inputs[1:])[0], weight.matrix((0,), (1,)))
+    held = LayerWeights((weight.weights or node.inputs[1:])[0], weight.matrix((0,), (1,)))
     projected = linear(state, node, features, (2,), weight.shape[1:], held, place=2)
     layer = state.layer(projected.source)
     if len(node.inputs) > 2 and node.inputs[2]:
@@ -95,7 +95,7 @@ def fused_projection(state: ImportState, node: Node) -> None:
     state.put(node, state.made(source, (*features.dims[:2], whole_dim("c", width))))
 
 
-def _check_fused(state: ImportState, node: Node, layer: Layer, size: int) -> None:
+def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) -> None:
     """Say what such an operator does that the layer does not, and read its mask.
 
     Parameters

@@ -28,12 +28,12 @@ from hypar_opt.onnx.exact import GELU_BY_ERF, left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
-from hypar_opt.onnx.model import MOST_RANK, Graph, Node
+from hypar_opt.onnx.model import MOST_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.omitted import Omitted
-from hypar_opt.onnx.regions import Weights
+from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
 
-_NONE = Weights()
+_NONE = LayerWeights()
 
 MOST_DIGITS = 64
 """The most parts of axes that a tensor's dimensions are made of."""
@@ -42,7 +42,7 @@ MOST_DIGITS = 64
 class ImportState:
     """The layers of a graph, and what its tensors hold, up to some node."""
 
-    def __init__(self, graph: Graph, folder: Path | None = None) -> None:
+    def __init__(self, graph: OnnxGraph, folder: Path | None = None) -> None:
         self.graph = graph
         self.constants = Constants(graph)
         self.mask_values = MaskValues(graph, self.constants, folder)
@@ -100,7 +100,7 @@ class ImportState:
             raise ValueError(f"{name!r} is no feature map" if name else "an input is left out")
         return self.tensors[name]
 
-    def put(self, node: Node, features: Features, index: int = 0) -> None:
+    def put(self, node: OnnxNode, features: Features, index: int = 0) -> None:
         """Say what an output of a node holds."""
         if len(features.dims) > MOST_RANK or sum(map(len, features.dims)) > MOST_DIGITS:
             raise node.refuse(
@@ -124,12 +124,12 @@ class ImportState:
 
     def emit(
         self,
-        node: Node | None,
+        node: OnnxNode | None,
         kind: str,
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weights: Weights = _NONE,
+        weights: LayerWeights = _NONE,
     ) -> int:
         """Add a layer and return its position."""
         self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weights))
@@ -137,12 +137,12 @@ class ImportState:
 
     def emit_once(
         self,
-        node: Node | None,
+        node: OnnxNode | None,
         kind: str,
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weights: Weights = _NONE,
+        weights: LayerWeights = _NONE,
         of: str = "",
     ) -> int:
         """Add a layer, or return the one that does the same already, of the same tensor."""
@@ -151,7 +151,7 @@ class ImportState:
             self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weights)
         return self._emitted[key]
 
-    def note(self, node: Node, sentence: str) -> None:
+    def note(self, node: OnnxNode, sentence: str) -> None:
         """Keep a phrase about what the network leaves out of the model: it is not the model then.
 
         What is to be known of how it was read, though nothing is missing, goes into ``remarks``.
@@ -160,13 +160,13 @@ class ImportState:
 
     # Settling and reading.
 
-    def settled(self, name: str, node: Node) -> Features:
+    def settled(self, name: str, node: OnnxNode) -> Features:
         """Return a tensor of which a layer stands for all that was pending."""
         features = self.settle(self.features(name), node)
         self.tensors[name] = features
         return features
 
-    def settle(self, features: Features, node: Node, *, border: bool = False) -> Features:
+    def settle(self, features: Features, node: OnnxNode, *, border: bool = False) -> Features:
         """Return features with pending norms, pools and single tokens made layers."""
         if features.border and not border:
             raise node.refuse("zeros that Pad adds are read by convolutions and pools alone")
@@ -180,7 +180,7 @@ class ImportState:
             features = self._settle_token(features, node)
         return features
 
-    def _settle_norm(self, features: Features, node: Node, norm: PendingNorm) -> Features:
+    def _settle_norm(self, features: Features, node: OnnxNode, norm: PendingNorm) -> Features:
         kept = without_norm(features.operators)
         bare = features._replace(norm=None, operators=kept)
         kind = _norm_kind(norm)
@@ -201,14 +201,14 @@ class ImportState:
         vectors = tuple(region for constant in learned for region in constant.stored)
         name = vectors[0].name if vectors else norm.scale or norm.shift
         # Its kind has a scale, also where the file does not.
-        weights = Weights(
+        weights = LayerWeights(
             name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
         )
         sizes = self.layer(source).sizes
         layer = self.emit_once(node, "norm", keys, [source], sizes, weights)
         return Features(layer, ordered.dims, only=features.only)
 
-    def _settle_pool(self, features: Features, node: Node) -> Features:
+    def _settle_pool(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         wanted = {axis for axis in POSITIONS if layer.sizes.get(axis, 1) > 1}
         if not wanted <= features.pooled <= POSITIONS or features.taken:
@@ -219,7 +219,7 @@ class ImportState:
             source = self._pooled(features, node, features.pool)
         return Features(source, features.dims, only=features.only)
 
-    def _settle_token(self, features: Features, node: Node) -> Features:
+    def _settle_token(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         shares = [share for share in features.taken if share.of.axis == "t"]
         first, tokens = shares[0], layer.sizes["t"]
@@ -233,14 +233,14 @@ class ImportState:
         source = self._pooled(features._replace(taken=frozenset()), node, over)
         return Features(source, features.dims, only=features.only)
 
-    def _pooled(self, features: Features, node: Node, over: str) -> int:
+    def _pooled(self, features: Features, node: OnnxNode, over: str) -> int:
         layer = self.layer(features.source)
         layer.read_as.add(self.activation_of(features, node))
         keys = {} if over == "average" else {"over": over}
         sizes = {"c": layer.channels}
         return self.emit_once(node, "global_pool", keys, [features.source], sizes)
 
-    def ordered(self, features: Features, node: Node) -> Features:
+    def ordered(self, features: Features, node: OnnxNode) -> Features:
         """Return features whose channels are in order: dealt out in turn they are a shuffle.
 
         Raises
@@ -265,7 +265,7 @@ class ImportState:
         dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
         return Features(shuffle, dims, only=features.only)
 
-    def as_tokens(self, features: Features, node: Node) -> Features:
+    def as_tokens(self, features: Features, node: OnnxNode) -> Features:
         """Return an image whose rows and columns are one dimension as tokens; else as it is."""
         layer = self.layer(features.source)
         if not layer.is_image or features.taken:
@@ -285,7 +285,7 @@ class ImportState:
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
         return Features(tokens, dims, only=features.only)
 
-    def read(self, features: Features, node: Node) -> int:
+    def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and remember the activation.
 
         Raises
@@ -309,7 +309,7 @@ class ImportState:
                 raise node.refuse(f"reads {_shown(digits_of(axis, features.dims))} of {size}")
         return features.source
 
-    def activation_of(self, features: Features, node: Node) -> str | None:
+    def activation_of(self, features: Features, node: OnnxNode) -> str | None:
         """Return the activation through which a node reads a map, and note what is left out."""
         if not (features.source == INPUT and self.input.is_tokens):
             for phrase in left_out(features.operators):
@@ -318,7 +318,7 @@ class ImportState:
                 self.note(node, GELU_BY_ERF)
         return activation(features.operators)
 
-    def _slice(self, features: Features, node: Node) -> int:
+    def _slice(self, features: Features, node: OnnxNode) -> int:
         """Return a layer for a range of channels: an fc or conv is divided there later."""
         channels = self.layer(features.source).channels
         if len(features.taken) == 1:
@@ -330,7 +330,7 @@ class ImportState:
                 return self.emit_once(node, "slice", keys, [features.source], sizes)
         raise node.refuse("reads a part of a feature map that is no range of its channels")
 
-    def sliced(self, features: Features, node: Node) -> Features:
+    def sliced(self, features: Features, node: OnnxNode) -> Features:
         """Return a range of channels as a feature map of its own."""
         if not features.taken:
             return features
@@ -374,7 +374,7 @@ def _shown(digits: Dim) -> str:
     return " x ".join(str(digit.size) for digit in digits) or "1"
 
 
-def shape_error(node: Node, *shapes: tuple[int, ...]) -> InputError:
+def shape_error(node: OnnxNode, *shapes: tuple[int, ...]) -> InputError:
     """Return the error of a node whose inputs do not fit one another."""
     shown = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes)
     return node.refuse(f"its inputs do not fit one another: {shown}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.onnx.functions import line_of
-from hypar_opt.onnx.model import MOST_RANK, Graph, Node
+from hypar_opt.onnx.model import MOST_RANK, OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:
     from hypar_opt.onnx.constant import Constant
@@ -29,7 +29,9 @@ _MOST_VALUES = 2**10
 """The most elements of an input whose values may be a shape."""
 
 
-def inferred(graph: Graph, node: Node, inputs: Sequence[Constant | None]) -> dict[str, Shape]:
+def inferred(
+    graph: OnnxGraph, node: OnnxNode, inputs: Sequence[Constant | None]
+) -> dict[str, Shape]:
     """Return the shapes of a node's outputs, as far as those of its inputs, constants, say them.
 
     Raises

@@ -17,7 +17,7 @@ import numpy as np
 from hypar_opt.onnx.budget import MOST_ELEMENTS, Budget
 from hypar_opt.onnx.constant import Array, Constant, of_tensor
 from hypar_opt.onnx.folding import fold
-from hypar_opt.onnx.model import Graph, Node
+from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -68,7 +68,7 @@ class MaskValues:
         That of the model; None reads no file.
     """
 
-    def __init__(self, graph: Graph, constants: Constants, folder: Path | None) -> None:
+    def __init__(self, graph: OnnxGraph, constants: Constants, folder: Path | None) -> None:
         self._graph, self._constants, self._folder = graph, constants, folder
         self._left, self._work = MOST_READ, MOST_MADE
         self.shown: dict[Hashable, str] = {}
@@ -199,7 +199,7 @@ def _held(value: Known) -> int:
     return taken
 
 
-def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Known]:
+def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list[Known]:
     """Return the outputs of a node: as many as are known, and one that says why not.
 
     Parameters
@@ -244,7 +244,7 @@ def _constant(value: Known) -> Constant:
     return Constant(value.shape, lambda: value)
 
 
-def _shape_of_picked(node: Node, inputs: Sequence[Known | None]) -> tuple[int, ...] | None:
+def _shape_of_picked(node: OnnxNode, inputs: Sequence[Known | None]) -> tuple[int, ...] | None:
     """Return the shape of what is gathered of a small tensor of equal values; else None."""
     if node.op not in _PICKS or len(inputs) != 2:
         return None
@@ -264,7 +264,7 @@ def _shape_of_picked(node: Node, inputs: Sequence[Known | None]) -> tuple[int, .
     return (*indices.shape[:-1], *data.shape[indices.shape[-1] :])
 
 
-def _joined(node: Node, inputs: Sequence[Known | None]) -> Unknown:
+def _joined(node: OnnxNode, inputs: Sequence[Known | None]) -> Unknown:
     """Return indices that are too many to be joined, of which the shape alone is needed."""
     shapes = [one.shape for one in inputs if one is not None and one.shape]
     axis = node.attributes().get("axis", 0)

@@ -45,7 +45,7 @@ Any size would do; a prime is seldom mistaken for another dimension when somethi
 _FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
 
 
-class Node(NamedTuple):
+class OnnxNode(NamedTuple):
     """One node of the graph; empty names stand for inputs that are left out."""
 
     op: str
@@ -94,10 +94,10 @@ class Input(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """What of a model is read: nodes in topological order, and the tensors that they name."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     initialisers: Mapping[str, TensorProto]
@@ -165,7 +165,7 @@ def _bytes_of(path: str | Path) -> bytes:
         raise InputError(f"should have at most {most} MiB besides its weights", file=file) from None
 
 
-def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
+def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
     """Return the graph of a model, with the given sizes of its dynamic dimensions.
 
     Raises
@@ -189,7 +189,7 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         )
     given = [value for value in graph.input if value.name not in initialisers]
     known = {"", *initialisers, *(value.name for value in given)}
-    return Graph(
+    return OnnxGraph(
         nodes=_sorted(nodes, known),
         inputs=_inputs(given, dims),
         outputs=tuple(value.name for value in graph.output),
@@ -214,7 +214,7 @@ def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple
     )
 
 
-def _check_texts(nodes: Iterable[Node], graph: GraphProto) -> None:
+def _check_texts(nodes: Iterable[OnnxNode], graph: GraphProto) -> None:
     """Refuse names that are no text: protobuf hands such bytes on as they are."""
     try:
         for node in nodes:
@@ -226,18 +226,18 @@ def _check_texts(nodes: Iterable[Node], graph: GraphProto) -> None:
         raise InputError("should be an ONNX model: its names should be UTF-8") from None
 
 
-def _node(proto: NodeProto) -> Node:
+def _node(proto: NodeProto) -> OnnxNode:
     op = proto.op_type
     # The one name that two domains give to operators with different inputs.
     if op == "Attention" and proto.domain == "com.microsoft":
         op = "com.microsoft.Attention"
     if op == "CastLike":
         # Of its second input it takes the type alone: it depends on the first.
-        return Node("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
-    return Node(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
+        return OnnxNode("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
+    return OnnxNode(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
 
 
-def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
+def _sorted(nodes: list[OnnxNode], known: set[str]) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order: the file's own, where it is one."""
     held = set(known)
     written: set[str] = set()
@@ -253,7 +253,7 @@ def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _reordered(nodes: list[Node], known: set[str], written: set[str]) -> tuple[Node, ...]:
+def _reordered(nodes: list[OnnxNode], known: set[str], written: set[str]) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order, of those that may come next the first in the file."""
     readers: dict[str, list[int]] = {}
     missing = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.model import OnnxNode
 
 
 class Omitted:
@@ -11,7 +11,7 @@ class Omitted:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, None]] = {}
 
-    def add(self, phrase: str, node: Node | None = None) -> None:
+    def add(self, phrase: str, node: OnnxNode | None = None) -> None:
         """Keep a phrase such as ``rotary positions``, and the node where it is found."""
         nodes = self._nodes.setdefault(phrase, {})
         if node is not None:

@@ -11,8 +11,8 @@ from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshap
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState, shape_error
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, whole
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights, whole
 from hypar_opt.onnx.windows import (
     image_of,
     numbers,
@@ -21,7 +21,7 @@ from hypar_opt.onnx.windows import (
 )
 
 
-def _weight(state: ImportState, node: Node, index: int) -> Constant:
+def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
     name = node.inputs[index]
     if not state.is_constant(name):
         raise node.refuse(f"its weights {name!r} depend on the network's input")
@@ -31,11 +31,11 @@ def _weight(state: ImportState, node: Node, index: int) -> Constant:
     return constant
 
 
-def _is_given(node: Node, index: int) -> bool:
+def _is_given(node: OnnxNode, index: int) -> bool:
     return len(node.inputs) > index and bool(node.inputs[index])
 
 
-def convolution(state: ImportState, node: Node) -> None:
+def convolution(state: ImportState, node: OnnxNode) -> None:
     """A convolution; one of a single position is a fully-connected layer."""
     if state.is_constant(node.inputs[0]):
         raise node.refuse("reads a further input of the model")
@@ -95,11 +95,11 @@ def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
 
 
 def _matrix_of(
-    node: Node, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
-) -> Weights:
+    node: OnnxNode, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
+) -> LayerWeights:
     """Return weights as a matrix of the dimensions that are summed over, and of the others."""
     name = (weight.weights or (node.inputs[index],))[0]
-    return Weights(name, weight.matrix(rows, columns))
+    return LayerWeights(name, weight.matrix(rows, columns))
 
 
 def _add_bias(state: ImportState, made: Features, name: str) -> None:
@@ -109,7 +109,7 @@ def _add_bias(state: ImportState, made: Features, name: str) -> None:
         layer.add_bias(bias.stored)
 
 
-def product(state: ImportState, node: Node) -> None:
+def product(state: ImportState, node: OnnxNode) -> None:
     """A matrix product: with weights a fully-connected layer, of two maps a part of attention."""
     a, b = node.inputs[:2]
     if state.is_constant(b):
@@ -136,7 +136,7 @@ def product(state: ImportState, node: Node) -> None:
     state.put(node, made)
 
 
-def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _matrix(node: OnnxNode, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a weight matrix's sizes and dimensions, without leading ones of size 1."""
     axes = tuple(range(len(shape)))
     while len(axes) > 2 and shape[axes[0]] == 1:
@@ -147,13 +147,13 @@ def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 
 
 def _fits(
-    node: Node, features: Features, places: Sequence[int], size: int, weight: Constant
+    node: OnnxNode, features: Features, places: Sequence[int], size: int, weight: Constant
 ) -> None:
     if math.prod(features.shape[place] for place in places) != size:
         raise shape_error(node, features.shape, weight.shape)
 
 
-def general_product(state: ImportState, node: Node) -> None:
+def general_product(state: ImportState, node: OnnxNode) -> None:
     """Gemm: a fully-connected layer with its bias."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
@@ -177,7 +177,7 @@ def general_product(state: ImportState, node: Node) -> None:
     state.put(node, made)
 
 
-def quantised_product(state: ImportState, node: Node) -> None:
+def quantised_product(state: ImportState, node: OnnxNode) -> None:
     """com.microsoft.MatMulNBits: weights packed in a few bits, whose sizes are attributes."""
     attributes = node.attributes()
     features = state.settled(node.inputs[0], node)
@@ -187,17 +187,17 @@ def quantised_product(state: ImportState, node: Node) -> None:
     units = (attributes["N"],)
     # Packed: the elements of the tensor are not those of the weights.
     name = (weight.weights or node.inputs[1:])[0]
-    held = Weights(name, (whole(name, (attributes["K"], *units)),))
+    held = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
     state.put(node, linear(state, node, features, (rank,), units, held, place=rank))
 
 
 def linear(
     state: ImportState,
-    node: Node,
+    node: OnnxNode,
     features: Features,
     places: tuple[int, ...],
     units: tuple[int, ...],
-    weights: Weights,
+    weights: LayerWeights,
     *,
     place: int,
 ) -> Features:
@@ -243,7 +243,7 @@ def _without_batch_of_one(dim: Dim) -> Dim:
     return tuple(digit for digit in dim if digit != Digit("b", 1))
 
 
-def einsum(state: ImportState, node: Node) -> None:
+def einsum(state: ImportState, node: OnnxNode) -> None:
     """A product of two tensors in Einstein's notation."""
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
@@ -281,7 +281,7 @@ def einsum(state: ImportState, node: Node) -> None:
     state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
 
 
-def _einsum_of_maps(state: ImportState, node: Node, labels: list[str], out: str) -> Features:
+def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: str) -> Features:
     a, b = labels
     both = [label for label in a if label in b and label in out]
     summed = [label for label in a if label in b and label not in out]

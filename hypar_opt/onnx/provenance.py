@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped
 from hypar_opt.onnx.computing import slice_cuts
 from hypar_opt.onnx.constant import Constant
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
 
 _COPIES = "r"
@@ -39,7 +39,7 @@ _OF_FIRST = frozenset(
 
 
 def regions_of(
-    node: Node, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
+    node: OnnxNode, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
 ) -> list[Regions]:
     """Return which elements the outputs of a node hold, that reads constants alone.
 
@@ -58,7 +58,7 @@ def regions_of(
 
 
 def _views_of(
-    node: Node, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
+    node: OnnxNode, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
 ) -> Regions:
     data = inputs[0]
     if data is not None and region.shape == data.shape:
@@ -79,7 +79,7 @@ def _merged(regions: Sequence[Region], shape: Shape) -> Regions:
 
 
 def _views(
-    node: Node, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
+    node: OnnxNode, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
 ) -> list[Region]:
     """Return the outputs of an operator that looks at an initializer another way.
 

@@ -74,7 +74,7 @@ Regions = tuple[Region, ...]
 
 
 @dataclass(frozen=True)
-class Weights:
+class LayerWeights:
     """What a layer learns, by the elements of the file that hold it.
 
     Parameters
@@ -106,7 +106,7 @@ class Weights:
         """The parameters of its layer: its own, and what the network adds."""
         return distinct((*self.matrix, *self.vectors)) + self.added
 
-    def part(self, start: int, size: int) -> Weights:
+    def part(self, start: int, size: int) -> LayerWeights:
         """Return those of a range of the outputs."""
         matrix, vectors = (_part(of, start, size) for of in (self.matrix, self.vectors))
         return replace(self, name=f"{self.name}.{start}", matrix=matrix, vectors=vectors)

@@ -10,10 +10,10 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx import elementwise, fused_attention, norms, pools, products, views
 from hypar_opt.onnx.axes import UnalignedError
 from hypar_opt.onnx.import_state import ImportState
-from hypar_opt.onnx.model import Graph, Node
+from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED
 
-RULES: dict[str, Callable[[ImportState, Node], None]] = {
+RULES: dict[str, Callable[[ImportState, OnnxNode], None]] = {
     "attention": fused_attention.attention,
     "concat": views.concat,
     "convolution": products.convolution,
@@ -34,7 +34,7 @@ RULES: dict[str, Callable[[ImportState, Node], None]] = {
 }
 
 # Rules of several operators, whose word in the table tells them apart.
-WORDED_RULES: dict[str, Callable[[ImportState, Node, str], None]] = {
+WORDED_RULES: dict[str, Callable[[ImportState, OnnxNode, str], None]] = {
     "batch_norm": norms.batch_norm,
     "channel_norm": norms.channel_norm,
     "elementwise": elementwise.elementwise,
@@ -46,7 +46,7 @@ WORDED_RULES: dict[str, Callable[[ImportState, Node, str], None]] = {
 }
 
 
-def read_graph(graph: Graph, folder: Path | None = None) -> ImportState:
+def read_graph(graph: OnnxGraph, folder: Path | None = None) -> ImportState:
     """Read all nodes of a graph.
 
     Parameters
@@ -68,7 +68,7 @@ def read_graph(graph: Graph, folder: Path | None = None) -> ImportState:
     return state
 
 
-def _read_node(state: ImportState, node: Node) -> None:
+def _read_node(state: ImportState, node: OnnxNode) -> None:
     """Read one node that depends on the network's input.
 
     Raises
@@ -87,7 +87,7 @@ def _read_node(state: ImportState, node: Node) -> None:
 
 
 @contextmanager
-def refusals(node: Node) -> Iterator[None]:
+def refusals(node: OnnxNode) -> Iterator[None]:
     """Refuse a node by name for whatever goes wrong while what it writes is read."""
     try:
         yield
@@ -103,7 +103,7 @@ def refusals(node: Node) -> Iterator[None]:
         raise node.refuse(f"is not as its operator requires: {problem}") from None
 
 
-def _unknown(node: Node) -> InputError:
+def _unknown(node: OnnxNode) -> InputError:
     import difflib
 
     if node.op in CONTROL_FLOW:

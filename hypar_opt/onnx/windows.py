@@ -9,7 +9,7 @@ from typing import Any
 from hypar_opt.onnx.axes import Dim, whole_dim
 from hypar_opt.onnx.features import INPUT, Features
 from hypar_opt.onnx.import_state import ImportState
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.model import OnnxNode
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Image:
         return (self.features.dims[0], *rest)
 
 
-def image_of(state: ImportState, node: Node, rank: int) -> Image:
+def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
     """Return what a window's node reads, with batch, channels, rows and columns in their places.
 
     Raises
@@ -70,7 +70,7 @@ def image_of(state: ImportState, node: Node, rank: int) -> Image:
 
 
 def window_size(
-    node: Node, extent: int, size: int, stride: int, dilation: int, padding: int
+    node: OnnxNode, extent: int, size: int, stride: int, dilation: int, padding: int
 ) -> int:
     """Return how many windows there are along a dimension."""
     free = extent + padding - dilation * (size - 1) - 1
@@ -80,7 +80,7 @@ def window_size(
 
 
 def window_padding(
-    node: Node,
+    node: OnnxNode,
     image: Image,
     attributes: dict[str, Any],
     window: tuple[int, int],
