@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MOST_ELEMENTS
+from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.import_state import ImportState
@@ -151,7 +151,7 @@ def _learned(state: ImportState) -> Iterator[Constant]:
 
 def _is_mask(constant: Constant) -> bool:
     """Whether the values of a constant hide something: they are very low, or one and zero."""
-    if not constant.known or constant.elements > MOST_ELEMENTS:
+    if not constant.known or constant.elements > MAX_ELEMENTS:
         return False
     value = constant.value
     if value.dtype.kind != "f":

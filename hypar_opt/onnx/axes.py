@@ -20,7 +20,7 @@ from typing import NamedTuple
 POSITIONS = frozenset({"h", "w", "t"})
 """The axes that are neither batch nor channels."""
 
-DEEPEST = 16
+MAX_NESTED_SLICES = 16
 """The most slices of slices that are followed."""
 
 
@@ -122,7 +122,7 @@ def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, DigitRange]
     if len(dim) != 1 or step < 1:
         raise UnalignedError
     (digit,) = dim
-    if len(list(_shared(digit.axis))) >= DEEPEST:
+    if len(list(_shared(digit.axis))) >= MAX_NESTED_SLICES:
         raise UnalignedError
     share = DigitRange(digit, start, size, step)
     axis, whole, stride = digit

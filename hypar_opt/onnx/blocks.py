@@ -14,7 +14,7 @@ import numpy as np
 
 from hypar_opt.onnx.features import INPUT, Layer
 
-LONGEST = 1000
+MAX_BLOCK_LAYERS = 1000
 """The most layers of a block that is looked for."""
 
 
@@ -44,7 +44,7 @@ def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[RepeatedRun]:
     cuts = _cuts(layers)
     found: list[RepeatedRun] = []
     periodic: dict[int, list[tuple[int, int]]] = {}
-    for length in range(1, min(len(layers) // 2, LONGEST) + 1):
+    for length in range(1, min(len(layers) // 2, MAX_BLOCK_LAYERS) + 1):
         edges = [-1, *np.flatnonzero(marks[length:] != marks[:-length]), len(layers) - length]
         # Between two edges all layers are as those ``length`` after them: twice, where they reach.
         for place in np.flatnonzero(np.diff(edges) > length).tolist():

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-MOST_ELEMENTS = 2**22
+MAX_ELEMENTS = 2**22
 """The most elements of a constant that is computed: a mask of 2,048 by 2,048 tokens."""
 
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 """The most bytes of all constants that are computed."""
 
-ELEMENT = 8
+MAX_ELEMENT_BYTES = 8
 """The most bytes of an element: numbers that take more are not computed with."""
 
 
 class Budget:
     """Bytes that are left for constants; work that takes time counts as bytes too."""
 
-    def __init__(self, left: int = MOST_BYTES) -> None:
+    def __init__(self, left: int = MAX_BYTES) -> None:
         self._left = left
 
     def take(self, count: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hypar_opt.onnx.budget import ELEMENT
+from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES
 from hypar_opt.onnx.constant import Array, of_tensor
 
 Attributes = dict[str, Any]
@@ -161,7 +161,7 @@ def _cast(inputs: list[Array | None], attributes: Attributes) -> Array:
     data = inputs[0]
     assert data is not None
     dtype = helper.tensor_dtype_to_np_dtype(attributes["to"])
-    if dtype.itemsize > ELEMENT or dtype.kind in "OSU":
+    if dtype.itemsize > MAX_ELEMENT_BYTES or dtype.kind in "OSU":
         raise ValueError("is no number")
     result: Array = data.astype(dtype)
     return result

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.axes import merged
-from hypar_opt.onnx.budget import MOST_ELEMENTS
-from hypar_opt.onnx.model import MOST_RANK
+from hypar_opt.onnx.budget import MAX_ELEMENTS
+from hypar_opt.onnx.model import MAX_RANK
 from hypar_opt.onnx.regions import Regions, taken, whole
 
 if TYPE_CHECKING:
@@ -130,13 +130,13 @@ def of_tensor(tensor: TensorProto) -> Constant:
         Where its shape is no shape.
     """
     shape = tuple(tensor.dims)
-    if any(size < 0 for size in shape) or len(shape) > MOST_RANK:
+    if any(size < 0 for size in shape) or len(shape) > MAX_RANK:
         raise InputError(
             f"should have a shape, got {list(shape)}", where=f"initializer {tensor.name!r}"
         )
     regions = (whole(tensor.name, shape),)
     hidden = tensor.external_data or tensor.data_location == 1 or tensor.data_type in _NO_NUMBERS
-    if hidden or math.prod(shape) > MOST_ELEMENTS:
+    if hidden or math.prod(shape) > MAX_ELEMENTS:
         return Constant(shape, lambda: placeholder(shape), known=False, regions=regions)
 
     def load() -> Array:

@@ -11,11 +11,11 @@ from hypar_opt.onnx.budget import Budget
 from hypar_opt.onnx.constant import INT64, Array, Constant, of_tensor, placeholder
 from hypar_opt.onnx.folding import fold
 from hypar_opt.onnx.inference import concrete_shapes, inferred
-from hypar_opt.onnx.model import MOST_DIMENSION, MOST_RANK, OnnxGraph, OnnxNode
+from hypar_opt.onnx.model import MAX_DIMENSION, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.provenance import regions_of
 from hypar_opt.onnx.regions import whole
 
-MOST_INTEGERS = 2**16
+MAX_INTEGERS = 2**16
 """The most integers that say a shape, or which indices are read."""
 
 _REGION = 2**9
@@ -88,7 +88,7 @@ class Constants:
     def integers(self, name: str) -> list[int] | None:
         """Return the values of a list of integers; None where they are not known, or too many."""
         constant = self.get(name)
-        if not constant.known or constant.elements > MOST_INTEGERS:
+        if not constant.known or constant.elements > MAX_INTEGERS:
             return None
         if not self._budget.take(_LISTED * constant.elements):
             return None
@@ -101,7 +101,7 @@ class Constants:
             return False
         data = tensor.raw_data
         shape = struct.unpack(f"<{len(data) // 8}q", data)
-        if not 0 < len(shape) == math.prod(tensor.dims) <= MOST_RANK or min(shape) < 0:
+        if not 0 < len(shape) == math.prod(tensor.dims) <= MAX_RANK or min(shape) < 0:
             return False
         name = node.outputs[0]
         self._made[name] = Constant(
@@ -152,7 +152,7 @@ class Constants:
         self, node: OnnxNode, name: str, shapes: dict[str, tuple[int, ...]]
     ) -> tuple[int, ...]:
         shape = shapes.get(name, self._declared.get(name))
-        if shape is None or len(shape) > MOST_RANK or math.prod(shape) > MOST_DIMENSION**2:
+        if shape is None or len(shape) > MAX_RANK or math.prod(shape) > MAX_DIMENSION**2:
             raise node.refuse(f"the shape of {name!r} is not known")
         return shape
 

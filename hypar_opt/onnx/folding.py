@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import ELEMENT, MOST_ELEMENTS, Budget
+from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
 from hypar_opt.onnx.computing import (
     BROADCAST,
     VIEWS,
@@ -18,7 +18,7 @@ from hypar_opt.onnx.computing import (
     triangle,
 )
 from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
-from hypar_opt.onnx.model import MOST_RANK, OnnxNode
+from hypar_opt.onnx.model import MAX_RANK, OnnxNode
 
 Attributes = dict[str, Any]
 
@@ -75,7 +75,7 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
     if op in VIEWS or op == "Split":
         # Their shape depends on values, all but the data's, of which a shape has few.
         shapes = inputs if op in ("ConstantOfShape", "Range") else inputs[1:]
-        most = max(MOST_RANK, len(node.outputs))
+        most = max(MAX_RANK, len(node.outputs))
         if any(c is not None and not (c.known and c.elements <= most) for c in shapes):
             return None
         values = [_value(constant) for constant in inputs]
@@ -86,7 +86,7 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
         result = VIEWS[op](values, attributes)
         tensor = attributes.get("value")
         known = tensor is None or of_tensor(tensor).known
-        return Folded([result], known) if result.ndim <= MOST_RANK else None
+        return Folded([result], known) if result.ndim <= MAX_RANK else None
     known = all(constant.known for constant in given)
     total = sum(constant.elements for constant in given)
     if op in ("Concat", "Trilu"):
@@ -94,7 +94,7 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
             return Folded([placeholder(_joined(given, attributes))], known=False)
         compute = triangle if op == "Trilu" else concatenated
         return _written(compute([_value(c) for c in inputs], attributes), budget)
-    return _by_reference(node, inputs, budget) if known and total <= MOST_ELEMENTS else None
+    return _by_reference(node, inputs, budget) if known and total <= MAX_ELEMENTS else None
 
 
 def _value(constant: Constant | None) -> Array | None:
@@ -102,12 +102,12 @@ def _value(constant: Constant | None) -> Array | None:
 
 
 def _may_write(elements: int, budget: Budget) -> bool:
-    return elements <= MOST_ELEMENTS and budget.take(ELEMENT * elements)
+    return elements <= MAX_ELEMENTS and budget.take(MAX_ELEMENT_BYTES * elements)
 
 
 def _written(array: Array, budget: Budget) -> Folded:
     """Return what has been written; smaller elements than were counted leave room for others."""
-    budget.give_back((ELEMENT - array.itemsize) * array.size)
+    budget.give_back((MAX_ELEMENT_BYTES - array.itemsize) * array.size)
     return Folded([np.asarray(array)])
 
 
@@ -137,7 +137,7 @@ def _gathered(
     assert indices is not None
     axis = attributes.get("axis", 0) % len(data.shape)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    if len(shape) > MOST_RANK:
+    if len(shape) > MAX_RANK:
         return None
     known = data.known and indices.known
     if not known or not _may_write(max(math.prod(shape), indices.elements), budget):
@@ -152,8 +152,8 @@ def _by_reference(node: OnnxNode, inputs: list[Constant | None], budget: Budget)
     elements = 2 * sum(constant.elements for constant in inputs if constant is not None)
     if node.op == "GatherND":
         elements += _gathered_parts(inputs, node.attributes())
-    each = _BY_ELEMENT.get(node.op, ELEMENT)
-    if elements > 2 * MOST_ELEMENTS or not budget.take(_REFERENCE + each * elements):
+    each = _BY_ELEMENT.get(node.op, MAX_ELEMENT_BYTES)
+    if elements > 2 * MAX_ELEMENTS or not budget.take(_REFERENCE + each * elements):
         return None
     from onnx.reference import ReferenceEvaluator
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.weightless import MOST_STRUCTURE
+from hypar_opt.onnx.weightless import MAX_STRUCTURE
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-DEEPEST = 100
+MAX_CALL_DEPTH = 100
 """The most functions that call one another in turn: the inliner calls itself for each."""
 
 _NODE, _ATTRIBUTE = 64, 128
@@ -88,14 +88,15 @@ def _check(model: ModelProto) -> None:
         del open_[name]
         waiting.pop()
     whole = _expanded(model.graph.node, known, 0)
-    if whole.size > MOST_STRUCTURE:
+    if whole.size > MAX_STRUCTURE:
         raise InputError(
             f"its functions, where they are called, should come to at most"
-            f" {MOST_STRUCTURE // 2**20} MiB, got {whole.size / 2**20:,.0f}"
+            f" {MAX_STRUCTURE // 2**20} MiB, got {whole.size / 2**20:,.0f}"
         )
-    if whole.depth > DEEPEST:
+    if whole.depth > MAX_CALL_DEPTH:
         raise InputError(
-            f"its functions should call one another {DEEPEST} deep at most, got {whole.depth:,}"
+            f"its functions should call one another {MAX_CALL_DEPTH} deep at most,"
+            f" got {whole.depth:,}"
         )
 
 

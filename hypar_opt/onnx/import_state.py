@@ -28,14 +28,14 @@ from hypar_opt.onnx.exact import GELU_BY_ERF, left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
-from hypar_opt.onnx.model import MOST_RANK, OnnxGraph, OnnxNode
+from hypar_opt.onnx.model import MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.omitted import Omitted
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
 
 _NONE = LayerWeights()
 
-MOST_DIGITS = 64
+MAX_DIGITS = 64
 """The most parts of axes that a tensor's dimensions are made of."""
 
 
@@ -102,10 +102,10 @@ class ImportState:
 
     def put(self, node: OnnxNode, features: Features, index: int = 0) -> None:
         """Say what an output of a node holds."""
-        if len(features.dims) > MOST_RANK or sum(map(len, features.dims)) > MOST_DIGITS:
+        if len(features.dims) > MAX_RANK or sum(map(len, features.dims)) > MAX_DIGITS:
             raise node.refuse(
-                f"should write at most {MOST_RANK} dimensions, which divide axes into at most"
-                f" {MOST_DIGITS} parts"
+                f"should write at most {MAX_RANK} dimensions, which divide axes into at most"
+                f" {MAX_DIGITS} parts"
             )
         if index < len(node.outputs) and node.outputs[index]:
             name = node.outputs[index]

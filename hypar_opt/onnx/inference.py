@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.onnx.functions import line_of
-from hypar_opt.onnx.model import MOST_RANK, OnnxGraph, OnnxNode
+from hypar_opt.onnx.model import MAX_RANK, OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:
     from hypar_opt.onnx.constant import Constant
@@ -25,7 +25,7 @@ _FLOAT = 1
 _OF_A_SHAPE = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
 """Operators whose last input has an element for each dimension of the output."""
 
-_MOST_VALUES = 2**10
+_MAX_SHAPE_VALUES = 2**10
 """The most elements of an input whose values may be a shape."""
 
 
@@ -42,14 +42,14 @@ def inferred(
     from onnx import helper, numpy_helper, shape_inference
 
     last = inputs[-1] if inputs else None
-    if node.op in _OF_A_SHAPE and last is not None and last.elements > MOST_RANK:
+    if node.op in _OF_A_SHAPE and last is not None and last.elements > MAX_RANK:
         return {}
     values, tensors = [], []
     try:
         for name, constant in dict(zip(node.inputs, inputs, strict=True)).items():
             if constant is None:
                 continue
-            if constant.known and constant.elements <= _MOST_VALUES:
+            if constant.known and constant.elements <= _MAX_SHAPE_VALUES:
                 tensors.append(numpy_helper.from_array(constant.value, name))
             else:
                 values.append(helper.make_tensor_value_info(name, _FLOAT, constant.shape))

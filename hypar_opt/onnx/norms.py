@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypar_opt.onnx.axes import axes_of, is_whole
-from hypar_opt.onnx.budget import MOST_ELEMENTS
+from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import join
@@ -77,7 +77,7 @@ def channel_norm(state: ImportState, node: OnnxNode, word: str) -> None:
 def _is_constant(state: ImportState, name: str) -> bool:
     """Whether all elements of a constant are one known number."""
     constant = state.constant(name)
-    if not constant.known or constant.elements > MOST_ELEMENTS:
+    if not constant.known or constant.elements > MAX_ELEMENTS:
         return False
     return bool((constant.value == constant.value.flat[0]).all())
 

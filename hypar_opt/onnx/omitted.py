@@ -25,8 +25,8 @@ class Omitted:
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"{phrase} ({first}{more})" if first else phrase
             # Names of nodes are any text, and a network file holds printable letters alone.
-            out.append("".join(c if c.isprintable() else "?" for c in text)[:MOST_LETTERS])
+            out.append("".join(c if c.isprintable() else "?" for c in text)[:MAX_LETTERS])
         return out
 
 
-MOST_LETTERS = 400
+MAX_LETTERS = 400

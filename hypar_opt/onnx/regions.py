@@ -21,7 +21,7 @@ from hypar_opt.onnx.axes import Dim, UnalignedError, extent, merged, whole_dim
 
 _ELEMENTS = "e"
 
-MOST_RUNS = 2**20
+MAX_RUNS = 2**20
 """The most contiguous runs of elements into which the regions of one initializer may fall."""
 
 Shape = Sequence[int]
@@ -146,7 +146,7 @@ def _union(name: str, regions: list[Region]) -> int:
     if len(regions) == 1:
         return regions[0].elements
     runs = [_runs(region) for region in regions]
-    if sum(count for _, count in runs) > MOST_RUNS:
+    if sum(count for _, count in runs) > MAX_RUNS:
         raise InputError("is cut into too many parts", where=f"initializer {name!r}")
     starts = np.concatenate([_starts(region) for region in regions])
     lengths = np.repeat([length for length, _ in runs], [count for _, count in runs])

@@ -9,7 +9,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.regions import Region, overlap
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 """The most parts into which layers may divide an initializer."""
 
 
@@ -54,9 +54,9 @@ def _met(uses: _Uses, region: Region) -> list[_Use]:
 def _add(uses: _Uses, region: Region, owner: int, *, is_vector: bool) -> None:
     several = uses.setdefault(region.name, [])
     several.append(_Use(region.flat(), region.span, owner, is_vector))
-    if len(several) > MOST_PARTS:
+    if len(several) > MAX_PARTS:
         raise InputError(
-            f"should be divided among at most {MOST_PARTS} layers",
+            f"should be divided among at most {MAX_PARTS} layers",
             where=f"initializer {region.name!r}",
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INPUT = "input"
 """The name of the network's input among a layer's inputs; in a block, of the block's."""
 
-MOST_LAYERS = 100_000
+MAX_LAYERS = 100_000
 
 Reads = tuple[str, ...]
 
@@ -56,8 +56,8 @@ def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
         At an unknown input, a name that stands twice, a cycle, or a layer that none reads.
     """
     count = len(layers) + sum((block.repeat or 1) * len(block.layers) for block in blocks)
-    if count > MOST_LAYERS:
-        raise rule(f"block: should make at most {MOST_LAYERS:,} layers, got {count:,}")
+    if count > MAX_LAYERS:
+        raise rule(f"block: should make at most {MAX_LAYERS:,} layers, got {count:,}")
     named = [*_stated(layers, blocks)]
     names = [layer.name for layer, _ in named]
     _check_names(layers, blocks, names)
