@@ -1,8 +1,7 @@
-"""Attention written out: the two products of feature maps.
+"""Attention written out: two products of feature maps.
 
 The first product, of queries and keys, makes scores; the second, of scores and values, is the
-layer. Heads are the digits of the channels that lie in the dimensions which a product goes
-through alike.
+layer. Heads are those digits of the channels that lie in a product's batch dimensions.
 """
 
 from __future__ import annotations
@@ -35,15 +34,14 @@ def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features
     Raises
     ------
     InputError
-        Where it is no part of attention.
+        Where it is not part of attention.
     """
     a, b = state.settle(a, node), state.settle(b, node)
     if len(a.dims) < 3 or len(b.dims) < 3 or a.shape[-1] != b.shape[-2]:
         raise shape_error(node, a.shape, b.shape)
     if state.layer(b.source).kind == "scores":
-        # Values transposed times scores transposed: the same product, seen from the other side.
-        made = product_of_maps(state, node, _transposed(b), _transposed(a))
-        return _transposed(made)
+        # Transposed values times transposed scores are the transposed product.
+        return _transposed(product_of_maps(state, node, _transposed(b), _transposed(a)))
     if state.layer(a.source).kind == "scores":
         return _weighted_values(state, node, a, b)
     return _scores(state, node, a, _transposed(b))
@@ -55,12 +53,12 @@ def _transposed(features: Features) -> Features:
 
 
 def _sequence(state: ImportState, node: OnnxNode, features: Features) -> tuple[Features, int]:
-    """Return tokens by head, and how many tokens there are.
+    """Return tokens by head, and the number of tokens.
 
     Raises
     ------
     InputError
-        Where the product goes over a part of the tokens, or over none.
+        Where the product is over a part of the tokens, or over none.
     """
     features = state.as_tokens(features, node)
     layer = state.layer(features.source)
@@ -71,7 +69,7 @@ def _sequence(state: ImportState, node: OnnxNode, features: Features) -> tuple[F
             "is attention over a part of the tokens, which a network has no layer for"
         )
     if (axes_of([rows]) - {"t"}) or axes_of([columns]) - {"c"}:
-        raise node.refuse("multiplies two feature maps, and is no attention")
+        raise node.refuse("multiplies two feature maps, but is not attention")
     return features, tokens
 
 
@@ -89,13 +87,13 @@ def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Feature
 
 
 def _leading(node: OnnxNode, a: Features, b: Features) -> list[Dim]:
-    """Return the dimensions through which a product goes alike: batch and heads."""
+    """Return the batch dimensions of a product: batch and heads."""
     rank = max(len(a.dims), len(b.dims)) - 2
     out = []
-    for place in range(rank):
+    for axis in range(rank):
         dims = []
         for features in (a, b):
-            index = place - rank + len(features.dims) - 2
+            index = axis - rank + len(features.dims) - 2
             dims.append(features.dims[index] if index >= 0 else ())
         first, second = dims
         if extent(first) > 1 and extent(second) > 1 and extent(first) != extent(second):
@@ -169,35 +167,34 @@ def _attention(
         keys["kv_heads"] = kv_heads
     if causal:
         keys["causal"] = True
-    # What is done to queries and keys has been checked: they are read as they are.
+    # Operators on queries and keys have been checked, so both are read as they are.
     queries, key_maps, values = operands
     plain: frozenset[str] = frozenset()
     operands = queries._replace(operators=plain), key_maps._replace(operators=plain), values
-    sources = {one.source for one in operands}
+    sources = {operand.source for operand in operands}
     count = state.layer(operands[0].source).sizes.get("t", 1)
     sizes = {"t": count, "c": heads * width}
     if len(sources) == 1 and _are_parts(state, operands):
         (source,) = sources
         state.layer(source).read_as.add(None)
         return state.emit(node, "attention", keys, [source], sizes)
-    inputs = [state.read(_of_heads(state, one, node), node) for one in operands]
+    inputs = [state.read(_without_copies(state, operand, node), node) for operand in operands]
     return state.emit(node, "attention", keys, inputs, sizes)
 
 
 def _are_parts(state: ImportState, operands: tuple[Features, Features, Features]) -> bool:
-    """Whether queries, keys and values are all of one map, each element once."""
-    taken = [one.taken for one in operands]
+    """Whether queries, keys and values together are one map, each element once."""
+    taken = [operand.taken for operand in operands]
     if len(set(taken)) < 3 or not all(taken):
         return False
-    held = sum(
-        extent(tuple(digit for dim in one.dims for digit in dim if _is_channel(digit)))
-        for one in operands
+    return (
+        sum(_heads(operand.dims) for operand in operands)
+        == state.layer(operands[0].source).channels
     )
-    return held == state.layer(operands[0].source).channels
 
 
-def _of_heads(state: ImportState, features: Features, node: OnnxNode) -> Features:
-    """Return queries, keys or values without the copies of key heads that groups share."""
+def _without_copies(state: ImportState, features: Features, node: OnnxNode) -> Features:
+    """Return queries, keys or values without the copies that a group's query heads read."""
     dims = tuple(tuple(digit for digit in dim if digit.axis != "r") for dim in features.dims)
     return state.sliced(features._replace(dims=dims), node)
 
@@ -205,33 +202,33 @@ def _of_heads(state: ImportState, features: Features, node: OnnxNode) -> Feature
 def _check_scores(
     state: ImportState, node: OnnxNode, operands: Iterable[Features], scores: Features
 ) -> None:
-    """Say what is done to queries, keys and scores but a scale by the root of a head's size."""
+    """Note every operator on queries, keys and scores but a scale by 1/sqrt(head size)."""
     queries, keys = operands
     size = queries.shape[-1]
     scale: float | None = 1.0
-    done = ""
+    is_rotated = False
     for features in (queries, keys, scores):
         operators = features.operators
         if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
-            done = "rotary positions"
+            is_rotated = True
             operators -= {MAP, SELF, "RotaryEmbedding", "Neg"}
         operators -= {"Softmax", "IsNaN", "Where"} if features is scores else frozenset()
-        numbers = [one for one in operators if one[0] in "*/"]
+        numbers = [operator for operator in operators if operator[0] in "*/"]
         for phrase in left_out(frozenset(operators).difference(numbers)):
             state.note(node, f"{phrase} of attention's queries, keys or scores")
-        for one in numbers:
-            number = None if one[1:] == "?" else float(one[1:])
+        for operator in numbers:
+            number = None if operator[1:] == "?" else float(operator[1:])
             if scale is None or not number:
                 scale = None
             else:
-                scale = scale * number if one[0] == "*" else scale / number
-    if done:
-        state.note(node, done)
+                scale = scale * number if operator[0] == "*" else scale / number
+    if is_rotated:
+        state.note(node, "rotary positions")
     check_scale(state, node, scale, size)
 
 
 def check_scale(state: ImportState, node: OnnxNode, scale: float | None, size: int) -> None:
-    """Say where attention's scale is another than one over the root of a head's size."""
+    """Note a scale of attention that differs from 1/sqrt(head size)."""
     if scale is None:
         state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")
     elif not math.isclose(scale, size**-0.5, rel_tol=1e-3):

@@ -30,7 +30,7 @@ INT64 = 7
 """ONNX's type of shapes."""
 
 _NO_NUMBERS = frozenset((8, 14, 15, *range(17, 32)))
-"""Types that no constant is computed of: texts, complex numbers, floats of 8 bits and fewer."""
+"""Types that are not computed with: strings, complex numbers, floats of 8 bits and fewer."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Constant:
     shape
         Its dimensions.
     load
-        Returns its value, placeholder where it is not known.
+        Returns its value, or a placeholder where it is unknown.
     known
-        Whether the value is the real one.
+        Whether the value is the real one, not a placeholder.
     regions
-        The elements of the file's initializers that it is made of: one region, but for sums.
+        The elements of the file's initializers that it is made of: one region, except for sums.
     is_input
-        Whether it stands for a further input of the model, such as a mask of padding.
+        Whether it stands for an additional input of the model, such as a padding mask.
     one_image
-        Its value for a batch of one, where it depends on a batch that the model leaves open.
+        Its value for a batch of one, where the model leaves open the batch on which it depends.
     """
 
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ class Constant:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is one number of the file at most, or computed of none."""
+        """Whether it is made of at most one number of the file."""
         return sum(region.elements for region in self.regions) < 2
 
     @property
@@ -122,12 +122,12 @@ def placeholder(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
 
 
 def of_tensor(tensor: TensorProto) -> Constant:
-    """Return the constant of an initialiser; its value is read when it is needed, if ever.
+    """Return the constant of an initializer, whose value is read when it is first needed.
 
     Raises
     ------
     InputError
-        Where its shape is no shape.
+        Where its shape is invalid.
     """
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape) or len(shape) > MAX_RANK:

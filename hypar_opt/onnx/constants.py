@@ -16,16 +16,16 @@ from hypar_opt.onnx.provenance import regions_of
 from hypar_opt.onnx.regions import whole
 
 MAX_INTEGERS = 2**16
-"""The most integers that say a shape, or which indices are read."""
+"""Longer lists of integers, as shapes or indices, are not read."""
 
 _REGION = 2**9
-"""What a region of an initializer takes, that a constant is made of, in time as bytes."""
+"""Cost of a region that a constant is made of: time, counted as bytes."""
 
 _LISTED = 64
-"""What an integer of a list takes, in bytes and time."""
+"""Cost of an integer in a list: memory and time, counted as bytes."""
 
 _INFERENCE = 2**13
-"""What the inference of a shape takes, in time as bytes."""
+"""Cost of inferring a shape: time, counted as bytes."""
 
 
 class Constants:
@@ -39,7 +39,7 @@ class Constants:
 
     @cached_property
     def _declared(self) -> dict[str, tuple[int, ...]]:
-        """The shapes that the file says of tensors which no node's inference does."""
+        """The shapes that the file states, for tensors whose shape is not inferred."""
         return concrete_shapes(self._graph.proto.graph.value_info)
 
     def __contains__(self, name: str) -> bool:
@@ -49,7 +49,7 @@ class Constants:
         self._made[name] = constant
 
     def defer(self, node: OnnxNode) -> None:
-        """Remember a node that reads constants alone."""
+        """Remember a node that reads only constants."""
         for name in node.outputs:
             self._nodes[name] = node
 
@@ -67,7 +67,7 @@ class Constants:
         """
         if name in self._made:
             return self._made[name]
-        # A stack and no recursion: a file may chain any number of nodes.
+        # A stack rather than recursion: a file may chain any number of nodes.
         waiting = [name]
         while waiting:
             wanted = waiting[-1]
@@ -86,7 +86,7 @@ class Constants:
         return self._made[name]
 
     def integers(self, name: str) -> list[int] | None:
-        """Return the values of a list of integers; None where they are not known, or too many."""
+        """Return the values of a list of integers; None where they are unknown or too many."""
         constant = self.get(name)
         if not constant.known or constant.elements > MAX_INTEGERS:
             return None
@@ -95,7 +95,7 @@ class Constants:
         return [int(value) for value in constant.value.ravel().tolist()]
 
     def _fill(self, node: OnnxNode) -> bool:
-        """Make the weights of a model without weights, whose shape is all that is read."""
+        """Make the weights of a model without weights: only their shape is read."""
         tensor = self._graph.initialisers.get(node.inputs[0])
         if tensor is None or tensor.data_type != INT64 or len(tensor.raw_data) % 8:
             return False
@@ -117,11 +117,11 @@ class Constants:
     def _compute(self, node: OnnxNode) -> None:
         inputs = [self._made[name] if name else None for name in node.inputs]
         folded = fold(node, inputs, self._budget)
-        given = [constant for constant in inputs if constant is not None]
-        # A shape is known where the values are in another file.
-        known = node.op in ("Shape", "Size") or all(constant.known for constant in given)
+        read = [constant for constant in inputs if constant is not None]
+        # Shapes are known even where the values are in another file.
+        known = node.op in ("Shape", "Size") or all(constant.known for constant in read)
         known = known and folded is not None and folded.known
-        is_input = any(constant.is_input for constant in given)
+        is_input = any(constant.is_input for constant in read)
         folded_arrays = folded.arrays if folded else []
         names: list[str] = []
         arrays: list[Array] = []
@@ -136,14 +136,14 @@ class Constants:
                 array, known = placeholder(self._shape(node, name, shapes)), False
             names.append(name)
             arrays.append(array)
-        if not self._budget.take(_REGION * sum(len(constant.regions) for constant in given)):
-            raise node.refuse("is made of too many weights, with those before it")
+        if not self._budget.take(_REGION * sum(len(constant.regions) for constant in read)):
+            raise node.refuse("is made of too many weights, together with the constants before it")
         regions = regions_of(node, inputs, [array.shape for array in arrays])
         for name, array, held in zip(names, arrays, regions, strict=False):
             self._made[name] = Constant(array.shape, _returns(array), known, held, is_input)
 
     def _shapes(self, node: OnnxNode, inputs: list[Constant | None]) -> dict[str, tuple[int, ...]]:
-        """Return shapes by ONNX's own inference, which runs only where ours does not get there."""
+        """Return shapes by ONNX's own inference, which runs only where ours has no answer."""
         if not self._budget.take(_INFERENCE):
             raise node.refuse("computes more constants than a network's shapes need")
         return inferred(self._graph, node, inputs)

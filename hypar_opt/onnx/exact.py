@@ -1,8 +1,8 @@
-"""What elementwise operators compute that no layer of the network does.
+"""Elementwise operators that no layer of the network computes.
 
-A feature map remembers the operators that it has been through, by name; beside these what they
-did with constants, as ``*0.5`` for a multiplication by a number. Where a layer reads the map, all
-that is no part of an activation is said to be left out.
+A feature map remembers the names of the operators that were applied to it, and what these did with
+constants, as ``*0.5`` for a multiplication by a number. Where a layer reads the map, operators
+that are not part of an activation are reported as left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "+", "Su
 MAP = "a constant of each place"
 SELF = "itself"
 
-# They change no value, or what they do with constants and other maps is remembered beside them.
+# These change no value, or what they do with constants and other maps is remembered separately.
 _PLAIN = frozenset(
     (
         *("Cast", "CastLike", "Identity", "Dropout", "SimplifiedDropout"),
@@ -31,7 +31,7 @@ _PLAIN = frozenset(
     )
 )
 
-# Of activations that are written out: what else is among their operators.
+# Activations written out, and which other operators they may contain.
 _PARTS = {
     "gelu": frozenset({"Erf", "Tanh", "Pow", "Gelu", "FastGelu", *_NUMBER, SELF}),
     "mish": frozenset({"Mish", "Tanh", "Softplus"}),
@@ -39,7 +39,7 @@ _PARTS = {
     "hardswish": frozenset({"HardSwish", "HardSigmoid", "Clip", *_NUMBER}),
 }
 
-# Of norms: their mean, variance, root and epsilon.
+# The mean, variance, root and epsilon of norms.
 _NORM = frozenset(
     (
         *("Pow", "Sqrt", "Reciprocal", "Neg", "Clip", "Abs", "ReduceSum", "ReduceSumSquare"),
@@ -51,7 +51,7 @@ GELU_BY_ERF = "gelu by erf, which is computed by its approximation by tanh"
 
 
 def with_constant(node: OnnxNode, constant: Constant, *, absorbed: bool) -> frozenset[str]:
-    """Return what a node does with a constant, to remember; nothing where a layer has it."""
+    """Return what a node does with a constant; nothing where a layer learns the constant."""
     if absorbed or constant.is_input:
         return frozenset()
     if constant.elements != 1:
@@ -65,36 +65,34 @@ def with_constant(node: OnnxNode, constant: Constant, *, absorbed: bool) -> froz
 
 
 def of_itself(node: OnnxNode, a: Features, b: Features) -> frozenset[str]:
-    """Return what is to be remembered of a map that is joined to itself, such as a square."""
+    """Return a mark for a map that is combined with itself, as in a square."""
     return frozenset({SELF} if node.op in ("Mul", "Add") and a.operators == b.operators else ())
 
 
 def left_out(operators: frozenset[str]) -> list[str]:
-    """Return what no activation is made of, in words."""
+    """Return phrases for the operators that are not part of an activation."""
     word = activation(operators)
     kept = _PARTS.get(word or "", frozenset(ELEMENTWISE))
     return _phrases(operators - _PLAIN - kept, kept)
 
 
 def without_norm(operators: frozenset[str]) -> frozenset[str]:
-    """Return operators without those that norms are made of."""
-    return frozenset(one for one in operators if not {one, one[0]} & _NORM)
+    """Return operators without those that make up norms."""
+    return frozenset(name for name in operators if not {name, name[0]} & _NORM)
 
 
 def _phrases(operators: Iterable[str], kept: frozenset[str]) -> list[str]:
     words = dict(zip(_NUMBER, ("multiplication by", "division by", "addition of"), strict=False))
     words |= {"^": "power", "|": "bounds of a clip from 0 to 6:"}
     out = []
-    for one in sorted(operators):
-        sign = one[0]
+    for name in sorted(operators):
+        sign = name[0]
         if sign not in words:
-            out.append(one if one != MAP else f"{_OPERATION} {MAP}")
-        elif sign not in kept and one not in _NOTHING:
-            number = one[1:] if one[1:] != "?" else "a number"
+            out.append(name if name != MAP else f"an operation with {MAP}")
+        elif sign not in kept and name not in _NEUTRAL:
+            number = name[1:] if name[1:] != "?" else "a number"
             out.append(f"{words[sign]} {number}")
     return out
 
 
-_NOTHING = frozenset(("*1", "/1", "^1", "+0", "+-0", "|0", "|6"))
-
-_OPERATION = "an operation with"
+_NEUTRAL = frozenset(("*1", "/1", "^1", "+0", "+-0", "|0", "|6"))

@@ -29,7 +29,7 @@ def attention(state: ImportState, node: OnnxNode) -> None:
     heads = attributes.get("num_heads") or attributes.get("q_num_heads") or _fourth(state, node)
     kv_heads = attributes.get("kv_num_heads") or heads
     if not isinstance(heads, int) or heads < 1:
-        raise node.refuse("should have its number of heads")
+        raise node.refuse("should state its number of heads")
     causal = bool(attributes.get("is_causal") or attributes.get("unidirectional"))
     if node.op == "GroupQueryAttention":
         causal = True

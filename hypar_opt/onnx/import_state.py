@@ -97,7 +97,7 @@ class ImportState:
             Where it is a constant, or left out.
         """
         if name not in self.tensors:
-            raise ValueError(f"{name!r} is no feature map" if name else "an input is left out")
+            raise ValueError(f"{name!r} is not a feature map" if name else "an input is left out")
         return self.tensors[name]
 
     def put(self, node: OnnxNode, features: Features, index: int = 0) -> None:
@@ -169,7 +169,7 @@ class ImportState:
     def settle(self, features: Features, node: OnnxNode, *, border: bool = False) -> Features:
         """Return features with pending norms, pools and single tokens made layers."""
         if features.border and not border:
-            raise node.refuse("zeros that Pad adds are read by convolutions and pools alone")
+            raise node.refuse("reads zeros that Pad adds; only convolutions and pools may")
         if features.source == INPUT:
             features = self.input.renamed(self.input.settle(features))
         if features.norm:
@@ -213,7 +213,7 @@ class ImportState:
         wanted = {axis for axis in POSITIONS if layer.sizes.get(axis, 1) > 1}
         if not wanted <= features.pooled <= POSITIONS or features.taken:
             axes = "channels" if "c" in features.pooled else "some of the positions"
-            raise node.refuse(f"a reduction over {axes} is read, and is no part of a norm")
+            raise node.refuse(f"a reduction over {axes} is read, but is not part of a norm")
         source = features.source
         if wanted:
             source = self._pooled(features, node, features.pool)
@@ -295,7 +295,7 @@ class ImportState:
         """
         layer = self.layer(features.source)
         if layer.kind == "scores":
-            raise node.refuse("reads the scores of attention, which only a product with V may")
+            raise node.refuse("reads the scores of attention; only their product with V may")
         word = self.activation_of(features, node)
         if features.taken:
             part = self._slice(features, node)
@@ -328,7 +328,7 @@ class ImportState:
                 keys = {"start": share.start * stride, "size": share.size * stride}
                 sizes = {**self.layer(features.source).sizes, "c": share.size * stride}
                 return self.emit_once(node, "slice", keys, [features.source], sizes)
-        raise node.refuse("reads a part of a feature map that is no range of its channels")
+        raise node.refuse("reads a part of a feature map that is not a range of its channels")
 
     def sliced(self, features: Features, node: OnnxNode) -> Features:
         """Return a range of channels as a feature map of its own."""

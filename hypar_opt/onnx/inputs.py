@@ -30,7 +30,7 @@ class InputAxes:
 
     def __init__(self, graph: OnnxGraph) -> None:
         if not graph.inputs:
-            raise InputError("has no input, and a network reads one")
+            raise InputError("has no input; a network needs one")
         ids = _token_inputs(graph)
         self.is_tokens = bool(ids)
         self._main = ids or _first(graph)

@@ -44,7 +44,7 @@ def _ends(state: ImportState) -> list[int]:
         if layer.kind == "scores":
             # As an output beside the attention that they are of they add nothing.
             if not layer.keys.get("read"):
-                raise nodes[name].refuse("multiplies two feature maps, and is no attention")
+                raise nodes[name].refuse("multiplies two feature maps, but is not attention")
         elif features.source != INPUT:
             ends.append(features.source)
     if not ends:
@@ -74,7 +74,7 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
         layer = layers[position]
         if layer.kind == "scores":
             assert layer.node is not None
-            raise layer.node.refuse("multiplies two feature maps, and is no attention")
+            raise layer.node.refuse("multiplies two feature maps, but is not attention")
         out.append(replace(layer, inputs=[new[source] for source in layer.inputs]))
     return out
 

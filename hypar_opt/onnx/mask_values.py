@@ -140,7 +140,7 @@ class MaskValues:
             file = self._file(location)
             size = dtype.itemsize * math.prod(shape)
             if file is None:
-                return f"is in {shown}, which is no file in the model's folder"
+                return f"is in {shown}, which is not a file in the model's folder"
             if not 0 <= start <= file.stat().st_size - size:
                 return f"is in {shown}, which is too short"
             if size > self._left:

@@ -1,6 +1,6 @@
 """What a mask hides: nothing, all later tokens, or what a network has no word for.
 
-Only values decide. A mask that cannot be decided is named, and none is taken in its place.
+Only values decide. A mask that they do not decide is reported, and no mask is applied instead.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _apply(state: ImportState, node: OnnxNode, layer: Layer, shown: str) -> None
         layer.keys["causal"] = True
     elif shown != ALL:
         why = "it hides other tokens than the later ones" if shown == OTHER else shown
-        state.note(node, f"attention's mask: {why}, and none is taken in its place")
+        state.note(node, f"attention's mask: {why}; no mask is applied instead")
 
 
 def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | None:

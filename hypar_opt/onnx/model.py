@@ -159,7 +159,9 @@ def _bytes_of(path: str | Path) -> bytes:
     except ValueError as error:  # a null byte in the path
         raise InputError(f"should be a file name: {error}", file=file) from None
     except BrokenError:
-        raise InputError("should be an ONNX model: its bytes are no message", file=file) from None
+        raise InputError(
+            "should be an ONNX model: its bytes are not a protobuf message", file=file
+        ) from None
     except TooLargeError:
         most = MAX_STRUCTURE // 2**20
         raise InputError(f"should have at most {most} MiB besides its weights", file=file) from None
@@ -295,7 +297,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
     for value in values:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-            raise InputError("has no shape, and needs one", where=f"input {value.name!r}")
+            raise InputError("has no shape; an input needs one", where=f"input {value.name!r}")
         if len(tensor.shape.dim) > MAX_RANK:
             found = len(tensor.shape.dim)
             problem = f"should have at most {MAX_RANK} dimensions, got {found:,}"

@@ -29,7 +29,9 @@ def pool(state: ImportState, node: OnnxNode, word: str) -> None:
     if dilation != (1, 1):
         raise node.refuse("is a pool with dilation, which a network has no layer for")
     if len(node.outputs) > 1 and node.outputs[1] and state.uses[node.outputs[1]]:
-        raise node.refuse(f"its indices {node.outputs[1]!r} are read, and pools have none")
+        raise node.refuse(
+            f"its indices {node.outputs[1]!r} are read, which pools of a network do not have"
+        )
     padding = window_padding(node, image, attributes, window, stride, dilation)
     features = image.features._replace(border=None)
     layer = state.layer(features.source)
@@ -47,7 +49,7 @@ def pool(state: ImportState, node: OnnxNode, word: str) -> None:
         state.put(node, features._replace(dims=dims))
         return
     if not layer.is_image:
-        raise node.refuse("is a pool of what is no image")
+        raise node.refuse("is a pool, but its input is not an image")
     source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
     state.put(node, state.made(source, dims))
 

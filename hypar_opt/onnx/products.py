@@ -53,7 +53,7 @@ def convolution(state: ImportState, node: OnnxNode) -> None:
     features = image.features
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
-            raise node.refuse("is a convolution of what is no image")
+            raise node.refuse("is a convolution, but its input is not an image")
         held = _matrix_of(node, weight, 1, (1,), (0,))
         made = linear(state, node, features, (1,), (filters,), held, place=1)
         if bias:
@@ -267,7 +267,7 @@ def einsum(state: ImportState, node: OnnxNode) -> None:
     summed = [label for label in mine if label in theirs]
     new = [label for label in theirs if label not in mine]
     if set(summed) & set(out) or set(new) - set(out):
-        raise node.refuse(f"is no product of a feature map with weights: {equation!r}")
+        raise node.refuse(f"is not a product of a feature map and weights: {equation!r}")
     sizes = dict(zip(theirs, weight.shape, strict=True))
     places = tuple(mine.index(label) for label in summed)
     units = tuple(sizes[label] for label in new)
@@ -288,7 +288,7 @@ def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: 
     rows = [label for label in a if label not in b]
     columns = [label for label in b if label not in a]
     if not len(summed) == len(rows) == len(columns) == 1:
-        raise node.refuse(f"is no product of attention: {labels[0]},{labels[1]}->{out}")
+        raise node.refuse(f"is not a product of attention: {labels[0]},{labels[1]}->{out}")
     left, right = (state.features(name) for name in node.inputs)
     if len(left.dims) != len(a) or len(right.dims) != len(b):
         raise shape_error(node, left.shape, right.shape)

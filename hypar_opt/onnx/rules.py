@@ -110,4 +110,4 @@ def _unknown(node: OnnxNode) -> InputError:
         return node.refuse(UNSUPPORTED)
     known = [name for name in OPERATORS if "." not in name]
     near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
-    return node.refuse(f"is no operator that can be imported; the nearest known is {near[0]!r}")
+    return node.refuse(f"is not an operator that can be imported; the nearest known is {near[0]!r}")

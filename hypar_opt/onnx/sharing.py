@@ -116,13 +116,13 @@ def _refused(layers: list[Layer], layer: Layer, use: _Use) -> InputError:
     assert layer.node is not None
     assert owner.node is not None
     kinds = (owner.kind, layer.kind)
-    why = ", which a network cannot say of these operators"
+    why = ", which a network cannot express for these operators"
     if kinds in (("fc", "fc"), ("embedding", "fc")):
         why = ", as another matrix: in parts or transposed"
     elif kinds == ("conv", "conv"):
-        why = ", and convolutions of a network share none"
+        why = "; convolutions of a network cannot share weights"
     elif kinds == ("embedding", "embedding"):
-        why = " by other ids, and a network has one input of ids"
+        why = " by other ids; a network has one input of ids"
     return layer.node.refuse(
         f"reads elements of {use.region.name!r} that node {owner.node.label!r} ({owner.node.op})"
         f" reads too{why}; give each an initializer of its own"

@@ -201,7 +201,7 @@ def gather(state: ImportState, node: OnnxNode) -> None:
         _embedding(state, node, axis)
         return
     if not state.is_constant(indices):
-        raise node.refuse("reads places that depend on the network's input")
+        raise node.refuse("reads indices that depend on the network's input")
     features = state.features(data)
     place = _axis(node, axis, features)
     chosen = state.constant(indices)
@@ -243,7 +243,7 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> None:
     if axis != 0 or len(table.shape) > 2:
         raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
     if ids.source != INPUT or not state.input.is_tokens:
-        raise node.refuse("is an embedding of what is no token of the network's input")
+        raise node.refuse("is an embedding, but its indices are not the network's token ids")
     if ids.operators - {"Cast", "CastLike", "Identity"}:
         state.note(node, "what is computed of token ids: a table is read by the ids themselves")
     vocabulary, features = table.shape

@@ -290,7 +290,7 @@ def test_no_other_file_is_read_and_the_mask_is_named(
     assert not causal
     assert len(not_kept) == 1
     assert said in not_kept[0]
-    assert "none is taken" in not_kept[0]
+    assert "no mask is applied" in not_kept[0]
 
 
 @pytest.mark.parametrize("offset", [-4, 1, 10**30])
