@@ -1,8 +1,8 @@
 """ONNX models as networks: graphs of operators, read without their weights.
 
-A model's way: `model` parses it, `trace` walks its nodes by the rules of `table`, `layers` takes
-what the outputs need, `document` writes that as a network file would, with repeated runs as
-blocks. `docs/onnx.md` says what is read, left out and refused.
+The steps of an import: `model` parses the file, `rules` walks its nodes by the rules of `table`,
+`layers` keeps what the outputs need, `document` describes it as a network file would, with repeated
+runs as blocks. `docs/onnx.md` says what is read, left out and refused.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 def read_model(
     path: str | Path, dims: Mapping[str, int] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Read a model as the content of a network file, and what is to be said of it.
+    """Read a model as the content of a network file, with notes on what was left out.
 
     Parameters
     ----------
     path
-        The file of the model; files beside it, with its weights, are not read.
+        The model's file; files beside it that hold its weights are not read.
     dims
-        The sizes of its dynamic dimensions by name; the batch is no dimension of a network.
+        The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
 
     Raises
     ------
     InputError
-        Naming the file, the node and the operator, and what would be right.
+        Names the file, the node and the operator, and says what would be right.
     """
     content, _, notes = _read(path, dims or {})
     return content, notes
@@ -44,7 +44,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     from hypar_opt.onnx.document import document
     from hypar_opt.onnx.layers import layers_of
     from hypar_opt.onnx.model import graph_of, load
-    from hypar_opt.onnx.trace import trace
+    from hypar_opt.onnx.rules import read_graph
     from hypar_opt.workload.kept import biases, sentences
     from hypar_opt.workload.network import Network
 
@@ -52,7 +52,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     model = load(path)
     try:
         graph = graph_of(model, dims)
-        state = trace(graph, Path(path).parent)
+        state = read_graph(graph, Path(path).parent)
         layers = layers_of(state)
         source = f"ONNX model {_printable(Path(file).name)}"
         if graph.producer:
@@ -60,7 +60,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
         name = _printable(Path(file).stem) or "model"
         content = document(name, source, state.input.layer.sizes, layers)
         biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
-        said: dict[str, Any] = {
+        statements: dict[str, Any] = {
             "element_type": state.element_type,
             "not_kept": [
                 *state.omitted.phrases(),
@@ -69,13 +69,13 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
             ],
             "remarks": [*state.remarks, *repeated(layers)],
         }
-        head = {key: value for key, value in said.items() if value}
-        # Behind the source, as a network file has them.
+        head = {key: value for key, value in statements.items() if value}
+        # After the source, where a network file has them.
         first = {key: content.pop(key) for key in ("schema", "name", "source")}
         content = {**first, **head, **content}
         network = validate(Network, content, file=file)
         check(network, layers)
-        notes = [*state.notes, *sentences(said["not_kept"], said["remarks"])]
+        notes = [*state.notes, *sentences(statements["not_kept"], statements["remarks"])]
         return content, network, notes
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
@@ -91,6 +91,6 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Networ
     Raises
     ------
     InputError
-        Naming the file and what is wrong with it.
+        Names the file and says what is wrong with it.
     """
     return _read(path, dims or {})[1]

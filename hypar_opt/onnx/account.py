@@ -1,10 +1,10 @@
-"""What of a file's initializers a network counts: all that operators read, or it is said.
+"""Account of the parameters: which elements of a file's initializers the network counts.
 
-The parameters of the network are the elements of the initializers that operators read, each once,
-but for those that one of these rules leaves out: what is not floating-point, and the scales and
-zero points of what is quantised; a tensor of one element; the running statistics of batch norms;
-masks, by their values; shapes, conditions and the sines of positions. Whatever else no layer
-has, or several have, is said.
+The parameters of the network are the elements of the initializers that operators read, each once.
+Excluded are tensors that are not floating-point; scales and zero points of quantised tensors;
+tensors of one element; the running statistics of batch norms; masks, by their values; shapes,
+conditions and the sines of positions. Any other element that no layer has, or that several layers
+have, is reported.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MOST_ELEMENTS
-from hypar_opt.onnx.constants import Constant
+from hypar_opt.onnx.budget import MAX_ELEMENTS
+from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.regions import Region, distinct
-from hypar_opt.onnx.trace import Trace
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 FLOATS = frozenset({1, 10, 11, 16})
 
 MASKED = -1e4
-"""A mask hides what it adds at most this to."""
+"""Masks hide a score by adding this or less."""
 
 _SHOWN = 3
 
 
 def check(network: Network, layers: Sequence[Layer]) -> None:
-    """Refuse a network whose layers count other parameters than the file has for them.
+    """Refuse a network in which a layer's parameters differ in number from the file's.
 
     Raises
     ------
     InputError
-        Naming the first node whose layer does.
+        Names the first node whose layer differs.
     """
     described = {
         layer.name: (layer, maps)
@@ -50,18 +50,18 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
         if counted != weights.elements and layer.node is not None:
             held = {region.name: region.elements for region in weights.regions}
             raise layer.node.refuse(
-                f"makes a layer of {counted:,} parameters, of {_shown(held) if held else 'none'} in"
-                " the file; a network has no layer for that"
+                f"makes a layer of {counted:,} parameters, where the file has"
+                f" {_shown(held) if held else 'none'}; a network has no layer for that"
             )
 
 
 def repeated(layers: Sequence[Layer]) -> list[str]:
-    """Return what of the initializers several layers have, a sentence each."""
-    return [sentence for sentence in (_of_tied(layers), _of_vectors(layers)) if sentence]
+    """Return one sentence on shared weights and one on shared vectors, if there are any."""
+    return [sentence for sentence in (_tied_weights(layers), _shared_vectors(layers)) if sentence]
 
 
-def _of_tied(layers: Sequence[Layer]) -> str:
-    """Return which layers have the weights of others: heads have an embedding's on purpose."""
+def _tied_weights(layers: Sequence[Layer]) -> str:
+    """Return which layers share weights, except heads, which share an embedding's on purpose."""
     tied = [layer for layer in layers if "tied" in layer.keys]
     pairs = [(layer, layers[layer.keys["tied"]]) for layer in tied]
     pairs = [(layer, owner) for layer, owner in pairs if owner.kind == "fc"]
@@ -76,14 +76,14 @@ def _of_tied(layers: Sequence[Layer]) -> str:
     )
 
 
-def _of_vectors(layers: Sequence[Layer]) -> str:
-    """Return which scales and biases are counted for several layers, and are once in the file."""
+def _shared_vectors(layers: Sequence[Layer]) -> str:
+    """Return which scales and biases are in the file once but counted for several layers."""
     several = [layer for layer in layers if layer.weights.shared and layer.weights.added]
     if not several:
         return ""
     shared = [region for layer in several for region in layer.weights.shared]
-    had = [region for layer in layers for region in layer.weights.vectors]
-    more = sum(one.elements for one in shared) + distinct(had) - distinct(had + shared)
+    counted = [region for layer in layers for region in layer.weights.vectors]
+    more = sum(r.elements for r in shared) + distinct(counted) - distinct(counted + shared)
     names = [*dict.fromkeys(repr(_short(region.name)) for region in shared)]
     return (
         "scales and biases that several layers share are counted for each:"
@@ -91,25 +91,25 @@ def _of_vectors(layers: Sequence[Layer]) -> str:
     )
 
 
-def left_out(state: Trace, layers: Sequence[Layer]) -> list[str]:
-    """Return what of the initializers that operators read no layer has, in a phrase if anything."""
-    had: dict[str, set[Region]] = {}
+def left_out(state: ImportState, layers: Sequence[Layer]) -> list[str]:
+    """Return a phrase on the initializers that operators read and no layer has, if any."""
+    kept: dict[str, set[Region]] = {}
     for layer in layers:
         for region in layer.weights.regions:
-            had.setdefault(region.name, set()).add(region.flat())
+            kept.setdefault(region.name, set()).add(region.flat())
     read: dict[str, set[Region]] = {}
     for constant in _learned(state):
         flat = [region.flat() for region in constant.regions]
-        left = [region for region in flat if region not in had.get(region.name, ())]
-        # Last, since it reads values.
-        if left and not _is_mask(constant):
-            for region in left:
+        missing = [region for region in flat if region not in kept.get(region.name, ())]
+        # The mask is checked last, since that reads values.
+        if missing and not _is_mask(constant):
+            for region in missing:
                 read.setdefault(region.name, set()).add(region)
     stated = {name for node in state.graph.nodes if node.op == "Constant" for name in node.outputs}
     counts = {}
     for name, regions in read.items():
-        own = had.get(name, set())
-        count = distinct(regions | own) - distinct(own)
+        others = kept.get(name, set())
+        count = distinct(regions | others) - distinct(others)
         if count and _is_float(state, name, stated):
             counts[name] = count
     return [f"tensors that no layer has: {_shown(counts)}, learned or not"] if counts else []
@@ -130,8 +130,8 @@ def _listed(shown: Sequence[str], count: int) -> str:
     return ", ".join(shown) + more
 
 
-def _learned(state: Trace) -> Iterator[Constant]:
-    """Yield what the nodes that an output needs read beside feature maps, and may be learned."""
+def _learned(state: ImportState) -> Iterator[Constant]:
+    """Yield the constants that nodes read beside feature maps and that may be learned."""
     needed = set(state.graph.outputs)
     nodes = []
     for node in reversed(state.graph.nodes):
@@ -150,8 +150,8 @@ def _learned(state: Trace) -> Iterator[Constant]:
 
 
 def _is_mask(constant: Constant) -> bool:
-    """Whether the values of a constant hide something: they are very low, or one and zero."""
-    if not constant.known or constant.elements > MOST_ELEMENTS:
+    """Whether a constant's values hide scores: they are very low, or ones and zeros."""
+    if not constant.known or constant.elements > MAX_ELEMENTS:
         return False
     value = constant.value
     if value.dtype.kind != "f":
@@ -160,8 +160,8 @@ def _is_mask(constant: Constant) -> bool:
     return bool(switches or value.min() <= MASKED)
 
 
-def _is_float(state: Trace, name: str, stated: set[str]) -> bool:
-    """Whether a tensor of the file holds numbers: an initializer, or a node's own value."""
+def _is_float(state: ImportState, name: str, stated: set[str]) -> bool:
+    """Whether a tensor of the file is floating-point: an initializer, or a Constant node."""
     tensor = state.graph.initialisers.get(name)
     if tensor is not None:
         return tensor.data_type in FLOATS

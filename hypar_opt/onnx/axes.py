@@ -2,12 +2,12 @@
 
 A dimension of an ONNX tensor is a sequence of digits, each of a named axis of a layer's feature
 map: after ``Reshape`` to ``[batch, tokens, heads, 64]`` the channels of a layer are two digits,
-the head and the place in the head. So a dimension may hold a part of an axis or several axes,
-and a transposition moves digits; what a layer reads is known by names and not by sizes.
+the head and the index in the head. So a dimension may hold a part of an axis or several axes,
+and a transposition moves digits; what a layer reads is known by names, not by sizes.
 
 The axes are ``b`` (batch), ``c`` (channels), ``h`` and ``w`` (rows and columns), ``t`` (tokens),
-``s`` (the keys of a score), ``r`` (copies) and, of the network's input, ``i1``, ``i2``, ``i3``
-until a layer reads it.
+``s`` (the keys of a score), ``r`` (copies) and, until a layer reads the network's input, its
+``i1``, ``i2``, ``i3``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 POSITIONS = frozenset({"h", "w", "t"})
-"""The axes that are neither batch nor channels."""
+"""Axes of positions: neither batch nor channels."""
 
-DEEPEST = 16
-"""The most slices of slices that are followed."""
+MAX_NESTED_SLICES = 16
+"""Slices of slices are followed up to this depth."""
 
 
 class Digit(NamedTuple):
     """The digit ``index // stride % size`` of the index of an axis."""
 
-    axis: str | Share
+    axis: str | DigitRange
     size: int
     stride: int = 1
 
@@ -36,8 +36,8 @@ Dim = tuple[Digit, ...]
 
 
 @dataclass(frozen=True)
-class Share:
-    """Some of the indices of a digit: ``size`` of them from ``start``, ``step`` apart."""
+class DigitRange:
+    """A range of a digit's indices: ``size`` of them from ``start``, ``step`` apart."""
 
     of: Digit
     start: int
@@ -46,7 +46,12 @@ class Share:
 
 
 class UnalignedError(ValueError):
-    """A view that does not go along the digits of the axes."""
+    """A view that cuts across the digits of the axes."""
+
+
+def whole_dim(axis: str | DigitRange, size: int, stride: int = 1) -> Dim:
+    """Return the dimension of one digit; a single index has no digit."""
+    return (Digit(axis, size, stride),) if size > 1 else ()
 
 
 def extent(dim: Dim) -> int:
@@ -55,7 +60,7 @@ def extent(dim: Dim) -> int:
 
 
 def merged(digits: Iterable[Digit]) -> Dim:
-    """Return digits with neighbours of one axis made one, where they are one number."""
+    """Return digits with neighbours of one axis merged where they count as one number."""
     out: list[Digit] = []
     for digit in digits:
         last = out[-1] if out else None
@@ -72,7 +77,7 @@ def reshaped(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
     Raises
     ------
     UnalignedError
-        Where a new dimension would cut a digit at no divisor of its size.
+        Where a new dimension would cut a digit elsewhere than at a divisor of its size.
     """
     rest = [digit for dim in reversed(dims) for digit in reversed(dim)]
     out = []
@@ -103,11 +108,11 @@ def reshaped(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
     return tuple(out)
 
 
-def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
-    """Return what a slice leaves of a dimension, and the share that it takes.
+def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, DigitRange]:
+    """Return the dimension after a slice, and the range that the slice takes.
 
-    Where the slice is one value of a digit, the other digits of that number remain; of any other
-    slice a new axis, the share itself.
+    Where the slice is one value of a digit, the other digits of that number remain; any other slice
+    becomes a new axis, the range itself.
 
     Raises
     ------
@@ -117,64 +122,63 @@ def sliced(dim: Dim, start: int, size: int, step: int) -> tuple[Dim, Share]:
     if len(dim) != 1 or step < 1:
         raise UnalignedError
     (digit,) = dim
-    if len(list(_shared(digit.axis))) >= DEEPEST:
+    if len(list(_nested(digit.axis))) >= MAX_NESTED_SLICES:
         raise UnalignedError
-    share = Share(digit, start, size, step)
+    part = DigitRange(digit, start, size, step)
     axis, whole, stride = digit
     if step == 1 and whole % size == 0 and start % size == 0:
-        return ((Digit(axis, size, stride),) if size > 1 else ()), share
+        return whole_dim(axis, size, stride), part
     if step > 1 and whole == size * step and start < step:
-        return ((Digit(axis, size, stride * step),) if size > 1 else ()), share
-    return (Digit(share, size),), share
+        return whole_dim(axis, size, stride * step), part
+    return (Digit(part, size),), part
 
 
-def tiles(shares: Sequence[Share]) -> bool:
-    """Whether shares are all the indices of one digit, each once."""
-    first = shares[0]
-    if any(share.of != first.of or share.step != first.step for share in shares):
+def tiles(parts: Sequence[DigitRange]) -> bool:
+    """Whether ranges cover all indices of one digit, each once."""
+    first = parts[0]
+    if any(part.of != first.of or part.step != first.step for part in parts):
         return False
-    if sum(share.size for share in shares) != first.of.size:
+    if sum(part.size for part in parts) != first.of.size:
         return False
-    ordered = sorted(shares, key=lambda share: share.start)
+    ordered = sorted(parts, key=lambda part: part.start)
     if first.step > 1:
-        return [share.start for share in ordered] == list(range(first.step))
+        return [part.start for part in ordered] == list(range(first.step))
     end = 0
-    for share in ordered:
-        if share.start != end:
+    for part in ordered:
+        if part.start != end:
             return False
-        end += share.size
+        end += part.size
     return True
 
 
-def joined(shares: Sequence[Share], dim: Dim) -> Dim:
-    """Return the dimension along which all shares of a digit are joined; each has ``dim`` of it."""
-    of, step = shares[0].of, shares[0].step
+def joined(parts: Sequence[DigitRange], dim: Dim) -> Dim:
+    """Return the dimension along which all ranges of a digit, each of ``dim``, are joined."""
+    of, step = parts[0].of, parts[0].step
     if not dim:
-        # Stacked on a dimension of their own: the digit that tells the shares apart.
+        # Stacked along a new dimension: the digit that tells the ranges apart.
         if step > 1:
             return (Digit(of.axis, step, of.stride),)
-        if len({share.size for share in shares}) > 1:
+        if len({part.size for part in parts}) > 1:
             raise UnalignedError
-        size = shares[0].size
-        return (Digit(of.axis, len(shares), of.stride * size),)
-    # The sequence of the shares is not kept: it is a fixed permutation within the digit.
+        return (Digit(of.axis, len(parts), of.stride * parts[0].size),)
+    # The order of the ranges is not kept: it is a fixed permutation within the digit.
     return (of,)
 
 
 def axes_of(dims: Iterable[Dim]) -> frozenset[str]:
-    """Return the names of the axes in some dimensions, those of shares by what they share."""
+    """Return the names of the axes in some dimensions, of ranges the axis that they are from."""
     return frozenset(_root(digit.axis) for dim in dims for digit in dim)
 
 
-def _root(axis: str | Share) -> str:
-    for share in _shared(axis):
-        axis = share.of.axis
+def _root(axis: str | DigitRange) -> str:
+    for part in _nested(axis):
+        axis = part.of.axis
     return str(axis)
 
 
-def _shared(axis: str | Share) -> Iterator[Share]:
-    """Yield the shares within one another that an axis is, the last one first."""
-    while isinstance(axis, Share):
+def _nested(axis: str | DigitRange) -> Iterator[DigitRange]:
+    """Yield the ranges within one another that an axis stands for, the innermost first."""
+    while isinstance(axis, DigitRange):
         yield axis
         axis = axis.of.axis
 
@@ -185,6 +189,6 @@ def digits_of(axis: str, dims: Iterable[Dim]) -> Dim:
 
 
 def is_whole(axis: str, size: int, dims: Iterable[Dim]) -> bool:
-    """Whether all digits of an axis are there, in any order."""
+    """Whether dimensions hold all digits of an axis, in any order."""
     digits = digits_of(axis, dims)
     return math.prod(digit.size for digit in digits) == size

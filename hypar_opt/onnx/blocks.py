@@ -14,13 +14,13 @@ import numpy as np
 
 from hypar_opt.onnx.features import INPUT, Layer
 
-LONGEST = 1000
-"""The most layers of a block that is looked for."""
+MAX_BLOCK_LAYERS = 1000
+"""Longer blocks are not searched for."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """Layers ``first`` to ``first + length * count``, of which each ``length`` are the same."""
+class RepeatedRun:
+    """Layers from ``first``: ``count`` repetitions of ``length`` equal layers."""
 
     first: int
     length: int
@@ -31,67 +31,67 @@ class Run:
         return self.first + self.length * self.count
 
 
-def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[Run]:
-    """Return the repeated runs of a network, in order, each read and left through one tensor.
+def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[RepeatedRun]:
+    """Return the repeated runs of a network, in order, each entered and left by one tensor.
 
-    A repetition reads nothing but its own layers and the last layer of the repetition before it
-    (the first one: the layer before the run). Of overlapping runs the one that
-    shortens the file most is taken first; of equally long ones that to which the names point.
+    A repetition reads only its own layers and the last layer of the repetition before it (the first
+    one: the layer before the run). Among overlapping runs the one that shortens the file most is
+    chosen, among equally long ones the one that most layers' names count.
     """
     if len(layers) < 4:
         return []
     marks = _marks(layers)
     cuts = _cuts(layers)
-    found: list[Run] = []
+    candidates: list[RepeatedRun] = []
     periodic: dict[int, list[tuple[int, int]]] = {}
-    for length in range(1, min(len(layers) // 2, LONGEST) + 1):
+    for length in range(1, min(len(layers) // 2, MAX_BLOCK_LAYERS) + 1):
         edges = [-1, *np.flatnonzero(marks[length:] != marks[:-length]), len(layers) - length]
-        # Between two edges all layers are as those ``length`` after them: twice, where they reach.
-        for place in np.flatnonzero(np.diff(edges) > length).tolist():
-            first, end = int(edges[place]) + 1, int(edges[place + 1]) + length
-            # What repeats after a part of this length has been found with that.
+        # Between two edges every layer equals the one ``length`` later.
+        for edge in np.flatnonzero(np.diff(edges) > length).tolist():
+            first, end = int(edges[edge]) + 1, int(edges[edge + 1]) + length
+            # A run whose period divides this length is known already.
             if not any(_within(periodic.get(part, []), first, end) for part in _parts(length)):
                 periodic.setdefault(length, []).append((first, end))
                 if length > 1:
-                    found += _aligned(cuts, first, end, length)
-    found.sort(key=lambda run: (-_saved(run), run.length, run.first))
-    taken: list[Run] = []
+                    candidates += _aligned(cuts, first, end, length)
+    candidates.sort(key=lambda run: (-_saved(run), run.length, run.first))
+    chosen: list[RepeatedRun] = []
     covered = bytearray(len(layers))
-    for (_, _), group in groupby(found, key=lambda run: (_saved(run), run.length)):
+    for (_, _), group in groupby(candidates, key=lambda run: (_saved(run), run.length)):
         free = [run for run in group if covered.find(1, run.first, run.end) < 0]
         while free:
-            # Of overlapping ones that to which the names point, else the first.
+            # Prefer the overlapping run that most names count, then the first.
             rivals = _before(free, free[0].end)
             best = max(rivals, key=lambda run: (_agreement(names, run), -run.first))
-            taken.append(best)
+            chosen.append(best)
             covered[best.first : best.end] = b"\1" * (best.end - best.first)
             near = _before(free, best.end)
             free = [run for run in near if not _overlap(run, best)] + free[len(near) :]
-    return sorted(taken, key=lambda run: run.first)
+    return sorted(chosen, key=lambda run: run.first)
 
 
 def _parts(length: int) -> list[int]:
-    """Return the divisors of a length but itself."""
+    """Return the proper divisors of a length."""
     return [part for part in range(1, length // 2 + 1) if length % part == 0]
 
 
 def _within(stretches: Sequence[tuple[int, int]], first: int, end: int) -> bool:
-    """Whether one of some stretches, in order of their beginnings and ends, holds another."""
-    place = bisect_right(stretches, first, key=lambda stretch: stretch[0])
-    return place > 0 and end <= stretches[place - 1][1]
+    """Whether one of some stretches, sorted by start, contains another."""
+    after = bisect_right(stretches, first, key=lambda stretch: stretch[0])
+    return after > 0 and end <= stretches[after - 1][1]
 
 
-def _before(runs: Sequence[Run], end: int) -> Sequence[Run]:
-    """Return those of some runs, in order, that begin before a position."""
+def _before(runs: Sequence[RepeatedRun], end: int) -> Sequence[RepeatedRun]:
+    """Return the runs, sorted by start, that begin before a position."""
     return runs[: bisect_left(runs, end, key=lambda run: run.first)]
 
 
-def _saved(run: Run) -> int:
-    """Return how many layers a block leaves out of the file."""
+def _saved(run: RepeatedRun) -> int:
+    """Return how many layers a block saves in the file."""
     return (run.count - 1) * run.length
 
 
-def _overlap(a: Run, b: Run) -> bool:
+def _overlap(a: RepeatedRun, b: RepeatedRun) -> bool:
     return a.first < b.end and b.first < a.end
 
 
@@ -101,7 +101,7 @@ def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]
     marks = []
     for position, layer in enumerate(layers):
         inputs = [position - source for source in layer.inputs]
-        # In a block the name of the network's input is the block's: such a layer is in none.
+        # In a block ``input`` is the block's: a layer that reads the network's is in no block.
         alone = position if INPUT in layer.inputs else None
         text = repr((layer.kind, layer.keys, inputs, alone))
         marks.append(numbers.setdefault(text, len(numbers)))
@@ -109,36 +109,34 @@ def _marks(layers: Sequence[Layer]) -> np.ndarray[tuple[int], np.dtype[np.int64]
 
 
 def _cuts(layers: Sequence[Layer]) -> list[bool]:
-    """Whether all that layers from a position on read of those before it is the one before it."""
+    """For each position, whether later layers read no earlier layer but the one before it."""
     passing = np.zeros(len(layers) + 2, np.int64)
     for position, layer in enumerate(layers):
         for source in layer.inputs:
-            # From two after its source on, to its reader, an edge passes more than one layer.
+            # From two after its source to its reader an edge skips a layer.
             if source != INPUT and source + 2 <= position:
                 passing[source + 2] += 1
                 passing[position + 1] -= 1
     return [not count for count in np.cumsum(passing[:-1]).tolist()]
 
 
-def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[Run]:
+def _aligned(cuts: list[bool], first: int, end: int, length: int) -> list[RepeatedRun]:
     """Return the runs of a period in a stretch, one for each alignment that starts at a cut."""
     runs = []
     for start in range(first, min(first + length, end)):
         count = (end - start) // length
-        # The layer before the run is its input: the network's own input is named, not passed on.
-        if count > 1 and start > 0:
-            whole = all(cuts[start + n * length] for n in range(count))
-            if whole:
-                runs.append(Run(start, length, count))
+        # The layer before the run is its input, so that a run cannot start with the first layer.
+        if count > 1 and start > 0 and all(cuts[start + n * length] for n in range(count)):
+            runs.append(RepeatedRun(start, length, count))
     return runs
 
 
-def block_names(names: Sequence[str], run: Run) -> tuple[str, str, list[str]]:
+def block_names(names: Sequence[str], run: RepeatedRun) -> tuple[str, str, list[str]]:
     """Return the name of a run's block, its first number, and the names of its layers.
 
-    Where the layers of all repetitions are named alike but for a number that counts them, what is
-    before the number is the block's name, what is after it the layer's. The block has no name
-    where fewer than half of those that count anything agree on it.
+    Where the names of a layer's repetitions differ only in a number that counts them, the text
+    before the number names the block, the text after it the layer. The block has no name where
+    fewer than half of the counting names agree on it.
     """
     rows = list(zip(*_repetitions(names, run), strict=True))
     split = [_counted(row) for row in rows]
@@ -154,12 +152,12 @@ def block_names(names: Sequence[str], run: Run) -> tuple[str, str, list[str]]:
     return head.strip("._-"), number, inner
 
 
-def _repetitions(names: Sequence[str], run: Run) -> list[Sequence[str]]:
+def _repetitions(names: Sequence[str], run: RepeatedRun) -> list[Sequence[str]]:
     starts = range(run.first, run.end, run.length)
     return [names[start : start + run.length] for start in starts]
 
 
-class _Counted(NamedTuple):
+class _NumberedName(NamedTuple):
     """Names that differ in one number, which counts up."""
 
     before: str
@@ -168,7 +166,7 @@ class _Counted(NamedTuple):
     step: int
 
 
-def _counted(row: Sequence[str]) -> _Counted | None:
+def _counted(row: Sequence[str]) -> _NumberedName | None:
     fields = [re.split(r"(\d+)", name) for name in row]
     if not row[0] or len({len(parts) for parts in fields}) > 1:
         return None
@@ -182,21 +180,21 @@ def _counted(row: Sequence[str]) -> _Counted | None:
     if step < 1 or any(b - a != step for a, b in pairwise(counts)):
         return None
     parts = fields[0]
-    return _Counted("".join(parts[:place]), "".join(parts[place + 1 :]), parts[place], step)
+    return _NumberedName("".join(parts[:place]), "".join(parts[place + 1 :]), parts[place], step)
 
 
-def _head(split: Sequence[_Counted | None]) -> tuple[str, str]:
-    """Return the beginning on which most names of a block agree, and its first number."""
+def _head(split: Sequence[_NumberedName | None]) -> tuple[str, str]:
+    """Return the prefix on which most names of a block agree, and its first number."""
     heads = Counter((parts.before, parts.first) for parts in split if parts and parts.step == 1)
     counted = sum(parts is not None for parts in split)
     ((head, number), votes), *_ = heads.most_common(1) or [(("", ""), 0)]
     return (head, number) if votes * 2 >= counted and head.strip("._-") else ("", "")
 
 
-def _agreement(names: Sequence[str], run: Run) -> int:
-    """Return how many layers of a run have names that count the repetitions."""
-    # The first two repetitions tell.
-    rows = zip(*_repetitions(names, Run(run.first, run.length, 2)), strict=True)
+def _agreement(names: Sequence[str], run: RepeatedRun) -> int:
+    """Return how many of a run's layers have names that count the repetitions."""
+    # Two repetitions are enough to tell.
+    rows = zip(*_repetitions(names, RepeatedRun(run.first, run.length, 2)), strict=True)
     split = [_counted(row) for row in rows]
     head, _ = _head(split)
     return sum(1 for parts in split if parts and parts.step == 1 and parts.before == head)

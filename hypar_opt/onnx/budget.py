@@ -1,25 +1,25 @@
-"""What constants may take together, in memory and time, before they are refused or not computed."""
+"""Limits on the memory and time that computing constants may take."""
 
 from __future__ import annotations
 
-MOST_ELEMENTS = 2**22
-"""The most elements of a constant that is computed: a mask of 2,048 by 2,048 tokens."""
+MAX_ELEMENTS = 2**22
+"""Larger constants are not computed: this is a mask of 2,048 by 2,048 tokens."""
 
-MOST_BYTES = 2**28
-"""The most bytes of all constants that are computed."""
+MAX_BYTES = 2**28
+"""All computed constants together take at most this many bytes."""
 
-ELEMENT = 8
-"""The most bytes of an element: numbers that take more are not computed with."""
+MAX_ELEMENT_BYTES = 8
+"""Numbers of more bytes are not computed with."""
 
 
 class Budget:
-    """Bytes that are left for constants; work that takes time counts as bytes too."""
+    """Bytes left for constants; work that takes time counts as bytes too."""
 
-    def __init__(self, left: int = MOST_BYTES) -> None:
+    def __init__(self, left: int = MAX_BYTES) -> None:
         self._left = left
 
     def take(self, count: int) -> bool:
-        """Whether ``count`` bytes are left; they are then taken."""
+        """Take ``count`` bytes, and return whether they were left."""
         if count > self._left:
             return False
         self._left -= count

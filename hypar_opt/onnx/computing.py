@@ -1,4 +1,4 @@
-"""What operators compute of constants, in numpy."""
+"""Operators on constants, computed in numpy."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from hypar_opt.onnx.budget import ELEMENT
-from hypar_opt.onnx.constants import Array, of_tensor
+from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES
+from hypar_opt.onnx.constant import Array, of_tensor
 
 Attributes = dict[str, Any]
 
 
 def _ints(array: Array | None, attributes: Attributes, name: str) -> list[int] | None:
-    """Return integers that older opsets have as an attribute, newer ones as an input."""
+    """Return integers that are an attribute in older opsets and an input in newer ones."""
     if array is not None:
         return [int(value) for value in array.ravel()]
     return attributes.get(name)
 
 
 def reshape_target(shape: Sequence[int], target: Sequence[int], *, allow_zero: bool) -> list[int]:
-    """Return the shape of a reshape, with 0 (as it was) and -1 (the rest) resolved.
+    """Return the shape after Reshape, with 0 (unchanged) and -1 (the rest) resolved.
 
     Raises
     ------
@@ -50,20 +50,20 @@ def squeezed_shape(op: str, shape: Sequence[int], axes: Sequence[int] | None) ->
     Raises
     ------
     ValueError
-        Where an axis is not there, or is not of size 1.
+        Where an axis does not exist, or is not of size 1.
     """
     if op == "Squeeze":
         if axes is None:
             return [size for size in shape if size != 1]
         if any(not -len(shape) <= axis < len(shape) for axis in axes):
-            raise ValueError("its axes are not there")
+            raise ValueError("its axes do not exist")
         dropped = {axis % len(shape) for axis in axes}
         if any(shape[axis] != 1 for axis in dropped):
             raise ValueError("only dimensions of size 1 can be squeezed")
         return [size for axis, size in enumerate(shape) if axis not in dropped]
     rank = len(shape) + len(set(axes or ()))
     if any(not -rank <= axis < rank for axis in axes or ()):
-        raise ValueError("its axes are not there")
+        raise ValueError("its axes do not exist")
     new = {axis % rank for axis in axes or ()}
     rest = iter(shape)
     return [1 if axis in new else next(rest) for axis in range(rank)]
@@ -107,7 +107,7 @@ def _filled(inputs: list[Array | None], attributes: Attributes) -> Array:
     shape = inputs[0]
     assert shape is not None
     value = of_tensor(attributes["value"]).value.flat[0] if "value" in attributes else 0.0
-    # Broadcast: the weights of a model without weights are made so, and take no memory.
+    # Broadcast, so that the weights of a model without weights take no memory.
     return np.broadcast_to(value, tuple(int(size) for size in shape.ravel()))
 
 
@@ -128,17 +128,17 @@ def _slice(inputs: list[Array | None], attributes: Attributes) -> Array:
 def slice_cuts(
     shape: Sequence[int], inputs: Sequence[Array | None], attributes: Attributes
 ) -> list[slice]:
-    """Return the range of each dimension that Slice reads, of its inputs' values or attributes."""
-    given = [*inputs[1:], None, None, None, None][:4]
+    """Return the range of each dimension that Slice reads, by its inputs or attributes."""
+    arrays = [*inputs[1:], None, None, None, None][:4]
     names = ("starts", "ends", "axes", "steps")
     starts, ends, axes, steps = (
-        _ints(array, attributes, name) for array, name in zip(given, names, strict=True)
+        _ints(array, attributes, name) for array, name in zip(arrays, names, strict=True)
     )
     cuts = [slice(None)] * len(shape)
     for position, (start, end) in enumerate(zip(starts or [], ends or [], strict=True)):
         axis = axes[position] if axes else position
         step = steps[position] if steps else 1
-        # Beyond the beginning, going backwards, numpy's bound is none and ONNX's is very low.
+        # To read backwards to the beginning, numpy's bound is None and ONNX's is very low.
         stop = None if step < 0 and end < -shape[axis] else end
         cuts[axis] = slice(start, stop, step)
     return cuts
@@ -161,8 +161,8 @@ def _cast(inputs: list[Array | None], attributes: Attributes) -> Array:
     data = inputs[0]
     assert data is not None
     dtype = helper.tensor_dtype_to_np_dtype(attributes["to"])
-    if dtype.itemsize > ELEMENT or dtype.kind in "OSU":
-        raise ValueError("is no number")
+    if dtype.itemsize > MAX_ELEMENT_BYTES or dtype.kind in "OSU":
+        raise ValueError("is not a number")
     result: Array = data.astype(dtype)
     return result
 
@@ -179,7 +179,7 @@ def steps(start: Any, limit: Any, delta: Any) -> float:
 
 def _divide(a: Array, b: Array) -> Array:
     if np.issubdtype(a.dtype, np.integer) and np.issubdtype(b.dtype, np.integer):
-        # ONNX rounds towards zero; a division by nothing is of what is never used.
+        # ONNX rounds towards zero; quotients by zero are never used.
         quotient = np.abs(a) // np.maximum(np.abs(b), 1)
         return np.asarray(np.sign(a) * np.sign(b) * quotient, a.dtype)
     return np.asarray(np.divide(a, b))
@@ -240,7 +240,7 @@ def not_none(array: Array | None) -> Array:
     return array
 
 
-# Those that only look at their input another way, so that a hollow array stays hollow.
+# Operators that only view their input in another way, so that a placeholder stays one.
 VIEWS: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
@@ -272,7 +272,7 @@ def triangle(inputs: list[Array | None], attributes: Attributes) -> Array:
     return part(not_none(data), shift)
 
 
-# Those that write their result, which is as large as their inputs are when they are broadcast.
+# Operators that write a result as large as their broadcast inputs.
 BROADCAST: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
     **{op: _unary(function) for op, function in _UNARY.items()},
     **{op: _binary(function) for op, function in _BINARY.items()},

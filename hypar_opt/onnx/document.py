@@ -1,4 +1,4 @@
-"""The network file that says what a model is, as plain data."""
+"""The network file that describes a model, as plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hypar_opt.onnx.blocks import Run, block_names, runs_of
+from hypar_opt.onnx.blocks import RepeatedRun, block_names, runs_of
 from hypar_opt.onnx.features import INPUT, Layer
 from hypar_opt.onnx.names import proposals, unique
 
@@ -57,14 +57,14 @@ def _is_chain(layers: Sequence[Layer]) -> bool:
 
 
 def _named(
-    layers: Sequence[Layer], names: Sequence[str], runs: Sequence[Run]
+    layers: Sequence[Layer], names: Sequence[str], runs: Sequence[RepeatedRun]
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Return every layer's full name, and for each run the block's and its layers' own."""
+    """Return each layer's full name, and for each run the names of its block and of its layers."""
     blocks = [block_names(names, run) for run in runs]
     inside = {place for run in runs for place in range(run.first, run.end)}
     alone = [place for place in range(len(layers)) if place not in inside]
     chosen = unique([names[p] for p in alone], [layers[p] for p in alone])
-    # A block is called by what its layers are; no two, and no layer, have one name.
+    # Names are unique among blocks and layers.
     heads_used = Counter(head for head, _, _ in blocks)
     wanted = [
         f"{head}{number}" if heads_used[head] > 1 and number else head or "block"
@@ -76,10 +76,10 @@ def _named(
         full[place] = name
     tables = []
     for run, head, (_, _, inner) in zip(runs, heads, blocks, strict=True):
-        own = unique(inner, layers[run.first : run.first + run.length])
-        tables.append((head, own))
+        local = unique(inner, layers[run.first : run.first + run.length])
+        tables.append((head, local))
         for n in range(run.count):
-            for place, name in enumerate(own):
+            for place, name in enumerate(local):
                 full[run.first + n * run.length + place] = f"{head}.{n}.{name}"
     return _unlike(full, alone), tables
 
@@ -97,7 +97,7 @@ def _apart(names: Sequence[str], taken: set[str]) -> list[str]:
 
 
 def _unlike(full: list[str], alone: Sequence[int]) -> list[str]:
-    """Return full names with those of lone layers changed where a block's layer has the same."""
+    """Return full names, with those of lone layers changed where a block's layer has the same."""
     lone = set(alone)
     taken = {name for place, name in enumerate(full) if place not in lone}
     return [
@@ -125,14 +125,17 @@ def _table(
 
 
 def _block(
-    layers: Sequence[Layer], run: Run, block: tuple[str, list[str]], full: Sequence[str]
+    layers: Sequence[Layer], run: RepeatedRun, block: tuple[str, list[str]], full: Sequence[str]
 ) -> Table:
-    head, own = block
-    # Within a block the block's input is called as the network's; no layer of a run reads both.
-    names = {run.first - 1: "input", **{run.first + place: name for place, name in enumerate(own)}}
+    head, local = block
+    # Within a block ``input`` is the block's; no layer of a run reads the network's.
+    names = {
+        run.first - 1: "input",
+        **{run.first + place: name for place, name in enumerate(local)},
+    }
     tables = []
     previous = "input"
-    for place, name in enumerate(own):
+    for place, name in enumerate(local):
         table = _table(layers, run.first + place, full, name, names)
         if table["inputs"] == [previous]:
             del table["inputs"]
@@ -150,7 +153,7 @@ def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
     if "h" in sizes:
         return {"channels": sizes["c"], "height": sizes["h"], "width": sizes["w"]}
     if "t" in sizes and "c" not in sizes:
-        # Of all tables that are read by index the ids are those of the largest.
+        # The ids index the largest of the tables that are read by index.
         rows = (x.keys["vocabulary"] for x in layers if x.kind == "embedding" and x.inputs)
         return {"tokens": sizes["t"], "vocabulary": max(rows, default=1)}
     if "t" in sizes:
@@ -159,7 +162,7 @@ def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
 
 
 def _drop_vocabularies(layers: Sequence[Layer], shown: Table) -> None:
-    """Leave a vocabulary out where it is that of the input."""
+    """Leave out vocabularies that equal the input's."""
     for layer in layers:
         by_index = layer.kind == "embedding" and layer.inputs
         if by_index and layer.keys["vocabulary"] == shown.get("vocabulary"):

@@ -7,20 +7,21 @@ from dataclasses import replace
 
 from hypar_opt.onnx.axes import (
     POSITIONS,
-    Digit,
     Dim,
     axes_of,
     digits_of,
     is_whole,
+    whole_dim,
 )
-from hypar_opt.onnx.constants import Constant
-from hypar_opt.onnx.exact import check_attributes, of_itself, with_constant
+from hypar_opt.onnx.constant import Constant
+from hypar_opt.onnx.exact import GELU_BY_ERF, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, PendingNorm
+from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.joins import fit, join
 from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, is_stored, stored
-from hypar_opt.onnx.trace import Trace, shape_error
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.table import activation
 from hypar_opt.onnx.views import broadcast
 
 # Operators by which a constant is learned: a shift, a scale. What exporters subtract or divide by
@@ -29,9 +30,19 @@ _SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout"})
 _SCALES = frozenset({"Mul", "PRelu"})
 
 
-def elementwise(state: Trace, node: Node, word: str) -> None:
+# What an operator's attribute is in the step, where the model may have another.
+_ATTRIBUTES: dict[str, tuple[str, object, object]] = {
+    "Celu": ("alpha", 1.0, 1.0),
+    "Elu": ("alpha", 1.0, 1.0),
+    "HardSigmoid": ("alpha", 0.2, 1 / 6),
+    "LeakyRelu": ("alpha", 0.01, 0.01),
+    "Swish": ("alpha", 1.0, 1.0),
+}
+
+
+def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
     """An operator that does the same to every element, whatever the layout."""
-    check_attributes(state, node)
+    _check_attributes(state, node)
     if len(node.inputs) == 1:
         features = state.features(node.inputs[0])
         if features.norm and word:
@@ -56,7 +67,28 @@ def elementwise(state: Trace, node: Node, word: str) -> None:
     state.put(node, result._replace(operators=result.operators | operators))
 
 
-def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features:
+def _check_attributes(state: ImportState, node: OnnxNode) -> None:
+    """Say where an activation has another form than a step computes."""
+    attributes = node.attributes()
+    name, default, kept = _ATTRIBUTES.get(node.op, ("", None, None))
+    value = attributes.get(name, default)
+    same = value == kept
+    if isinstance(value, float) and isinstance(kept, float):
+        same = math.isclose(value, kept, rel_tol=1e-3)
+    if name and not same:
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        form = f"{kept:.4g}" if isinstance(kept, float) else str(kept)
+        state.note(node, f"{name} {shown} of {node.op}, which is taken with {form}")
+    if node.op == "Gelu" and attributes.get("approximate", "none") == "none":
+        state.note(node, GELU_BY_ERF)
+    if node.op == "Clip" and (attributes.get("min", 0.0), attributes.get("max", 6.0)) != (0.0, 6.0):
+        state.note(node, "bounds of a clip, which are taken as 0 and 6")
+    training = node.inputs[2] if node.op == "Dropout" and len(node.inputs) > 2 else ""
+    if training and not (state.constant(training).value == 0).all():
+        state.note(node, "dropout")
+
+
+def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
     """Return the maps of a node as one: joined by a layer, where they are not of one already."""
     groups = _groups(node, [state.features(name) for name in names])
     if len(groups) == 1:
@@ -73,7 +105,7 @@ def _together(state: Trace, node: Node, word: str, names: list[str]) -> Features
     return join(state, node, word or "add", groups)
 
 
-def _without_masks(state: Trace, node: Node, groups: list[Features]) -> list[Features]:
+def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: masks of padding."""
     masks: list[Features] = []
     if state.input.is_tokens:
@@ -88,7 +120,7 @@ def _without_masks(state: Trace, node: Node, groups: list[Features]) -> list[Fea
     return groups
 
 
-def _groups(node: Node, maps: list[Features]) -> list[Features]:
+def _groups(node: OnnxNode, maps: list[Features]) -> list[Features]:
     """Return maps with those of the same elements made one."""
     out: list[Features] = []
     for features in maps:
@@ -101,7 +133,7 @@ def _groups(node: Node, maps: list[Features]) -> list[Features]:
     return out
 
 
-def _merged(node: Node, a: Features, b: Features) -> Features:
+def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     """Return an elementwise function of two tensors that hold the same map."""
     dims = fit([a.dims, b.dims])
     if dims is None:
@@ -132,7 +164,7 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
     )
 
 
-def _with_constant(state: Trace, node: Node, features: Features, name: str) -> Features:
+def _with_constant(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     """Return a map after a constant has been added to it, or it has been multiplied by it."""
     constant = state.constant(name)
     layer = state.layer(features.source)
@@ -162,7 +194,7 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
         )
     # What only the network's input has been through is how its pixels are scaled.
     is_learned = is_channels and (features.source != INPUT or features.norm is not None)
-    is_learned = is_learned and is_stored(constant)
+    is_learned = is_learned and constant.is_stored
     if node.op in _SCALES and is_learned:
         return _scaled(state, node, bare, name)
     if node.op in _SHIFTS and is_learned:
@@ -172,22 +204,20 @@ def _with_constant(state: Trace, node: Node, features: Features, name: str) -> F
     return widened
 
 
-def _scaled(state: Trace, node: Node, features: Features, name: str) -> Features:
+def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     norm = features.norm or PendingNorm()
     if norm.scale or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
     return features._replace(norm=replace(norm, scale=name))
 
 
-def _shifted(state: Trace, node: Node, features: Features, name: str) -> Features:
+def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
     """Return a map with a shift of each channel: a bias, where the layer before has none."""
-    from hypar_opt.onnx.table import activation
-
     layer = state.layer(features.source)
     norm = features.norm
     takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
     if norm is None and takes_bias and activation(features.operators) is None:
-        layer.add_bias(stored(state.constant(name)))
+        layer.add_bias(state.constant(name).stored)
         return features
     if norm is None or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
@@ -195,7 +225,9 @@ def _shifted(state: Trace, node: Node, features: Features, name: str) -> Feature
     return features._replace(norm=replace(norm, shift=name))
 
 
-def _is_table(state: Trace, features: Features, constant: Constant, held: tuple[Dim, ...]) -> bool:
+def _is_table(
+    state: ImportState, features: Features, constant: Constant, held: tuple[Dim, ...]
+) -> bool:
     """Whether a constant has a value for each feature of each token: a table of positions."""
     if features.source == INPUT:
         features = state.input.renamed(state.input.settle(features))
@@ -211,7 +243,9 @@ def _is_table(state: Trace, features: Features, constant: Constant, held: tuple[
     )
 
 
-def _with_tables(state: Trace, node: Node, features: Features, constant: Constant) -> Features:
+def _with_tables(
+    state: ImportState, node: OnnxNode, features: Features, constant: Constant
+) -> Features:
     """Return tokens with learned vectors added, a row of a table to each position."""
     features = state.as_tokens(state.settle(features, node), node)
     layer = state.layer(features.source)
@@ -235,7 +269,7 @@ def _with_tables(state: Trace, node: Node, features: Features, constant: Constan
         keys = {"features": channels, "vocabulary": rows if by_index else tokens}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
-        weights = Weights(region.name, stored(table) if by_index else (region,))
+        weights = LayerWeights(region.name, table.stored if by_index else (region,))
         source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
         tables[source] = state.made(source, _without_batch(features.dims))
     return join(state, node, "add", [features, *tables.values()])
@@ -245,13 +279,13 @@ def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(tuple(digit for digit in dim if digit.axis != "b") for dim in dims)
 
 
-def softmax(state: Trace, node: Node) -> None:
+def softmax(state: ImportState, node: OnnxNode) -> None:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
     if state.layer(features.source).kind == "scores":
         axis = node.attributes().get("axis", -1) % len(features.dims)
         keys = state.layer(features.source).sizes["s"]
-        if digits_of("s", [features.dims[axis]]) != (Digit("s", keys),) and keys > 1:
+        if digits_of("s", [features.dims[axis]]) != whole_dim("s", keys):
             raise node.refuse("should be over the keys of attention")
         state.put(node, features._replace(operators=features.operators | {node.op}))
         return

@@ -1,9 +1,9 @@
-"""What a tensor of the graph holds: a layer's feature map, seen in some way.
+"""What a tensor of the graph holds: a view of a layer's feature map.
 
-Most ONNX nodes are no layers of ours: they look at a feature map another way (views), or do the
-same to each of its elements. So a tensor is described by the layer that it comes from, where the
-digits of that layer's axes lie, and what is pending: elementwise operators, a norm of which only
-some nodes have been read, positions that have been averaged.
+Most ONNX nodes are not layers of a network: they view a feature map in another way, or do the same
+to each of its elements. So a tensor is described by the layer that it comes from, where the digits
+of that layer's axes lie, and what is pending: elementwise operators, the first nodes of a norm, a
+mean over positions.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hypar_opt.onnx.axes import Dim, Share, extent
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Regions, Weights
+from hypar_opt.onnx.axes import DigitRange, Dim, extent
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights, Regions
 
 INPUT = -1
-"""The position of the network's input, among layers."""
+"""The network's input, among positions of layers."""
 
 
 @dataclass(frozen=True)
 class PendingNorm:
-    """A norm, or a scale and shift, of which a feature map has been through the first nodes.
+    """A norm, or a scale and shift, whose first nodes have been read.
 
     Parameters
     ----------
     over
-        The axes whose statistics it takes; none for a scale and shift alone.
+        The axes of its statistics; none for a scale and shift alone.
     centred
         Whether the mean is subtracted.
     scale, shift
-        The constants that scale and shift each channel, by name.
+        The names of the constants that scale and shift each channel.
     """
 
     over: frozenset[str] = frozenset()
@@ -50,15 +50,15 @@ class Features(NamedTuple):
     dims
         Where the digits of that map's axes lie.
     operators
-        The elementwise operators that it has been through.
+        The elementwise operators that were applied to it.
     taken
-        The shares that slices took of axes, where it is not all of the map.
+        The ranges of axes that slices took, where it is not the whole map.
     pooled
-        The axes that a reduction has taken, of which it holds one number: ``pool`` says which.
+        The axes that a reduction has replaced by one number: ``pool`` says which.
     norm
-        A norm that no layer stands for yet.
+        A norm that is not a layer yet.
     only
-        Whether nothing else reads any of the tensors on the way from its layer.
+        Whether it is the only reader of each tensor between its layer and itself.
     border
         The zeros that ``Pad`` put round the image: top, left, bottom, right.
     """
@@ -66,7 +66,7 @@ class Features(NamedTuple):
     source: int
     dims: tuple[Dim, ...]
     operators: frozenset[str] = frozenset()
-    taken: frozenset[Share] = frozenset()
+    taken: frozenset[DigitRange] = frozenset()
     pooled: frozenset[str] = frozenset()
     pool: str = "average"
     norm: PendingNorm | None = None
@@ -78,30 +78,30 @@ class Features(NamedTuple):
         return tuple(extent(dim) for dim in self.dims)
 
     def same_map(self, other: Features) -> bool:
-        """Whether two tensors hold the same elements of one map, in the same places."""
+        """Whether two tensors hold the same elements of one map."""
         return self.source == other.source and self.taken == other.taken
 
 
 @dataclass
 class Layer:
-    """A layer of the network, while the graph is read."""
+    """A layer of the network while the graph is read."""
 
     kind: str
     keys: dict[str, Any]
     inputs: list[int]
     sizes: Mapping[str, int]
     """The size of each axis of its output map."""
-    node: Node | None = None
-    weights: Weights = Weights()  # noqa: RUF009 - frozen
-    """What of the file's initializers it learns."""
+    node: OnnxNode | None = None
+    weights: LayerWeights = LayerWeights()  # noqa: RUF009 - frozen
+    """The elements of the file's initializers that it learns."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""
     dims: tuple[Dim, ...] = ()
-    """How it writes its map."""
+    """The dimensions in which it writes its map."""
     operands: tuple[Features, ...] = ()
-    """Of a score: the queries and keys."""
+    """The queries and keys of scores."""
     name: str = ""
-    """Its name in the network, once it has one."""
+    """Its name in the network, set last."""
 
     def add_bias(self, bias: Regions) -> None:
         """Give the layer a bias."""

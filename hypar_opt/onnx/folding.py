@@ -1,4 +1,4 @@
-"""Constants that nodes compute of constants, each counted before it is made."""
+"""Constant folding: what nodes compute from constants, counted before it is made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import ELEMENT, MOST_ELEMENTS, Budget
+from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
 from hypar_opt.onnx.computing import (
     BROADCAST,
     VIEWS,
@@ -17,12 +17,12 @@ from hypar_opt.onnx.computing import (
     steps,
     triangle,
 )
-from hypar_opt.onnx.constants import Array, Constant, hollow, of_tensor
-from hypar_opt.onnx.model import MOST_RANK, Node
+from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
+from hypar_opt.onnx.model import MAX_RANK, OnnxNode
 
 Attributes = dict[str, Any]
 
-# Those of ONNX's reference evaluator, whose outputs are no larger than their inputs together.
+# Left to ONNX's reference evaluator: outputs are no larger than all inputs together.
 _BY_REFERENCE = frozenset(
     (
         *("ArgMax", "CastLike", "CumSum", "EyeLike", "Flatten", "GatherElements", "GatherND"),
@@ -31,51 +31,50 @@ _BY_REFERENCE = frozenset(
     )
 )
 
-# Of these those that it computes in Python, element by element: what one takes, in time as bytes.
+# Those that it computes in Python, and the cost of an element: time, counted as bytes.
 _BY_ELEMENT = dict.fromkeys(("GatherElements", "GatherND", "ScatterElements", "ScatterND"), 128)
 
 _REFERENCE = 2**13
-"""What the reference evaluator takes for any node, in time as bytes."""
+"""Cost of a call of the reference evaluator: time, counted as bytes."""
 
 
 class Folded(NamedTuple):
-    """The outputs of a node that reads constants, and whether their values are the real ones."""
+    """The outputs of a node that reads constants, and whether they are the real values."""
 
     arrays: list[Array]
     known: bool = True
 
 
-def fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | None:
-    """Return the outputs of a node that reads constants alone; None where they are not known.
+def fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
+    """Return the outputs of a node that reads only constants; None where they are unknown.
 
-    What a node writes is counted before it does. Errors of an operator's own (shapes that do not
-    fit, an index out of range) are found by ONNX's shape inference, where anything needs the
-    result.
+    A node's output is counted before it is written. Errors of the operator (shapes that do not fit,
+    an index out of range) are found by ONNX's shape inference where anything needs the result.
     """
     try:
         with np.errstate(all="ignore"):
             return _fold(node, inputs, budget)
     except Exception:
-        # What a broken file computes is refused where it is needed, by name.
+        # The node of a broken file is refused by name where its output is needed.
         return None
 
 
-def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | None:
+def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
     op, attributes = node.op, node.attributes()
-    given = [constant for constant in inputs if constant is not None]
+    read = [constant for constant in inputs if constant is not None]
     if op in BROADCAST:
-        shape = np.broadcast_shapes(*(constant.shape for constant in given))
-        work = math.prod(shape) * max(1, len(given) - 1)
-        known = all(constant.known or constant.is_input for constant in given)
+        shape = np.broadcast_shapes(*(constant.shape for constant in read))
+        work = math.prod(shape) * max(1, len(read) - 1)
+        known = all(constant.known or constant.is_input for constant in read)
         if not known or not _may_write(work, budget):
-            return Folded([hollow(shape)], known=False)
+            return Folded([placeholder(shape)], known=False)
         return _written(BROADCAST[op]([_value(c) for c in inputs], attributes), budget)
     if op == "Gather":
         return _gathered(inputs, attributes, budget)
     if op in VIEWS or op == "Split":
-        # Their shape depends on values, all but the data's, of which a shape has few.
+        # Their shape depends on the values of all inputs but the data, and these are few.
         shapes = inputs if op in ("ConstantOfShape", "Range") else inputs[1:]
-        most = max(MOST_RANK, len(node.outputs))
+        most = max(MAX_RANK, len(node.outputs))
         if any(c is not None and not (c.known and c.elements <= most) for c in shapes):
             return None
         values = [_value(constant) for constant in inputs]
@@ -86,15 +85,15 @@ def _fold(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded |
         result = VIEWS[op](values, attributes)
         tensor = attributes.get("value")
         known = tensor is None or of_tensor(tensor).known
-        return Folded([result], known) if result.ndim <= MOST_RANK else None
-    known = all(constant.known for constant in given)
-    total = sum(constant.elements for constant in given)
+        return Folded([result], known) if result.ndim <= MAX_RANK else None
+    known = all(constant.known for constant in read)
+    total = sum(constant.elements for constant in read)
     if op in ("Concat", "Trilu"):
         if not known or not _may_write(total, budget):
-            return Folded([hollow(_joined(given, attributes))], known=False)
+            return Folded([placeholder(_joined(read, attributes))], known=False)
         compute = triangle if op == "Trilu" else concatenated
         return _written(compute([_value(c) for c in inputs], attributes), budget)
-    return _by_reference(node, inputs, budget) if known and total <= MOST_ELEMENTS else None
+    return _by_reference(node, inputs, budget) if known and total <= MAX_ELEMENTS else None
 
 
 def _value(constant: Constant | None) -> Array | None:
@@ -102,17 +101,17 @@ def _value(constant: Constant | None) -> Array | None:
 
 
 def _may_write(elements: int, budget: Budget) -> bool:
-    return elements <= MOST_ELEMENTS and budget.take(ELEMENT * elements)
+    return elements <= MAX_ELEMENTS and budget.take(MAX_ELEMENT_BYTES * elements)
 
 
 def _written(array: Array, budget: Budget) -> Folded:
-    """Return what has been written; smaller elements than were counted leave room for others."""
-    budget.give_back((ELEMENT - array.itemsize) * array.size)
+    """Return a written array, and give back what its elements take less than was counted."""
+    budget.give_back((MAX_ELEMENT_BYTES - array.itemsize) * array.size)
     return Folded([np.asarray(array)])
 
 
 def _copied(op: str, values: list[Array | None]) -> int:
-    """Return the elements that a view has to copy."""
+    """Return how many elements a view has to copy."""
     if op == "Range":
         return max(1, math.ceil(steps(*(not_none(x).reshape(())[()] for x in values))))
     data = values[0] if op == "Reshape" else None
@@ -122,7 +121,7 @@ def _copied(op: str, values: list[Array | None]) -> int:
 
 
 def _joined(parts: list[Constant], attributes: Attributes) -> tuple[int, ...]:
-    """Return the shape of parts one after another along the axis; of Trilu's data as they are."""
+    """Return the shape of a concatenation; for Trilu, which has no axis, its data's."""
     shape = list(parts[0].shape)
     if "axis" in attributes:
         shape[attributes["axis"]] = sum(part.shape[attributes["axis"]] for part in parts)
@@ -137,23 +136,23 @@ def _gathered(
     assert indices is not None
     axis = attributes.get("axis", 0) % len(data.shape)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    if len(shape) > MOST_RANK:
+    if len(shape) > MAX_RANK:
         return None
     known = data.known and indices.known
     if not known or not _may_write(max(math.prod(shape), indices.elements), budget):
-        return Folded([hollow(shape)], known=False)
+        return Folded([placeholder(shape)], known=False)
     return _written(np.take(data.value, indices.value.astype(np.int64), axis=axis), budget)
 
 
-def _by_reference(node: Node, inputs: list[Constant | None], budget: Budget) -> Folded | None:
-    """Return what ONNX's reference evaluator computes of small, known inputs."""
+def _by_reference(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Folded | None:
+    """Return what ONNX's reference evaluator computes from small, known inputs."""
     if node.op not in _BY_REFERENCE:
         return None
     elements = 2 * sum(constant.elements for constant in inputs if constant is not None)
     if node.op == "GatherND":
         elements += _gathered_parts(inputs, node.attributes())
-    each = _BY_ELEMENT.get(node.op, ELEMENT)
-    if elements > 2 * MOST_ELEMENTS or not budget.take(_REFERENCE + each * elements):
+    each = _BY_ELEMENT.get(node.op, MAX_ELEMENT_BYTES)
+    if elements > 2 * MAX_ELEMENTS or not budget.take(_REFERENCE + each * elements):
         return None
     from onnx.reference import ReferenceEvaluator
 
@@ -167,7 +166,7 @@ def _by_reference(node: Node, inputs: list[Constant | None], budget: Budget) -> 
 
 
 def _gathered_parts(inputs: list[Constant | None], attributes: Attributes) -> int:
-    """Return the elements that GatherND writes: for each index what it leaves of the data."""
+    """Return how many elements GatherND writes: per index, the dimensions that it leaves."""
     data, indices = inputs
     assert data is not None
     assert indices is not None

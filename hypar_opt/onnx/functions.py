@@ -1,4 +1,4 @@
-"""Functions of a model, inlined where what they come to is not too large."""
+"""Functions of a model, inlined unless their expansion is too large."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.weightless import MOST_STRUCTURE
+from hypar_opt.onnx.weightless import MAX_STRUCTURE
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-DEEPEST = 100
-"""The most functions that call one another in turn: the inliner calls itself for each."""
+MAX_CALL_DEPTH = 100
+"""Calls nest at most this deep, since the inliner recurses for each."""
 
 _NODE, _ATTRIBUTE = 64, 128
-"""What they take when they are parsed, besides their bytes."""
+"""Bytes that parsing takes for each, besides those in the file."""
 
 _Name = tuple[str, str, str]
 
 
 class _Expansion(NamedTuple):
-    """What a call comes to.
+    """The expansion of a call.
 
     Parameters
     ----------
     size
         In bytes.
     places
-        The places at which an attribute of the call is put in.
+        How many times attributes of the call are substituted.
     depth
-        The calls within one another.
+        How deep calls nest.
     """
 
     size: int = 0
@@ -44,7 +44,7 @@ def inlined(model: ModelProto) -> ModelProto:
     Raises
     ------
     InputError
-        Where what they come to is too large, or ONNX cannot inline them.
+        Where the expansion is too large, or ONNX cannot inline them.
     """
     if not model.functions:
         return model
@@ -59,12 +59,12 @@ def inlined(model: ModelProto) -> ModelProto:
 
 
 def line_of(error: Exception) -> str:
-    """Return the first line of what an extension says."""
+    """Return the first line of an extension's error message."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _check(model: ModelProto) -> None:
-    """Count what the calls come to, before any is inlined."""
+    """Refuse functions whose expansion is too large, before any is inlined."""
     functions = {_name(f): f for f in model.functions}
     known: dict[_Name, _Expansion] = {}
     open_: dict[_Name, None] = {}
@@ -88,14 +88,15 @@ def _check(model: ModelProto) -> None:
         del open_[name]
         waiting.pop()
     whole = _expanded(model.graph.node, known, 0)
-    if whole.size > MOST_STRUCTURE:
+    if whole.size > MAX_STRUCTURE:
         raise InputError(
             f"its functions, where they are called, should come to at most"
-            f" {MOST_STRUCTURE // 2**20} MiB, got {whole.size / 2**20:,.0f}"
+            f" {MAX_STRUCTURE // 2**20} MiB, got {whole.size / 2**20:,.0f}"
         )
-    if whole.depth > DEEPEST:
+    if whole.depth > MAX_CALL_DEPTH:
         raise InputError(
-            f"its functions should call one another {DEEPEST} deep at most, got {whole.depth:,}"
+            f"its functions should call one another {MAX_CALL_DEPTH} deep at most,"
+            f" got {whole.depth:,}"
         )
 
 
@@ -108,7 +109,7 @@ def _call(node: Any) -> _Name:
 
 
 def _nodes(nodes: Iterable[Any]) -> list[Any]:
-    """Return nodes and those of their subgraphs, however deep."""
+    """Return nodes and all nodes of their subgraphs."""
     out = list(nodes)
     for node in out:  # which grows
         for attribute in node.attribute:
@@ -121,20 +122,20 @@ def _nodes(nodes: Iterable[Any]) -> list[Any]:
 def _expanded(
     nodes: Iterable[Any], functions: dict[_Name, _Expansion], defaults: int
 ) -> _Expansion:
-    """Return what nodes come to where the functions that they call are known.
+    """Return the expansion of nodes whose functions' expansions are known.
 
-    An attribute of a call takes its place wherever the function refers to it, also through
-    functions that this one calls; where a call leaves it out, the function's default does.
+    An attribute of a call is substituted wherever the function refers to it, also in functions that
+    this one calls; where a call omits it, the function's default is.
     """
     size = places = depth = 0
     for node in _nodes(nodes):
-        own = node.ByteSize() + _NODE + _ATTRIBUTE * len(node.attribute)
+        node_bytes = node.ByteSize() + _NODE + _ATTRIBUTE * len(node.attribute)
         referred = sum(bool(attribute.ref_attr_name) for attribute in node.attribute)
         called = functions.get(_call(node))
         if called is None:
-            size, places = size + own, places + referred
+            size, places = size + node_bytes, places + referred
         else:
-            size += called.size + called.places * own
+            size += called.size + called.places * node_bytes
             places += called.places if referred else 0
             depth = max(depth, called.depth)
     return _Expansion(size + places * defaults, places, depth + 1)

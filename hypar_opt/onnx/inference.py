@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.onnx.functions import line_of
-from hypar_opt.onnx.model import MOST_RANK, Graph, Node
+from hypar_opt.onnx.model import MAX_RANK, OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:
-    from hypar_opt.onnx.constants import Constant
+    from hypar_opt.onnx.constant import Constant
 
 Shape = tuple[int, ...]
 
@@ -25,11 +25,13 @@ _FLOAT = 1
 _OF_A_SHAPE = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
 """Operators whose last input has an element for each dimension of the output."""
 
-_MOST_VALUES = 2**10
+_MAX_SHAPE_VALUES = 2**10
 """The most elements of an input whose values may be a shape."""
 
 
-def inferred(graph: Graph, node: Node, inputs: Sequence[Constant | None]) -> dict[str, Shape]:
+def inferred(
+    graph: OnnxGraph, node: OnnxNode, inputs: Sequence[Constant | None]
+) -> dict[str, Shape]:
     """Return the shapes of a node's outputs, as far as those of its inputs, constants, say them.
 
     Raises
@@ -40,14 +42,14 @@ def inferred(graph: Graph, node: Node, inputs: Sequence[Constant | None]) -> dic
     from onnx import helper, numpy_helper, shape_inference
 
     last = inputs[-1] if inputs else None
-    if node.op in _OF_A_SHAPE and last is not None and last.elements > MOST_RANK:
+    if node.op in _OF_A_SHAPE and last is not None and last.elements > MAX_RANK:
         return {}
     values, tensors = [], []
     try:
         for name, constant in dict(zip(node.inputs, inputs, strict=True)).items():
             if constant is None:
                 continue
-            if constant.known and constant.elements <= _MOST_VALUES:
+            if constant.known and constant.elements <= _MAX_SHAPE_VALUES:
                 tensors.append(numpy_helper.from_array(constant.value, name))
             else:
                 values.append(helper.make_tensor_value_info(name, _FLOAT, constant.shape))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.axes import Digit, Dim
+from hypar_opt.onnx.axes import Digit, Dim, whole_dim
 from hypar_opt.onnx.features import INPUT, Features, Layer
 
 if TYPE_CHECKING:
-    from hypar_opt.onnx.model import Graph, Input
+    from hypar_opt.onnx.model import Input, OnnxGraph
 
 # Operators through which token ids are still ids.
 _KEEPS_IDS = frozenset(
@@ -28,9 +28,9 @@ _BY_RANK = {1: (), 2: ("c",), 3: ("t", "c"), 4: ("c", "h", "w")}
 class InputAxes:
     """The network's input, as far as it is known."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         if not graph.inputs:
-            raise InputError("has no input, and a network reads one")
+            raise InputError("has no input; a network needs one")
         ids = _token_inputs(graph)
         self.is_tokens = bool(ids)
         self._main = ids or _first(graph)
@@ -55,7 +55,7 @@ class InputAxes:
     def tensors(self) -> dict[str, Features]:
         """Return what the model's inputs hold."""
         batch = (Digit("b", self.batch),)
-        dims = tuple((Digit(f"i{n}", size),) if size > 1 else () for n, size in self._axes())
+        dims = tuple(whole_dim(f"i{n}", size) for n, size in self._axes())
         features = Features(INPUT, (batch, *dims))
         return {value.name: features for value in self._main}
 
@@ -112,7 +112,7 @@ class InputAxes:
         return self._main[0].name
 
 
-def _token_inputs(graph: Graph) -> tuple[Input, ...]:
+def _token_inputs(graph: OnnxGraph) -> tuple[Input, ...]:
     """Return the inputs that are indices of a table's rows."""
     held = {value.name: value for value in graph.inputs if not value.is_float}
     if not held:
@@ -132,7 +132,7 @@ def _token_inputs(graph: Graph) -> tuple[Input, ...]:
     return tuple(found.values())
 
 
-def _first(graph: Graph) -> tuple[Input, ...]:
+def _first(graph: OnnxGraph) -> tuple[Input, ...]:
     floats = [value for value in graph.inputs if value.is_float]
     # Models that take bytes of an image, and cast them, have no other input.
     return tuple((floats or list(graph.inputs))[:1])

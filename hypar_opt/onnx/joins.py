@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from hypar_opt.onnx.axes import Dim, extent
 from hypar_opt.onnx.features import Features
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.trace import Trace, shape_error
+from hypar_opt.onnx.import_state import ImportState, shape_error
+from hypar_opt.onnx.model import OnnxNode
 
 
 def fit(rows: Sequence[Sequence[Dim]]) -> tuple[Dim, ...] | None:
@@ -34,7 +34,7 @@ def fit(rows: Sequence[Sequence[Dim]]) -> tuple[Dim, ...] | None:
     return tuple(out)
 
 
-def positions_of(state: Trace) -> Callable[[int], int]:
+def positions_of(state: ImportState) -> Callable[[int], int]:
     """Return a key that compares layers by how many positions their maps have."""
 
     def positions(source: int) -> int:
@@ -44,7 +44,7 @@ def positions_of(state: Trace) -> Callable[[int], int]:
     return positions
 
 
-def join(state: Trace, node: Node, kind: str, maps: Sequence[Features]) -> Features:
+def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]) -> Features:
     """Return a new layer that adds or multiplies feature maps of different layers.
 
     Raises

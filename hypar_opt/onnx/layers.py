@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.exact import word_of
 from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
-from hypar_opt.onnx.trace import Trace
 
 
-def layers_of(state: Trace) -> list[Layer]:
+def layers_of(state: ImportState) -> list[Layer]:
     """Return the layers that the model's outputs need, in topological order.
 
     Raises
@@ -31,7 +30,7 @@ def layers_of(state: Trace) -> list[Layer]:
     return layers
 
 
-def _ends(state: Trace) -> list[int]:
+def _ends(state: ImportState) -> list[int]:
     """Return the layers that write the model's outputs."""
     ends: list[int] = []
     nodes = {name: node for node in state.graph.nodes for name in node.outputs}
@@ -41,11 +40,11 @@ def _ends(state: Trace) -> list[int]:
         with refusals(nodes[name]):
             features = state.settled(name, nodes[name])
         layer = state.layer(features.source)
-        layer.read_as.add(word_of(state, nodes[name], features))
+        layer.read_as.add(state.activation_of(features, nodes[name]))
         if layer.kind == "scores":
             # As an output beside the attention that they are of they add nothing.
             if not layer.keys.get("read"):
-                raise nodes[name].refuse("multiplies two feature maps, and is no attention")
+                raise nodes[name].refuse("multiplies two feature maps, but is not attention")
         elif features.source != INPUT:
             ends.append(features.source)
     if not ends:
@@ -75,7 +74,7 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
         layer = layers[position]
         if layer.kind == "scores":
             assert layer.node is not None
-            raise layer.node.refuse("multiplies two feature maps, and is no attention")
+            raise layer.node.refuse("multiplies two feature maps, but is not attention")
         out.append(replace(layer, inputs=[new[source] for source in layer.inputs]))
     return out
 
@@ -128,7 +127,7 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
         )
 
 
-def _activate(state: Trace, layer: Layer) -> None:
+def _activate(state: ImportState, layer: Layer) -> None:
     """Give a layer the activation through which all of its readers see it."""
     words = layer.read_as
     if len(words) == 1 and None not in words and layer.kind in _ACTIVATED:

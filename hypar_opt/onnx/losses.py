@@ -10,7 +10,7 @@ and the layer writes a vector of at least two numbers for each.
 from __future__ import annotations
 
 from hypar_opt.onnx.features import Layer
-from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.import_state import ImportState
 
 CHAIN = (
     "the cross-entropy of a softmax: a chain of conv and fc ends in the squared distance from"
@@ -18,7 +18,7 @@ CHAIN = (
 )
 
 
-def end_in_a_loss(state: Trace, layers: list[Layer]) -> None:
+def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
     """Add the loss of logits, and say so; a chain has none, as in the paper's networks."""
     if not layers or layers[-1].kind == "output":
         if layers and is_chain(layers[:-1]) and layers[-1].inputs == [len(layers) - 2]:
@@ -50,7 +50,7 @@ def is_chain(layers: list[Layer]) -> bool:
     )
 
 
-def _logits(state: Trace, layers: list[Layer], ends: list[int]) -> str | None:
+def _logits(state: ImportState, layers: list[Layer], ends: list[int]) -> str | None:
     """Return what the one end of a network is logits of, if it is."""
     if len(ends) != 1:
         return None

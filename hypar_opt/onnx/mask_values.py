@@ -14,32 +14,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MOST_ELEMENTS, Budget
-from hypar_opt.onnx.constants import Array, Constant, of_tensor
+from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
+from hypar_opt.onnx.constant import Array, Constant, of_tensor
 from hypar_opt.onnx.folding import fold
-from hypar_opt.onnx.model import Graph, Node
+from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
     from hypar_opt.onnx.constants import Constants
 
-MOST_MASK = 2**24
+MAX_MASK_ELEMENTS = 2**24
 """The most elements of a mask: of 4,096 by 4,096 tokens."""
 
-MOST_READ = 2**29
+MAX_READ_BYTES = 2**29
 """The most bytes of masks that are read from files beside a model, of all its masks together."""
 
-MOST_ITEM = 8
-"""The most bytes of an element that is computed."""
-
-MOST_NODES = 1000
+MAX_NODES = 1000
 """The most nodes that a mask may be made of."""
 
-MOST_AT_ONCE = 2**28
+MAX_BYTES_AT_ONCE = 2**28
 """The most bytes of all that a mask is made of."""
 
-MOST_MADE = 2**31
+MAX_COMPUTED_BYTES = 2**31
 """The most bytes that are computed for all masks of a model, one after the other."""
 
 
@@ -68,16 +65,16 @@ class MaskValues:
         That of the model; None reads no file.
     """
 
-    def __init__(self, graph: Graph, constants: Constants, folder: Path | None) -> None:
+    def __init__(self, graph: OnnxGraph, constants: Constants, folder: Path | None) -> None:
         self._graph, self._constants, self._folder = graph, constants, folder
-        self._left, self._work = MOST_READ, MOST_MADE
+        self._left, self._work = MAX_READ_BYTES, MAX_COMPUTED_BYTES
         self.shown: dict[Hashable, str] = {}
         """What each mask shows that has been looked at."""
 
     def get(self, name: str) -> Known:
         """Return the value of a tensor that depends on sizes and constants alone."""
         made: dict[str, Known] = {}
-        room = min(MOST_AT_ONCE, self._work)
+        room = min(MAX_BYTES_AT_ONCE, self._work)
         waiting, steps = [name], 0
         while waiting:
             if self._work <= 0:
@@ -87,8 +84,8 @@ class MaskValues:
                 waiting.pop()
                 continue
             steps += 1
-            if steps > 2 * MOST_NODES:
-                return Unknown(f"is made of more than {MOST_NODES} nodes")
+            if steps > 2 * MAX_NODES:
+                return Unknown(f"is made of more than {MAX_NODES} nodes")
             if wanted in self._graph.initialisers:
                 made[wanted] = self._tensor(self._graph.initialisers[wanted])
                 continue
@@ -121,7 +118,7 @@ class MaskValues:
 
     def _tensor(self, tensor: TensorProto) -> Known:
         constant = of_tensor(tensor)
-        if constant.elements > MOST_MASK:
+        if constant.elements > MAX_MASK_ELEMENTS:
             return Unknown(_too_large(constant.shape), constant.shape)
         if constant.known:
             return constant.value
@@ -143,11 +140,11 @@ class MaskValues:
             file = self._file(location)
             size = dtype.itemsize * math.prod(shape)
             if file is None:
-                return f"is in {shown}, which is no file in the model's folder"
+                return f"is in {shown}, which is not a file in the model's folder"
             if not 0 <= start <= file.stat().st_size - size:
                 return f"is in {shown}, which is too short"
             if size > self._left:
-                return f"is in {shown}, of which {MOST_READ >> 20} MiB are read"
+                return f"is in {shown}, of which {MAX_READ_BYTES >> 20} MiB are read"
             self._left -= size
             with file.open("rb") as stream:
                 stream.seek(start)
@@ -168,7 +165,7 @@ class MaskValues:
 
 
 def _too_large(shape: Sequence[int]) -> str:
-    return f"has {math.prod(shape):,} values, more than {MOST_MASK:,}"
+    return f"has {math.prod(shape):,} values, more than {MAX_MASK_ELEMENTS:,}"
 
 
 # Those that are computed beyond what other constants may have.
@@ -199,7 +196,7 @@ def _held(value: Known) -> int:
     return taken
 
 
-def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Known]:
+def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list[Known]:
     """Return the outputs of a node: as many as are known, and one that says why not.
 
     Parameters
@@ -214,7 +211,7 @@ def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Kno
         # Of equal values it does not matter which are read: a mask of padding, without padding.
         return [np.broadcast_to(data.ravel()[:1].reshape(()), shape)]
     if node.op == "Concat" and any(
-        one is not None and math.prod(one.shape or (0,)) > MOST_ELEMENTS // 2 for one in inputs
+        one is not None and math.prod(one.shape or (0,)) > MAX_ELEMENTS // 2 for one in inputs
     ):
         return [_joined(node, inputs)]
     if node.op == "Shape" and isinstance(inputs[0], Unknown) and inputs[0].shape is not None:
@@ -226,7 +223,7 @@ def _computed(node: Node, inputs: Sequence[Known | None], room: int) -> list[Kno
     try:
         if node.op in _LARGE:
             sizes = np.broadcast_shapes(*(one.shape for one in arrays))
-            if math.prod(sizes) > min(MOST_MASK, room // MOST_ITEM):
+            if math.prod(sizes) > min(MAX_MASK_ELEMENTS, room // MAX_ELEMENT_BYTES):
                 return [Unknown(_too_large(sizes), sizes)]
             return [np.asarray(_LARGE[node.op](*arrays))]
         folded = fold(
@@ -244,14 +241,14 @@ def _constant(value: Known) -> Constant:
     return Constant(value.shape, lambda: value)
 
 
-def _shape_of_picked(node: Node, inputs: Sequence[Known | None]) -> tuple[int, ...] | None:
+def _shape_of_picked(node: OnnxNode, inputs: Sequence[Known | None]) -> tuple[int, ...] | None:
     """Return the shape of what is gathered of a small tensor of equal values; else None."""
     if node.op not in _PICKS or len(inputs) != 2:
         return None
     data, indices = inputs
     if not isinstance(data, np.ndarray) or indices is None or indices.shape is None:
         return None
-    if not 0 < data.size <= MOST_ELEMENTS or not (data == data.ravel()[0]).all():
+    if not 0 < data.size <= MAX_ELEMENTS or not (data == data.ravel()[0]).all():
         return None
     attributes = node.attributes()
     if node.op == "GatherElements":
@@ -264,7 +261,7 @@ def _shape_of_picked(node: Node, inputs: Sequence[Known | None]) -> tuple[int, .
     return (*indices.shape[:-1], *data.shape[indices.shape[-1] :])
 
 
-def _joined(node: Node, inputs: Sequence[Known | None]) -> Unknown:
+def _joined(node: OnnxNode, inputs: Sequence[Known | None]) -> Unknown:
     """Return indices that are too many to be joined, of which the shape alone is needed."""
     shapes = [one.shape for one in inputs if one is not None and one.shape]
     axis = node.attributes().get("axis", 0)

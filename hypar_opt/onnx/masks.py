@@ -1,6 +1,6 @@
 """What a mask hides: nothing, all later tokens, or what a network has no word for.
 
-Only values decide. A mask that cannot be decided is named, and none is taken in its place.
+Only values decide. A mask that they do not decide is reported, and no mask is applied instead.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from hypar_opt.onnx.axes import axes_of
 from hypar_opt.onnx.mask_values import Unknown
 
 if TYPE_CHECKING:
-    from hypar_opt.onnx.constants import Array
+    from hypar_opt.onnx.constant import Array
     from hypar_opt.onnx.features import Features, Layer
-    from hypar_opt.onnx.model import Node
-    from hypar_opt.onnx.trace import Trace
+    from hypar_opt.onnx.import_state import ImportState
+    from hypar_opt.onnx.model import OnnxNode
 
 HIDDEN = -1e3
 """A score is hidden by the addition of no more than this: exporters write -1e4 to -inf."""
@@ -25,7 +25,7 @@ PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"
 """What of the tokens a mask shows; among the operators of a mask that depends on token ids."""
 
 
-def read_mask(state: Trace, node: Node, scores: Features, name: str) -> None:
+def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> None:
     """Note what a constant that meets the scores of attention hides, by the node's operator."""
     layer = state.layer(scores.source)
     if state.constant(name).elements == 1 and not (node.op == "Where" and name == node.inputs[0]):
@@ -46,14 +46,14 @@ def read_mask(state: Trace, node: Node, scores: Features, name: str) -> None:
     _apply(state, node, layer, shown)
 
 
-def read_mask_of_tokens(state: Trace, node: Node, layer: Layer, mask: Features) -> None:
+def read_mask_of_tokens(state: ImportState, node: OnnxNode, layer: Layer, mask: Features) -> None:
     """Note what a mask hides that is made of the token ids, in which nothing is padding."""
     shown = next((one for one in (OTHER, PAST) if one in mask.operators), ALL)
     why = "it depends on the token ids"
     _apply(state, node, layer, why if shown == OTHER else shown)
 
 
-def shown_by(state: Trace, node: Node, name: str, tokens: int) -> str | None:
+def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str | None:
     """Return what a constant shows that is joined to a mask made of token ids; None for nothing.
 
     Parameters
@@ -69,7 +69,7 @@ def shown_by(state: Trace, node: Node, name: str, tokens: int) -> str | None:
     return _of_square(value.astype(bool), tokens, tokens)
 
 
-def read_attention_mask(state: Trace, node: Node, layer: Layer, name: str) -> None:
+def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: str) -> None:
     """Note what the mask of an operator that is all of attention hides."""
     if not state.is_constant(name):
         _apply(state, node, layer, "it depends on the network's input")
@@ -86,15 +86,15 @@ def read_attention_mask(state: Trace, node: Node, layer: Layer, name: str) -> No
     _apply(state, node, layer, shown)
 
 
-def _apply(state: Trace, node: Node, layer: Layer, shown: str) -> None:
+def _apply(state: ImportState, node: OnnxNode, layer: Layer, shown: str) -> None:
     if shown == PAST:
         layer.keys["causal"] = True
     elif shown != ALL:
         why = "it hides other tokens than the later ones" if shown == OTHER else shown
-        state.note(node, f"attention's mask: {why}, and none is taken in its place")
+        state.note(node, f"attention's mask: {why}; no mask is applied instead")
 
 
-def _visible(state: Trace, node: Node, name: str) -> Array | str | None:
+def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | None:
     """Return where a mask leaves the scores as they are, or why that is not known.
 
     None where the constant is no mask.
@@ -121,11 +121,11 @@ def _visible(state: Trace, node: Node, name: str) -> Array | str | None:
     return f"it is read by {node.op}"
 
 
-def _scores_of(state: Trace, node: Node) -> str:
+def _scores_of(state: ImportState, node: OnnxNode) -> str:
     return next(name for name in node.inputs if name and not state.is_constant(name))
 
 
-def _by_where(state: Trace, node: Node, condition: Array) -> Array | str:
+def _by_where(state: ImportState, node: OnnxNode, condition: Array) -> Array | str:
     """Return where a choice takes the scores; what it takes instead has to hide them."""
     kept = [place for place in (1, 2) if not state.is_constant(node.inputs[place])]
     if len(kept) != 1:

@@ -15,7 +15,7 @@ from hypar_opt.errors import HyparError, InputError
 from hypar_opt.onnx.functions import inlined, line_of
 from hypar_opt.onnx.table import HOPELESS
 from hypar_opt.onnx.weightless import (
-    MOST_STRUCTURE,
+    MAX_STRUCTURE,
     BrokenError,
     TooLargeError,
     weightless,
@@ -24,18 +24,18 @@ from hypar_opt.onnx.weightless import (
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-MOST_BYTES = 2**31
+MAX_BYTES = 2**31
 """The size limit of a model that is read: protobuf's own."""
 
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 """The most nodes of a model: 100 transformer blocks have some 10,000."""
 
-MOST_NAMES = 2**18
+MAX_NAMES = 2**18
 """The most inputs and outputs of all nodes."""
 
-MOST_DIMENSION = 2**31 - 1
+MAX_DIMENSION = 2**31 - 1
 
-MOST_RANK = 16
+MAX_RANK = 16
 
 BATCH = 7
 """The batch of a model that leaves it open, while its axes are followed.
@@ -45,7 +45,7 @@ Any size would do; a prime is seldom mistaken for another dimension when somethi
 _FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
 
 
-class Node(NamedTuple):
+class OnnxNode(NamedTuple):
     """One node of the graph; empty names stand for inputs that are left out."""
 
     op: str
@@ -94,10 +94,10 @@ class Input(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """What of a model is read: nodes in topological order, and the tensors that they name."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     initialisers: Mapping[str, TensorProto]
@@ -136,9 +136,9 @@ def load(path: str | Path) -> ModelProto:
         model = inlined(model)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
-    if len(model.graph.node) > MOST_NODES:
+    if len(model.graph.node) > MAX_NODES:
         found = len(model.graph.node)
-        raise InputError(f"should have at most {MOST_NODES:,} nodes, got {found:,}", file=file)
+        raise InputError(f"should have at most {MAX_NODES:,} nodes, got {found:,}", file=file)
     return model
 
 
@@ -151,21 +151,23 @@ def _bytes_of(path: str | Path) -> bytes:
             state = os.fstat(stream.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise InputError("should be a file", file=file)
-            if state.st_size > MOST_BYTES:
-                raise InputError(f"should have at most {MOST_BYTES // 2**30} GiB", file=file)
+            if state.st_size > MAX_BYTES:
+                raise InputError(f"should have at most {MAX_BYTES // 2**30} GiB", file=file)
             return weightless(stream, state.st_size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=file) from None
     except ValueError as error:  # a null byte in the path
         raise InputError(f"should be a file name: {error}", file=file) from None
     except BrokenError:
-        raise InputError("should be an ONNX model: its bytes are no message", file=file) from None
+        raise InputError(
+            "should be an ONNX model: its bytes are not a protobuf message", file=file
+        ) from None
     except TooLargeError:
-        most = MOST_STRUCTURE // 2**20
+        most = MAX_STRUCTURE // 2**20
         raise InputError(f"should have at most {most} MiB besides its weights", file=file) from None
 
 
-def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
+def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
     """Return the graph of a model, with the given sizes of its dynamic dimensions.
 
     Raises
@@ -175,8 +177,8 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
     """
     graph = model.graph
     names = sum(len(proto.input) + len(proto.output) for proto in graph.node)
-    if names > MOST_NAMES:
-        raise InputError(f"its nodes should have at most {MOST_NAMES:,} inputs and outputs")
+    if names > MAX_NAMES:
+        raise InputError(f"its nodes should have at most {MAX_NAMES:,} inputs and outputs")
     nodes = [_node(proto) for proto in graph.node]
     _check_texts(nodes, graph)
     for node in nodes:
@@ -189,7 +191,7 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> Graph:
         )
     given = [value for value in graph.input if value.name not in initialisers]
     known = {"", *initialisers, *(value.name for value in given)}
-    return Graph(
+    return OnnxGraph(
         nodes=_sorted(nodes, known),
         inputs=_inputs(given, dims),
         outputs=tuple(value.name for value in graph.output),
@@ -214,7 +216,7 @@ def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple
     )
 
 
-def _check_texts(nodes: Iterable[Node], graph: GraphProto) -> None:
+def _check_texts(nodes: Iterable[OnnxNode], graph: GraphProto) -> None:
     """Refuse names that are no text: protobuf hands such bytes on as they are."""
     try:
         for node in nodes:
@@ -226,18 +228,18 @@ def _check_texts(nodes: Iterable[Node], graph: GraphProto) -> None:
         raise InputError("should be an ONNX model: its names should be UTF-8") from None
 
 
-def _node(proto: NodeProto) -> Node:
+def _node(proto: NodeProto) -> OnnxNode:
     op = proto.op_type
     # The one name that two domains give to operators with different inputs.
     if op == "Attention" and proto.domain == "com.microsoft":
         op = "com.microsoft.Attention"
     if op == "CastLike":
         # Of its second input it takes the type alone: it depends on the first.
-        return Node("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
-    return Node(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
+        return OnnxNode("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
+    return OnnxNode(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
 
 
-def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
+def _sorted(nodes: list[OnnxNode], known: set[str]) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order: the file's own, where it is one."""
     held = set(known)
     written: set[str] = set()
@@ -253,7 +255,7 @@ def _sorted(nodes: list[Node], known: set[str]) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _reordered(nodes: list[Node], known: set[str], written: set[str]) -> tuple[Node, ...]:
+def _reordered(nodes: list[OnnxNode], known: set[str], written: set[str]) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order, of those that may come next the first in the file."""
     readers: dict[str, list[int]] = {}
     missing = []
@@ -295,18 +297,18 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
     for value in values:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-            raise InputError("has no shape, and needs one", where=f"input {value.name!r}")
-        if len(tensor.shape.dim) > MOST_RANK:
+            raise InputError("has no shape; an input needs one", where=f"input {value.name!r}")
+        if len(tensor.shape.dim) > MAX_RANK:
             found = len(tensor.shape.dim)
-            problem = f"should have at most {MOST_RANK} dimensions, got {found:,}"
+            problem = f"should have at most {MAX_RANK} dimensions, got {found:,}"
             raise InputError(problem, where=f"input {value.name!r}")
         shape = []
         for axis, dim in enumerate(tensor.shape.dim):
             size = dim.dim_value if dim.HasField("dim_value") else 0
             name = dim.dim_param or f"{value.name}:{axis}"
-            if size < 0 or size > MOST_DIMENSION:
+            if size < 0 or size > MAX_DIMENSION:
                 raise InputError(
-                    f"dimension {axis} should be from 1 to {MOST_DIMENSION}, got {size}",
+                    f"dimension {axis} should be from 1 to {MAX_DIMENSION}, got {size}",
                     where=f"input {value.name!r}",
                 )
             if axis == 0:
@@ -336,6 +338,6 @@ def _batch_of(values: list[ValueInfoProto]) -> int:
     """Return the leading dimension of the first input that has a fixed one; 0 if none has."""
     for value in values:
         shape = value.type.tensor_type.shape.dim
-        if shape and shape[0].HasField("dim_value") and 0 < shape[0].dim_value <= MOST_DIMENSION:
+        if shape and shape[0].HasField("dim_value") and 0 < shape[0].dim_value <= MAX_DIMENSION:
             return int(shape[0].dim_value)
     return 0

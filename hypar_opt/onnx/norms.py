@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from hypar_opt.onnx.axes import axes_of, is_whole
-from hypar_opt.onnx.budget import MOST_ELEMENTS
+from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import join
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, stored
-from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights
 
 _GROUPS = "a norm's groups of channels: its statistics are of all of them"
 
 
 def _norm(
-    state: Trace, node: Node, features: Features, kind: str, weights: Weights, *, bias: bool
+    state: ImportState,
+    node: OnnxNode,
+    features: Features,
+    kind: str,
+    weights: LayerWeights,
+    *,
+    bias: bool,
 ) -> Features:
     """Add a norm and return its output, in the dimensions of its input."""
     features = state.sliced(state.ordered(features, node), node)
@@ -28,28 +34,28 @@ def _norm(
     return state.made(made, features.dims)
 
 
-def _learned(state: Trace, node: Node, *places: int) -> Weights:
+def _learned(state: ImportState, node: OnnxNode, *places: int) -> LayerWeights:
     """Return the scale and shift that a node has among its inputs."""
     names = [node.inputs[n] for n in places if len(node.inputs) > n and node.inputs[n]]
     constants = [state.constant(name) for name in names if state.is_constant(name)]
-    vectors = tuple(region for constant in constants for region in stored(constant))
-    return Weights(vectors[0].name if vectors else (*names, "")[0], vectors=vectors)
+    vectors = tuple(region for constant in constants for region in constant.stored)
+    return LayerWeights(vectors[0].name if vectors else (*names, "")[0], vectors=vectors)
 
 
-def batch_norm(state: Trace, node: Node, word: str) -> None:
+def batch_norm(state: ImportState, node: OnnxNode, word: str) -> None:
     """A norm of each channel over the batch; running statistics are no parameters."""
     weights = _learned(state, node, 1, 2)
     state.put(node, _norm(state, node, _map(state, node), word, weights, bias=True))
 
 
-def _map(state: Trace, node: Node) -> Features:
+def _map(state: ImportState, node: OnnxNode) -> Features:
     """Return a map whose channels are dimension 1, of an image that the input may be."""
     features = state.seen(node.inputs[0])
     state.input.name_image(features.dims)
     return state.settled(node.inputs[0], node)
 
 
-def channel_norm(state: Trace, node: Node, word: str) -> None:
+def channel_norm(state: ImportState, node: OnnxNode, word: str) -> None:
     """A norm of the channels of one image, each by itself or by groups."""
     features = _map(state, node)
     (channels,) = features.dims[1:2]
@@ -68,15 +74,15 @@ def channel_norm(state: Trace, node: Node, word: str) -> None:
     state.put(node, _norm(state, node, features, word, weights, bias=True))
 
 
-def _is_constant(state: Trace, name: str) -> bool:
+def _is_constant(state: ImportState, name: str) -> bool:
     """Whether all elements of a constant are one known number."""
     constant = state.constant(name)
-    if not constant.known or constant.elements > MOST_ELEMENTS:
+    if not constant.known or constant.elements > MAX_ELEMENTS:
         return False
     return bool((constant.value == constant.value.flat[0]).all())
 
 
-def last_norm(state: Trace, node: Node, word: str) -> None:
+def last_norm(state: ImportState, node: OnnxNode, word: str) -> None:
     """A norm over the last dimensions, which hold the channels."""
     features = state.as_tokens(state.settled(node.inputs[0], node), node)
     axis = node.attributes().get("axis", -1)
@@ -92,13 +98,13 @@ def last_norm(state: Trace, node: Node, word: str) -> None:
     state.put(node, _norm(state, node, features, word, weights, bias=bias))
 
 
-def _of_a_part(state: Trace, node: Node, features: Features) -> None:
+def _of_a_part(state: ImportState, node: OnnxNode, features: Features) -> None:
     """Leave out a norm of each head: heads are never divided, so that it exchanges nothing."""
     state.note(node, "a norm of each head is taken as elementwise")
     state.put(node, features)
 
 
-def sum_and_norm(state: Trace, node: Node, word: str) -> None:
+def sum_and_norm(state: ImportState, node: OnnxNode, word: str) -> None:
     """com.microsoft.SkipLayerNormalization: a sum of two maps, and its norm."""
     maps = [state.settled(name, node) for name in node.inputs[:2]]
     total = join(state, node, "add", maps)

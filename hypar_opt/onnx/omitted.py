@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.model import OnnxNode
 
 
 class Omitted:
@@ -11,7 +11,7 @@ class Omitted:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, None]] = {}
 
-    def add(self, phrase: str, node: Node | None = None) -> None:
+    def add(self, phrase: str, node: OnnxNode | None = None) -> None:
         """Keep a phrase such as ``rotary positions``, and the node where it is found."""
         nodes = self._nodes.setdefault(phrase, {})
         if node is not None:
@@ -25,8 +25,8 @@ class Omitted:
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"{phrase} ({first}{more})" if first else phrase
             # Names of nodes are any text, and a network file holds printable letters alone.
-            out.append("".join(c if c.isprintable() else "?" for c in text)[:MOST_LETTERS])
+            out.append("".join(c if c.isprintable() else "?" for c in text)[:MAX_LETTERS])
         return out
 
 
-MOST_LETTERS = 400
+MAX_LETTERS = 400

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
 from hypar_opt.onnx.features import INPUT, Features
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.import_state import ImportState
+from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.views import integers
 from hypar_opt.onnx.windows import (
     Image,
@@ -18,7 +18,7 @@ from hypar_opt.onnx.windows import (
 )
 
 
-def pool(state: Trace, node: Node, word: str) -> None:
+def pool(state: ImportState, node: OnnxNode, word: str) -> None:
     """A pool: it joins the convolution that nothing else reads, or is a layer of its own."""
     attributes = node.attributes()
     kernel = attributes["kernel_shape"]
@@ -29,7 +29,9 @@ def pool(state: Trace, node: Node, word: str) -> None:
     if dilation != (1, 1):
         raise node.refuse("is a pool with dilation, which a network has no layer for")
     if len(node.outputs) > 1 and node.outputs[1] and state.uses[node.outputs[1]]:
-        raise node.refuse(f"its indices {node.outputs[1]!r} are read, and pools have none")
+        raise node.refuse(
+            f"its indices {node.outputs[1]!r} are read, which pools of a network do not have"
+        )
     padding = window_padding(node, image, attributes, window, stride, dilation)
     features = image.features._replace(border=None)
     layer = state.layer(features.source)
@@ -47,7 +49,7 @@ def pool(state: Trace, node: Node, word: str) -> None:
         state.put(node, features._replace(dims=dims))
         return
     if not layer.is_image:
-        raise node.refuse("is a pool of what is no image")
+        raise node.refuse("is a pool, but its input is not an image")
     source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
     state.put(node, state.made(source, dims))
 
@@ -58,7 +60,7 @@ def _is_whole(image: Image, window: tuple[int, int]) -> bool:
 
 
 def _windows(
-    node: Node,
+    node: OnnxNode,
     image: Image,
     kind: str,
     window: tuple[int, int],
@@ -85,7 +87,7 @@ def _windows(
 
 
 def _count(
-    node: Node, extent: int, window: int, stride: int, before: int, after: int, up: bool
+    node: OnnxNode, extent: int, window: int, stride: int, before: int, after: int, up: bool
 ) -> int:
     count = window_size(node, extent, window, stride, 1, before + after)
     free = extent + before + after - window
@@ -95,7 +97,7 @@ def _count(
     return count
 
 
-def global_pool(state: Trace, node: Node, word: str) -> None:
+def global_pool(state: ImportState, node: OnnxNode, word: str) -> None:
     """One number of each channel, over all rows and columns."""
     features = state.seen(node.inputs[0])
     if features.source == INPUT:
@@ -105,7 +107,7 @@ def global_pool(state: Trace, node: Node, word: str) -> None:
     _reduce(state, node, features, axes, keep=True, word=word)
 
 
-def reduction(state: Trace, node: Node, word: str) -> None:
+def reduction(state: ImportState, node: OnnxNode, word: str) -> None:
     """A mean or a maximum over some dimensions: a global pool, or a norm's statistics."""
     axes = integers(state, node, 1, "axes")
     features = state.features(node.inputs[0])
@@ -123,7 +125,13 @@ def reduction(state: Trace, node: Node, word: str) -> None:
 
 
 def _reduce(
-    state: Trace, node: Node, features: Features, axes: list[int], *, keep: bool, word: str
+    state: ImportState,
+    node: OnnxNode,
+    features: Features,
+    axes: list[int],
+    *,
+    keep: bool,
+    word: str,
 ) -> None:
     if features.source == INPUT:
         features = state.input.renamed(state.input.settle(features))
@@ -149,7 +157,7 @@ def _reduce(
     state.put(node, reduced)
 
 
-def pad(state: Trace, node: Node) -> None:
+def pad(state: ImportState, node: OnnxNode) -> None:
     """Zeros round an image, which the window after it pads itself."""
     features = state.features(node.inputs[0])
     pads = integers(state, node, 1, "pads") or []

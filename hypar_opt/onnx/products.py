@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypar_opt.onnx.attention import product_of_maps
-from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped
-from hypar_opt.onnx.constants import Constant
+from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped, whole_dim
+from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Features
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, arranged, is_stored, stored, whole
-from hypar_opt.onnx.trace import Trace, shape_error
+from hypar_opt.onnx.import_state import ImportState, shape_error
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights, whole
 from hypar_opt.onnx.windows import (
     image_of,
     numbers,
@@ -21,7 +21,7 @@ from hypar_opt.onnx.windows import (
 )
 
 
-def _weight(state: Trace, node: Node, index: int) -> Constant:
+def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
     name = node.inputs[index]
     if not state.is_constant(name):
         raise node.refuse(f"its weights {name!r} depend on the network's input")
@@ -31,11 +31,11 @@ def _weight(state: Trace, node: Node, index: int) -> Constant:
     return constant
 
 
-def _is_given(node: Node, index: int) -> bool:
+def _is_given(node: OnnxNode, index: int) -> bool:
     return len(node.inputs) > index and bool(node.inputs[index])
 
 
-def convolution(state: Trace, node: Node) -> None:
+def convolution(state: ImportState, node: OnnxNode) -> None:
     """A convolution; one of a single position is a fully-connected layer."""
     if state.is_constant(node.inputs[0]):
         raise node.refuse("reads a further input of the model")
@@ -53,7 +53,7 @@ def convolution(state: Trace, node: Node) -> None:
     features = image.features
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
-            raise node.refuse("is a convolution of what is no image")
+            raise node.refuse("is a convolution, but its input is not an image")
         held = _matrix_of(node, weight, 1, (1,), (0,))
         made = linear(state, node, features, (1,), (filters,), held, place=1)
         if bias:
@@ -95,21 +95,21 @@ def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
 
 
 def _matrix_of(
-    node: Node, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
-) -> Weights:
+    node: OnnxNode, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
+) -> LayerWeights:
     """Return weights as a matrix of the dimensions that are summed over, and of the others."""
     name = (weight.weights or (node.inputs[index],))[0]
-    return Weights(name, arranged(weight, rows, columns))
+    return LayerWeights(name, weight.matrix(rows, columns))
 
 
-def _add_bias(state: Trace, made: Features, name: str) -> None:
+def _add_bias(state: ImportState, made: Features, name: str) -> None:
     """Give a layer its bias; copies of fewer numbers are none."""
     bias, layer = state.constant(name), state.layer(made.source)
-    if bias.elements == layer.channels and is_stored(bias):
-        layer.add_bias(stored(bias))
+    if bias.elements == layer.channels and bias.is_stored:
+        layer.add_bias(bias.stored)
 
 
-def product(state: Trace, node: Node) -> None:
+def product(state: ImportState, node: OnnxNode) -> None:
     """A matrix product: with weights a fully-connected layer, of two maps a part of attention."""
     a, b = node.inputs[:2]
     if state.is_constant(b):
@@ -136,7 +136,7 @@ def product(state: Trace, node: Node) -> None:
     state.put(node, made)
 
 
-def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _matrix(node: OnnxNode, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a weight matrix's sizes and dimensions, without leading ones of size 1."""
     axes = tuple(range(len(shape)))
     while len(axes) > 2 and shape[axes[0]] == 1:
@@ -147,13 +147,13 @@ def _matrix(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[
 
 
 def _fits(
-    node: Node, features: Features, places: Sequence[int], size: int, weight: Constant
+    node: OnnxNode, features: Features, places: Sequence[int], size: int, weight: Constant
 ) -> None:
     if math.prod(features.shape[place] for place in places) != size:
         raise shape_error(node, features.shape, weight.shape)
 
 
-def general_product(state: Trace, node: Node) -> None:
+def general_product(state: ImportState, node: OnnxNode) -> None:
     """Gemm: a fully-connected layer with its bias."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
@@ -177,7 +177,7 @@ def general_product(state: Trace, node: Node) -> None:
     state.put(node, made)
 
 
-def quantised_product(state: Trace, node: Node) -> None:
+def quantised_product(state: ImportState, node: OnnxNode) -> None:
     """com.microsoft.MatMulNBits: weights packed in a few bits, whose sizes are attributes."""
     attributes = node.attributes()
     features = state.settled(node.inputs[0], node)
@@ -187,17 +187,17 @@ def quantised_product(state: Trace, node: Node) -> None:
     units = (attributes["N"],)
     # Packed: the elements of the tensor are not those of the weights.
     name = (weight.weights or node.inputs[1:])[0]
-    held = Weights(name, (whole(name, (attributes["K"], *units)),))
+    held = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
     state.put(node, linear(state, node, features, (rank,), units, held, place=rank))
 
 
 def linear(
-    state: Trace,
-    node: Node,
+    state: ImportState,
+    node: OnnxNode,
     features: Features,
     places: tuple[int, ...],
     units: tuple[int, ...],
-    weights: Weights,
+    weights: LayerWeights,
     *,
     place: int,
 ) -> Features:
@@ -230,7 +230,7 @@ def linear(
         kind, keys = "conv", {"filters": width, "kernel": 1}
         sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
     made = state.emit(node, kind, keys, [source], sizes, weights)
-    new = reshaped([(Digit("c", width),)] if width > 1 else [()], units)
+    new = reshaped([whole_dim("c", width)], units)
     dims = (*kept[:place], *new, *kept[place:])
     return state.made(made, dims)
 
@@ -243,7 +243,7 @@ def _without_batch_of_one(dim: Dim) -> Dim:
     return tuple(digit for digit in dim if digit != Digit("b", 1))
 
 
-def einsum(state: Trace, node: Node) -> None:
+def einsum(state: ImportState, node: OnnxNode) -> None:
     """A product of two tensors in Einstein's notation."""
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
@@ -267,7 +267,7 @@ def einsum(state: Trace, node: Node) -> None:
     summed = [label for label in mine if label in theirs]
     new = [label for label in theirs if label not in mine]
     if set(summed) & set(out) or set(new) - set(out):
-        raise node.refuse(f"is no product of a feature map with weights: {equation!r}")
+        raise node.refuse(f"is not a product of a feature map and weights: {equation!r}")
     sizes = dict(zip(theirs, weight.shape, strict=True))
     places = tuple(mine.index(label) for label in summed)
     units = tuple(sizes[label] for label in new)
@@ -281,14 +281,14 @@ def einsum(state: Trace, node: Node) -> None:
     state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
 
 
-def _einsum_of_maps(state: Trace, node: Node, labels: list[str], out: str) -> Features:
+def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: str) -> Features:
     a, b = labels
     both = [label for label in a if label in b and label in out]
     summed = [label for label in a if label in b and label not in out]
     rows = [label for label in a if label not in b]
     columns = [label for label in b if label not in a]
     if not len(summed) == len(rows) == len(columns) == 1:
-        raise node.refuse(f"is no product of attention: {labels[0]},{labels[1]}->{out}")
+        raise node.refuse(f"is not a product of attention: {labels[0]},{labels[1]}->{out}")
     left, right = (state.features(name) for name in node.inputs)
     if len(left.dims) != len(a) or len(right.dims) != len(b):
         raise shape_error(node, left.shape, right.shape)

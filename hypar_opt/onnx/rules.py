@@ -1,24 +1,25 @@
-"""From a node to the rule that reads it, by the table of operators."""
+"""The walk over a graph: each node is read by its operator's rule, and layers come of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import attention, elementwise, norms, pools, products, views
+from hypar_opt.onnx import elementwise, fused_attention, norms, pools, products, views
 from hypar_opt.onnx.axes import UnalignedError
-from hypar_opt.onnx.model import Node
+from hypar_opt.onnx.import_state import ImportState
+from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED
-from hypar_opt.onnx.trace import Trace
 
-RULES: dict[str, Callable[[Trace, Node], None]] = {
-    "attention": attention.attention,
+RULES: dict[str, Callable[[ImportState, OnnxNode], None]] = {
+    "attention": fused_attention.attention,
     "concat": views.concat,
     "convolution": products.convolution,
     "einsum": products.einsum,
     "expand": views.expand,
-    "fused_projection": attention.fused_projection,
+    "fused_projection": fused_attention.fused_projection,
     "gather": views.gather,
     "general_product": products.general_product,
     "pad": pools.pad,
@@ -33,7 +34,7 @@ RULES: dict[str, Callable[[Trace, Node], None]] = {
 }
 
 # Rules of several operators, whose word in the table tells them apart.
-WORDED_RULES: dict[str, Callable[[Trace, Node, str], None]] = {
+WORDED_RULES: dict[str, Callable[[ImportState, OnnxNode, str], None]] = {
     "batch_norm": norms.batch_norm,
     "channel_norm": norms.channel_norm,
     "elementwise": elementwise.elementwise,
@@ -45,7 +46,29 @@ WORDED_RULES: dict[str, Callable[[Trace, Node, str], None]] = {
 }
 
 
-def read_node(state: Trace, node: Node) -> None:
+def read_graph(graph: OnnxGraph, folder: Path | None = None) -> ImportState:
+    """Read all nodes of a graph.
+
+    Parameters
+    ----------
+    folder
+        That of the model, in which masks may be kept; None reads no file.
+
+    Raises
+    ------
+    InputError
+        Naming the first node that cannot be read, and why.
+    """
+    state = ImportState(graph, folder)
+    for node in graph.nodes:
+        if state.tensors.keys().isdisjoint(node.inputs):
+            state.constants.defer(node)
+        else:
+            _read_node(state, node)
+    return state
+
+
+def _read_node(state: ImportState, node: OnnxNode) -> None:
     """Read one node that depends on the network's input.
 
     Raises
@@ -64,7 +87,7 @@ def read_node(state: Trace, node: Node) -> None:
 
 
 @contextmanager
-def refusals(node: Node) -> Iterator[None]:
+def refusals(node: OnnxNode) -> Iterator[None]:
     """Refuse a node by name for whatever goes wrong while what it writes is read."""
     try:
         yield
@@ -80,11 +103,11 @@ def refusals(node: Node) -> Iterator[None]:
         raise node.refuse(f"is not as its operator requires: {problem}") from None
 
 
-def _unknown(node: Node) -> InputError:
+def _unknown(node: OnnxNode) -> InputError:
     import difflib
 
     if node.op in CONTROL_FLOW:
         return node.refuse(UNSUPPORTED)
     known = [name for name in OPERATORS if "." not in name]
     near = difflib.get_close_matches(node.op, known, n=1, cutoff=0.0)
-    return node.refuse(f"is no operator that can be imported; the nearest known is {near[0]!r}")
+    return node.refuse(f"is not an operator that can be imported; the nearest known is {near[0]!r}")

@@ -9,7 +9,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.regions import Region, overlap
 
-MOST_PARTS = 256
+MAX_PARTS = 256
 """The most parts into which layers may divide an initializer."""
 
 
@@ -54,9 +54,9 @@ def _met(uses: _Uses, region: Region) -> list[_Use]:
 def _add(uses: _Uses, region: Region, owner: int, *, is_vector: bool) -> None:
     several = uses.setdefault(region.name, [])
     several.append(_Use(region.flat(), region.span, owner, is_vector))
-    if len(several) > MOST_PARTS:
+    if len(several) > MAX_PARTS:
         raise InputError(
-            f"should be divided among at most {MOST_PARTS} layers",
+            f"should be divided among at most {MAX_PARTS} layers",
             where=f"initializer {region.name!r}",
         )
 
@@ -116,13 +116,13 @@ def _refused(layers: list[Layer], layer: Layer, use: _Use) -> InputError:
     assert layer.node is not None
     assert owner.node is not None
     kinds = (owner.kind, layer.kind)
-    why = ", which a network cannot say of these operators"
+    why = ", which a network cannot express for these operators"
     if kinds in (("fc", "fc"), ("embedding", "fc")):
         why = ", as another matrix: in parts or transposed"
     elif kinds == ("conv", "conv"):
-        why = ", and convolutions of a network share none"
+        why = "; convolutions of a network cannot share weights"
     elif kinds == ("embedding", "embedding"):
-        why = " by other ids, and a network has one input of ids"
+        why = " by other ids; a network has one input of ids"
     return layer.node.refuse(
         f"reads elements of {use.region.name!r} that node {owner.node.label!r} ({owner.node.op})"
         f" reads too{why}; give each an initializer of its own"

@@ -9,8 +9,8 @@ import numpy as np
 from hypar_opt.onnx.axes import (
     POSITIONS,
     Digit,
+    DigitRange,
     Dim,
-    Share,
     UnalignedError,
     axes_of,
     extent,
@@ -19,17 +19,18 @@ from hypar_opt.onnx.axes import (
     reshaped,
     sliced,
     tiles,
+    whole_dim,
 )
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
-from hypar_opt.onnx.constants import Array, Constant
+from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, positions_of
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.regions import Weights, arranged, first, stored
-from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights
 
 
-def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | None:
+def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[int] | None:
     """Return integers that are an input of newer opsets and an attribute of older ones.
 
     Raises
@@ -50,7 +51,7 @@ def integers(state: Trace, node: Node, index: int, name: str) -> list[int] | Non
     return values
 
 
-def reshape(state: Trace, node: Node) -> None:
+def reshape(state: ImportState, node: OnnxNode) -> None:
     """Reshape, Flatten, Squeeze and Unsqueeze: digits stay in order."""
     if not state.is_constant(node.inputs[0]):
         features = state.features(node.inputs[0])
@@ -61,7 +62,7 @@ def reshape(state: Trace, node: Node) -> None:
     raise node.refuse("its shape depends on the network's input")
 
 
-def _new_shape(state: Trace, node: Node, shape: tuple[int, ...]) -> Sequence[int]:
+def _new_shape(state: ImportState, node: OnnxNode, shape: tuple[int, ...]) -> Sequence[int]:
     if node.op == "Flatten":
         axis = node.attributes().get("axis", 1)
         axis = axis + len(shape) if axis < 0 else axis
@@ -73,7 +74,7 @@ def _new_shape(state: Trace, node: Node, shape: tuple[int, ...]) -> Sequence[int
     return squeezed_shape(node.op, shape, integers(state, node, 1, "axes"))
 
 
-def transpose(state: Trace, node: Node) -> None:
+def transpose(state: ImportState, node: OnnxNode) -> None:
     """Dimensions in another sequence."""
     features = state.features(node.inputs[0])
     order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
@@ -82,7 +83,7 @@ def transpose(state: Trace, node: Node) -> None:
     state.put(node, features._replace(dims=tuple(features.dims[axis] for axis in order)))
 
 
-def shape(state: Trace, node: Node) -> None:
+def shape(state: ImportState, node: OnnxNode) -> None:
     """The sizes of a tensor, which are constants: all dynamic ones are given."""
     features = state.features(node.inputs[0])
     value = _sizes(node, features.shape)
@@ -94,7 +95,7 @@ def shape(state: Trace, node: Node) -> None:
     state.constants.add(node.outputs[0], Constant(value.shape, lambda: value, one_image=one))
 
 
-def _sizes(node: Node, shape: Sequence[int]) -> Array:
+def _sizes(node: OnnxNode, shape: Sequence[int]) -> Array:
     sizes = np.asarray(shape, np.int64)
     if node.op == "Size":
         return np.asarray(np.prod(sizes))
@@ -102,7 +103,7 @@ def _sizes(node: Node, shape: Sequence[int]) -> Array:
     return sizes[attributes.get("start", 0) : attributes.get("end")]
 
 
-def split(state: Trace, node: Node) -> None:
+def split(state: ImportState, node: OnnxNode) -> None:
     """Ranges of one dimension, an output each."""
     features = state.features(node.inputs[0])
     axis = _axis(node, node.attributes().get("axis", 0), features)
@@ -120,7 +121,7 @@ def split(state: Trace, node: Node) -> None:
         start += part
 
 
-def slice_(state: Trace, node: Node) -> None:
+def slice_(state: ImportState, node: OnnxNode) -> None:
     """A range of some dimensions."""
     features = state.features(node.inputs[0])
     starts = integers(state, node, 1, "starts") or []
@@ -136,13 +137,15 @@ def slice_(state: Trace, node: Node) -> None:
     state.put(node, features)
 
 
-def _axis(node: Node, axis: int, features: Features) -> int:
+def _axis(node: OnnxNode, axis: int, features: Features) -> int:
     if not -len(features.dims) <= axis < len(features.dims):
         raise node.refuse(f"has no dimension {axis} of {len(features.dims)}")
     return axis % len(features.dims)
 
 
-def _take(node: Node, features: Features, axis: int, start: int, size: int, step: int) -> Features:
+def _take(
+    node: OnnxNode, features: Features, axis: int, start: int, size: int, step: int
+) -> Features:
     """Return features with ``size`` indices of a dimension, from ``start``."""
     dim = features.dims[axis]
     if size == extent(dim) and step == 1:
@@ -158,21 +161,18 @@ def _take(node: Node, features: Features, axis: int, start: int, size: int, step
     return features._replace(dims=dims, taken=features.taken | {share}, only=False)
 
 
-def expand(state: Trace, node: Node) -> None:
+def expand(state: ImportState, node: OnnxNode) -> None:
     """Copies along dimensions of size 1, such as the key heads of a group of query heads."""
     features = state.features(node.inputs[0])
     sizes = integers(state, node, 1, "shape") or []
     if node.op == "Tile":
         dims = tuple(
-            merged((*_copies(times), *dim)) for dim, times in zip(features.dims, sizes, strict=True)
+            merged((*whole_dim("r", times), *dim))
+            for dim, times in zip(features.dims, sizes, strict=True)
         )
         state.put(node, features._replace(dims=dims))
         return
     state.put(node, features._replace(dims=broadcast(features, sizes, state.input.batch)))
-
-
-def _copies(times: int) -> Dim:
-    return (Digit("r", times),) if times > 1 else ()
 
 
 def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim, ...]:
@@ -193,7 +193,7 @@ def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim
     return tuple(out)
 
 
-def gather(state: Trace, node: Node) -> None:
+def gather(state: ImportState, node: OnnxNode) -> None:
     """Rows of a table by token ids: an embedding; or chosen indices of a dimension."""
     data, indices = node.inputs[:2]
     axis = node.attributes().get("axis", 0)
@@ -201,7 +201,7 @@ def gather(state: Trace, node: Node) -> None:
         _embedding(state, node, axis)
         return
     if not state.is_constant(indices):
-        raise node.refuse("reads places that depend on the network's input")
+        raise node.refuse("reads indices that depend on the network's input")
     features = state.features(data)
     place = _axis(node, axis, features)
     chosen = state.constant(indices)
@@ -217,7 +217,7 @@ def gather(state: Trace, node: Node) -> None:
     state.put(node, taken)
 
 
-def _chosen(node: Node, features: Features, axis: int, values: list[int]) -> Features:
+def _chosen(node: OnnxNode, features: Features, axis: int, values: list[int]) -> Features:
     """Return features with indices of a dimension in a given sequence."""
     size = features.shape[axis]
     if values == list(range(values[0], values[0] + len(values))):
@@ -226,15 +226,15 @@ def _chosen(node: Node, features: Features, axis: int, values: list[int]) -> Fea
     dim = features.dims[axis]
     # Each index several times, one after the other or all in turn: heads for groups of queries.
     if not rest and values == [index for index in range(size) for _ in range(times)]:
-        new: Dim = (*dim, *_copies(times))
+        new: Dim = (*dim, *whole_dim("r", times))
     elif not rest and values == list(range(size)) * times:
-        new = (*_copies(times), *dim)
+        new = (*whole_dim("r", times), *dim)
     else:
         raise node.refuse("reads a dimension in another order, which a network has no layer for")
     return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
 
 
-def _embedding(state: Trace, node: Node, axis: int) -> None:
+def _embedding(state: ImportState, node: OnnxNode, axis: int) -> None:
     table = state.constant(node.inputs[0])
     ids = state.features(node.inputs[1])
     if len(table.shape) < 2:
@@ -243,20 +243,20 @@ def _embedding(state: Trace, node: Node, axis: int) -> None:
     if axis != 0 or len(table.shape) > 2:
         raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
     if ids.source != INPUT or not state.input.is_tokens:
-        raise node.refuse("is an embedding of what is no token of the network's input")
+        raise node.refuse("is an embedding, but its indices are not the network's token ids")
     if ids.operators - {"Cast", "CastLike", "Identity"}:
         state.note(node, "what is computed of token ids: a table is read by the ids themselves")
     vocabulary, features = table.shape
     keys = {"features": features, "vocabulary": vocabulary}
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
     name = (table.weights or node.inputs)[0]
-    weights = Weights(name, arranged(table, (0,), (1,)))
+    weights = LayerWeights(name, table.matrix((0,), (1,)))
     # The same ids, looked up twice, are one layer.
     source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
     state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
 
 
-def concat(state: Trace, node: Node) -> None:
+def concat(state: ImportState, node: OnnxNode) -> None:
     """Feature maps side by side, or the parts of one map put together again."""
     given = [state.features(n) for n in node.inputs if not state.is_constant(n)]
     axis = _axis(node, node.attributes()["axis"], given[0])
@@ -277,7 +277,7 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
         return None
     if any(len(shares) != 1 for shares in own):
         return None
-    shares: list[Share] = [next(iter(share)) for share in own]
+    shares: list[DigitRange] = [next(iter(share)) for share in own]
     others = {(*part.dims[:axis], *part.dims[axis + 1 :]) for part in parts}
     if not tiles(shares) or len(others) > 1:
         return None
@@ -290,7 +290,7 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     return first._replace(dims=dims, taken=common, operators=operators, only=False)
 
 
-def _concat_maps(state: Trace, node: Node, axis: int) -> None:
+def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> None:
     settled = {
         name: state.sliced(state.as_tokens(state.settled(name, node), node), node)
         for name in node.inputs
@@ -323,7 +323,9 @@ def _concat_maps(state: Trace, node: Node, axis: int) -> None:
     state.put(node, state.made(source, dims))
 
 
-def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over: str) -> Features:
+def _learned_tokens(
+    state: ImportState, node: OnnxNode, name: str, beside: Features, over: str
+) -> Features:
     """Return a learned tensor that joins a sequence, such as the embedding of a class token."""
     constant = state.constant(name)
     channels = state.layer(beside.source).channels
@@ -334,13 +336,13 @@ def _learned_tokens(state: Trace, node: Node, name: str, beside: Features, over:
     tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
     keys = {"features": channels, "vocabulary": tokens}
     # Exporters that fold constants write it once for each image of the batch.
-    regions = first(constant) if len(constant.shape) > 2 else stored(constant)
-    weights = Weights((constant.weights or (name,))[0], regions)
+    regions = constant.first() if len(constant.shape) > 2 else constant.stored
+    weights = LayerWeights((constant.weights or (name,))[0], regions)
     source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
     dims: list[Dim] = [() for _ in beside.dims]
     for axis, dim in enumerate(beside.dims):
         if "c" in axes_of([dim]):
             dims[axis] = dim
         elif axes_of([dim]) & POSITIONS:
-            dims[axis] = (Digit("t", tokens),) if tokens > 1 else ()
+            dims[axis] = whole_dim("t", tokens)
     return state.made(source, dims)

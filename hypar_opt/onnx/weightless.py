@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-MOST_STRUCTURE = 8 * 2**20
+MAX_STRUCTURE = 8 * 2**20
 """The most bytes of a model besides its weights: parsed, they may take a hundred times as much."""
 
-MOST_VALUES = 2**27
+MAX_VALUES = 2**27
 """The most bytes of tensors' values that are read."""
 
 _LARGEST_VALUES = (2**25, 2**22, 2**19, 2**16)
@@ -83,7 +83,7 @@ def weightless(stream: BinaryIO, size: int) -> bytes:
 
 
 class _ManyValuesError(Exception):
-    """The values of tensors take more than `MOST_VALUES`."""
+    """The values of tensors take more than `MAX_VALUES`."""
 
 
 class _Reader:
@@ -91,7 +91,7 @@ class _Reader:
 
     def __init__(self, stream: BinaryIO, largest: int) -> None:
         self._stream, self._largest = stream, largest
-        self._structure, self._values = MOST_STRUCTURE, MOST_VALUES
+        self._structure, self._values = MAX_STRUCTURE, MAX_VALUES
 
     def message(self, kind: str, length: int) -> bytes:
         """Return the next ``length`` bytes, a message, without weights."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypar_opt.onnx.axes import Digit, Dim
+from hypar_opt.onnx.axes import Dim, whole_dim
 from hypar_opt.onnx.features import INPUT, Features
-from hypar_opt.onnx.model import Node
-from hypar_opt.onnx.trace import Trace
+from hypar_opt.onnx.import_state import ImportState
+from hypar_opt.onnx.model import OnnxNode
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Image:
         digits = [("c", channels), ("h", height), ("w", width)]
         if self.is_row:
             del digits[1]
-        rest = tuple((Digit(axis, size),) if size > 1 else () for axis, size in digits)
+        rest = tuple(whole_dim(axis, size) for axis, size in digits)
         return (self.features.dims[0], *rest)
 
 
-def image_of(state: Trace, node: Node, rank: int) -> Image:
+def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
     """Return what a window's node reads, with batch, channels, rows and columns in their places.
 
     Raises
@@ -61,7 +61,7 @@ def image_of(state: Trace, node: Node, rank: int) -> Image:
     places = ("w",) if rank == 1 else ("h", "w")
     for dim, axis in zip(features.dims[1:], ("c", *places), strict=True):
         size = layer.sizes.get(axis, 1)
-        if dim != ((Digit(axis, size),) if size > 1 else ()):
+        if dim != whole_dim(axis, size):
             if layer.is_tokens and rank == 1:
                 break  # a window of one token is a product with each token
             raise node.refuse("should read channels, rows and columns of an image, in this order")
@@ -70,7 +70,7 @@ def image_of(state: Trace, node: Node, rank: int) -> Image:
 
 
 def window_size(
-    node: Node, extent: int, size: int, stride: int, dilation: int, padding: int
+    node: OnnxNode, extent: int, size: int, stride: int, dilation: int, padding: int
 ) -> int:
     """Return how many windows there are along a dimension."""
     free = extent + padding - dilation * (size - 1) - 1
@@ -80,7 +80,7 @@ def window_size(
 
 
 def window_padding(
-    node: Node,
+    node: OnnxNode,
     image: Image,
     attributes: dict[str, Any],
     window: tuple[int, int],

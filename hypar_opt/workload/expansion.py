@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INPUT = "input"
 """The name of the network's input among a layer's inputs; in a block, of the block's."""
 
-MOST_LAYERS = 100_000
+MAX_LAYERS = 100_000
 
 Reads = tuple[str, ...]
 
@@ -56,8 +56,8 @@ def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
         At an unknown input, a name that stands twice, a cycle, or a layer that none reads.
     """
     count = len(layers) + sum((block.repeat or 1) * len(block.layers) for block in blocks)
-    if count > MOST_LAYERS:
-        raise rule(f"block: should make at most {MOST_LAYERS:,} layers, got {count:,}")
+    if count > MAX_LAYERS:
+        raise rule(f"block: should expand to at most {MAX_LAYERS:,} layers, got {count:,}")
     named = [*_stated(layers, blocks)]
     names = [layer.name for layer, _ in named]
     _check_names(layers, blocks, names)
@@ -106,7 +106,7 @@ def _stated(
     for block in blocks:
         where = f"block {block.name!r}"
         if block.inputs is None and before_block is None:
-            raise rule(f"{where}: missing key 'inputs', of the first block")
+            raise rule(f"{where}: missing key 'inputs', required of the first block")
         (read,) = block.inputs or (before_block or "",)
         entry = resolved(read, where, {INPUT: INPUT})
         for n in range(block.repeat or 1):
@@ -135,7 +135,7 @@ def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Seq
     of_blocks = [layer.name for block in blocks for layer in block.layers]
     for name in own + of_blocks:
         if name == INPUT:
-            raise rule("layer 'input', name: is the network's input; call the layer otherwise")
+            raise rule("layer 'input', name: is the network's input; rename the layer")
     # A block and a layer of one name would both be meant by it.
     for name, times in Counter([*names, *(block.name for block in blocks)]).items():
         if times > 1:
@@ -180,7 +180,7 @@ def _check_all_read(layers: Sequence[Operator], sources: Sequence[tuple[int, ...
     read = {source for reads in sources for source in reads}
     for position, layer in enumerate(layers[:-1]):
         if position not in read and layer.kind != "output":
-            raise rule(f"layer {layer.name!r}: no layer reads it; make it an 'output', or leave it")
+            raise rule(f"layer {layer.name!r}: no layer reads it; make it an 'output' or remove it")
 
 
 def _repeats(

@@ -207,8 +207,8 @@ class Network(Displayed, Document):
             ):
                 name = shown(layer.shares_weights_with)
                 raise rule(
-                    f"layer {layer.name!r}, tied: no embedding or fc with weights of its own is"
-                    f" called {name}"
+                    f"layer {layer.name!r}, tied: should name an embedding or fc that has its own"
+                    f" weights, got {name}"
                 )
             sizes, own = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
             # An embedding's rows are the units of the layer that is tied to it: transposed.
@@ -318,7 +318,7 @@ def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Docume
                 "inputs", "should be the network's 'input' of token ids, or none for a table"
             )
     elif ids and -1 in reads:
-        raise layer.refuse("inputs", "ids of tokens are read by an 'embedding' alone")
+        raise layer.refuse("inputs", "only an 'embedding' reads token ids")
 
 
 def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> None:
@@ -332,7 +332,7 @@ def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> Non
     if layer.reads_images and any(vectors):
         raise rule(
             f"layer {layer.name!r}, kind: should be 'fc', got {layer.kind!r}, which"
-            " needs channels, height and width, and a vector precedes it"
+            " needs channels, height and width but reads a vector"
         )
 
 

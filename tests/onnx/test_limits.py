@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from hypar_opt.onnx.model import MOST_NODES
+from hypar_opt.onnx.model import MAX_NODES
 from tests.limited import GIB, limited
 from tests.onnx.graph_writer import GraphWriter
 
@@ -253,8 +253,8 @@ BOMBS: dict[str, Callable[[], Any]] = {
     "tiled": lambda: tiled(15_000),
     "masks of many nodes": lambda: masks(5000, 900, 2),
     "large masks": lambda: masks(5000, 10, 2048),
-    "most nodes": lambda: residuals(MOST_NODES - 2),
-    "more nodes": lambda: residuals(MOST_NODES + 3),
+    "most nodes": lambda: residuals(MAX_NODES - 2),
+    "more nodes": lambda: residuals(MAX_NODES + 3),
 }
 
 

@@ -290,7 +290,7 @@ def test_no_other_file_is_read_and_the_mask_is_named(
     assert not causal
     assert len(not_kept) == 1
     assert said in not_kept[0]
-    assert "none is taken" in not_kept[0]
+    assert "no mask is applied" in not_kept[0]
 
 
 @pytest.mark.parametrize("offset", [-4, 1, 10**30])
@@ -305,7 +305,7 @@ def test_masks_together_are_read_up_to_a_number_of_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mask.bin").write_bytes(triangle())
-    monkeypatch.setattr(mask_values, "MOST_READ", len(triangle()) - 1)
+    monkeypatch.setattr(mask_values, "MAX_READ_BYTES", len(triangle()) - 1)
     assert not read_file(tmp_path, "mask.bin")[0]
 
 
@@ -314,7 +314,7 @@ def test_a_mask_of_many_blocks_is_read_once(
 ) -> None:
     """Of as many bytes as one mask has: the second block finds what the first has found."""
     (tmp_path / "mask.bin").write_bytes(triangle())
-    monkeypatch.setattr(mask_values, "MOST_READ", len(triangle()))
+    monkeypatch.setattr(mask_values, "MAX_READ_BYTES", len(triangle()))
     g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
     x, mask = "x", in_file(g, "mask.bin")
     for block in range(2):
@@ -359,7 +359,7 @@ def test_exported_language_models_are_causal_where_their_masks_are_there(
     assert attention() == [[True], []]
 
 
-@pytest.mark.parametrize("most", ["MOST_AT_ONCE", "MOST_MADE", "MOST_MASK"])
+@pytest.mark.parametrize("most", ["MAX_BYTES_AT_ONCE", "MAX_COMPUTED_BYTES", "MAX_MASK_ELEMENTS"])
 def test_what_masks_take_is_bounded_before_it_is_taken(
     tmp_path: Path, most: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,7 +372,7 @@ def test_what_masks_take_is_bounded_before_it_is_taken(
 def test_a_mask_that_is_made_of_ever_more_nodes_is_named(tmp_path: Path) -> None:
     def endless(g: GraphWriter, scores: str) -> str:
         seen = compared(g)
-        for _ in range(mask_values.MOST_NODES + 1):
+        for _ in range(mask_values.MAX_NODES + 1):
             seen = g("Not", seen)
         return added(g, scores, seen)
 

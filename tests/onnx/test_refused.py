@@ -45,7 +45,7 @@ def sequence(folder: Path, op: str, *more: str, **attributes: Any) -> str:
 
 def test_an_unknown_operator_by_its_name_and_the_nearest_known(tmp_path: Path) -> None:
     assert image(tmp_path, "ConvTranspos") == (
-        "node 'odd' (ConvTranspos): is no operator that can be imported; the nearest known is"
+        "node 'odd' (ConvTranspos): is not an operator that can be imported; the nearest known is"
         " 'Transpose'"
     )
 
@@ -67,7 +67,7 @@ def test_two_maps_multiplied_that_are_no_attention(tmp_path: Path) -> None:
     g = GraphWriter(SEQUENCE)
     a, b = g.linear("x", "a", 24, 24), g.linear("x", "b", 24, 24)
     product = g("MatMul", a, g("Transpose", b, perm=[0, 2, 1]), name="odd")
-    expected = "node 'odd' (MatMul): multiplies two feature maps, and is no attention"
+    expected = "node 'odd' (MatMul): multiplies two feature maps, but is not attention"
     assert refusal(tmp_path, g.model(product, a)) == expected
 
 
@@ -169,7 +169,7 @@ def test_an_input_without_a_shape(tmp_path: Path) -> None:
     g = GraphWriter(SEQUENCE)
     model = g.model(g.linear("x", "a", 24, 24))
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    assert refusal(tmp_path, model) == "input 'x': has no shape, and needs one"
+    assert refusal(tmp_path, model) == "input 'x': has no shape; an input needs one"
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from hypar_opt.onnx.constants import Constant, Constants
+from hypar_opt.onnx.constant import Constant
+from hypar_opt.onnx.constants import Constants
 from hypar_opt.onnx.model import graph_of
 from hypar_opt.onnx.regions import Region, distinct, overlap
 from tests.onnx.graph_writer import GraphWriter

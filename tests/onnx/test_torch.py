@@ -31,8 +31,8 @@ REFUSED = {
     "head_that_is_a_slice": "as another matrix",
     "autoencoder": "as another matrix",
     "two_lookups": "a network has one input of ids",
-    "detector": "convolutions of a network share none",
-    "low_rank": "makes a layer of 576 parameters, of 'a' (96), 'b' (96), 192 elements",
+    "detector": "convolutions of a network cannot share weights",
+    "low_rank": "a layer of 576 parameters, where the file has 'a' (96), 'b' (96), 192 elements",
     "gru": "recurrences are not supported",
     "lstm": "recurrences are not supported",
 }

@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Table, str]] = {
     ),
     "a first block that reads nothing": (
         network(TOKENS, fc("a"), blocks=({"name": "block", "layer": [fc("x")]},)),
-        "block 'block': missing key 'inputs', of the first block",
+        "block 'block': missing key 'inputs', required of the first block",
     ),
     "a block of two inputs": (
         network(TOKENS, fc("a"), blocks=(block(fc("x"), inputs=["a", "input"]),)),
@@ -165,11 +165,11 @@ REFUSED: dict[str, tuple[Table, str]] = {
     ),
     "token ids into an fc": (
         network(IDS, fc("a")),
-        "layer 'a', inputs: ids of tokens are read by an 'embedding' alone",
+        "layer 'a', inputs: only an 'embedding' reads token ids",
     ),
     "token ids into a block": (
         network(IDS, fc("a", "block"), blocks=(block(layer("n", "norm", norm="rms")),)),
-        "layer 'block.n', inputs: ids of tokens are read by an 'embedding' alone",
+        "layer 'block.n', inputs: only an 'embedding' reads token ids",
     ),
     "an embedding of an image": (
         network(IMAGE, layer("e", "embedding", features=3, vocabulary=5)),
@@ -255,15 +255,15 @@ REFUSED: dict[str, tuple[Table, str]] = {
     # shared weights
     "tied to nothing": (
         network(IDS, layer("e", "embedding", features=8), fc("f", units=10, tied="emb")),
-        "layer 'f', tied: no embedding or fc with weights of its own is called \"emb\"",
+        "layer 'f', tied: should name an embedding or fc that has its own weights, got \"emb\"",
     ),
     "tied to a norm": (
         network(TOKENS, layer("n", "norm", norm="rms"), fc("f", tied="n")),
-        "layer 'f', tied: no embedding or fc with weights of its own is called \"n\"",
+        "layer 'f', tied: should name an embedding or fc that has its own weights, got \"n\"",
     ),
     "tied to itself": (
         network(TOKENS, fc("f", tied="f")),
-        "layer 'f', tied: no embedding or fc with weights of its own is called \"f\"",
+        "layer 'f', tied: should name an embedding or fc that has its own weights, got \"f\"",
     ),
     "tied to a layer of another shape": (
         network(IDS, layer("e", "embedding", features=8), fc("f", units=11, tied="e")),
@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[Table, str]] = {
     ),
     "more layers than there is memory for": (
         network(TOKENS, fc("a"), blocks=(block(fc("x"), repeat=2**30),)),
-        "block: should make at most 100,000 layers, got 1,073,741,825",
+        "block: should expand to at most 100,000 layers, got 1,073,741,825",
     ),
     "a graph that calls itself a chain": (
         network(IMAGE, layer("c", "conv", "input", filters=1, kernel=1))

@@ -12,7 +12,7 @@ from hypar_opt.sharding.layouts import Layout
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.workload.operators.base import Operator
-    from hypar_opt.workload.operators.windows import Pool
+    from hypar_opt.workload.operators.windows import PoolWindow
 
 
 class Values:
@@ -79,7 +79,7 @@ class Values:
         dilation = f", {layer.dilation}" if layer.dilation else ""
         return f"conv({read}, {self._weights(position)}, {layer.stride}, {padding}{dilation})"
 
-    def pooled(self, position: int, pool: Pool, value: str) -> str:
+    def pooled(self, position: int, pool: PoolWindow, value: str) -> str:
         maps = self.sharded.layer_maps[position]
         over = maps.output if self.network.layers[position].kind == "conv" else maps.input
         extents = (over.height, over.width)  # type: ignore[union-attr]

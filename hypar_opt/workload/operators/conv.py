@@ -15,7 +15,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.base import Activation, Operator, default
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
-from hypar_opt.workload.operators.windows import Borders, Pair, Pool, slide
+from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, slide
 
 GROUPS = Choice("channel", "g", "group", "●", "M")
 """A grouped convolution is halved by group: kernel, input and output alike."""
@@ -37,7 +37,7 @@ class Conv(Operator):
     dilation: Annotated[Pair | None, default((1, 1))] = None
     bias: Annotated[bool | None, default(False)] = None
     activation: Activation | None = None
-    pool: Pool | None = None
+    pool: PoolWindow | None = None
 
     # Rows and columns of the input (h, w) and of the output (p, q) are axes of their own; no choice
     # halves them, since the paper splits batches and channels only (section 3.1). A convolution

@@ -14,7 +14,7 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.operators.base import Activation, Statistics
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.weightless import Weightless
-from hypar_opt.workload.operators.windows import Pool as Windows
+from hypar_opt.workload.operators.windows import PoolWindow
 
 
 class _Broadcast(Weightless):
@@ -80,7 +80,7 @@ class Pool(Weightless):
     """A pool of its own, where it cannot join the layer before it."""
 
     kind: Literal["pool"]
-    pool: Windows
+    pool: PoolWindow
 
     reads_images: ClassVar[bool] = True
 

@@ -53,7 +53,7 @@ Borders = Annotated[
 """The same, or top, left, bottom, right."""
 
 
-class Pool(Document):
+class PoolWindow(Document):
     """A pooling step after a convolution. It has no weights and joins its layer."""
 
     kind: Literal["max", "average"]

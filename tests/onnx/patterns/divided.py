@@ -153,7 +153,7 @@ def a_weight_cut_and_put_together_in_another_order(g: GraphWriter) -> str:
     return g.linear(g("MatMul", "x", turned(g, whole)), "head", 2 * E, 10)
 
 
-@pattern(SEQUENCE, refused="makes a layer of 1,152 parameters, of 'w' (576) in the file")
+@pattern(SEQUENCE, refused="makes a layer of 1,152 parameters, where the file has 'w' (576)")
 def a_weight_beside_itself(g: GraphWriter) -> str:
     weight = g.weight("w", E, E)
     return g.linear(g("MatMul", "x", g("Concat", weight, weight, axis=1)), "head", 2 * E, 10)
@@ -240,7 +240,10 @@ def an_adapter_beside_the_layer(g: GraphWriter) -> str:
     return head_of(g, g("Add", g.linear("x", "w", E, E), low))
 
 
-@pattern(SEQUENCE, refused="makes a layer of 576 parameters, of 'a' (96), 'b' (96), 192 elements")
+@pattern(
+    SEQUENCE,
+    refused="makes a layer of 576 parameters, where the file has 'a' (96), 'b' (96), 192 elements",
+)
 def low_rank_factors_multiplied_first(g: GraphWriter) -> str:
     low = g("MatMul", g.weight("a", E, 4), g.weight("b", 4, E))
     return head_of(g, g("MatMul", "x", low))

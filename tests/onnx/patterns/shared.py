@@ -87,7 +87,7 @@ def a_square_weight_and_its_transpose(g: GraphWriter) -> str:
     return str(g("MatMul", g("Relu", g("MatMul", "x", weight)), turned(g, weight)))
 
 
-@pattern(("x", [B, 6, 8, 8]), refused="convolutions of a network share none")
+@pattern(("x", [B, 6, 8, 8]), refused="convolutions of a network cannot share weights")
 def a_siamese_network(g: GraphWriter) -> str:
     weight = g.weight("w", 6, 6, 3, 3)
     left = g("Relu", g("Conv", "x", weight, pads=[1, 1, 1, 1]))
@@ -95,7 +95,7 @@ def a_siamese_network(g: GraphWriter) -> str:
     return str(g("Add", left, right))
 
 
-@pattern(IMAGE, refused="convolutions of a network share none")
+@pattern(IMAGE, refused="convolutions of a network cannot share weights")
 def a_detectors_head_at_two_scales(g: GraphWriter) -> tuple[str, str]:
     large = g("Relu", g("Conv", "x", g.weight("a", 8, 8, 3, 3), pads=[1, 1, 1, 1]))
     small = g("Relu", g("Conv", large, g.weight("b", 8, 8, 3, 3), strides=[2, 2]))
@@ -103,7 +103,7 @@ def a_detectors_head_at_two_scales(g: GraphWriter) -> tuple[str, str]:
     return g("Conv", large, head, bias), g("Conv", small, head, bias)
 
 
-@pattern(IMAGE, refused="convolutions of a network share none")
+@pattern(IMAGE, refused="convolutions of a network cannot share weights")
 def a_depthwise_convolution_used_twice(g: GraphWriter) -> str:
     weight = g.weight("w", 8, 1, 3, 3)
     return str(g("Conv", g("Relu", g("Conv", "x", weight, group=8)), weight, group=8))
@@ -116,7 +116,7 @@ def filters_that_overlap(g: GraphWriter) -> str:
     return str(g("Add", a, g("Relu", b)))
 
 
-@pattern(IMAGE, refused="which a network cannot say of these operators")
+@pattern(IMAGE, refused="which a network cannot express for these operators")
 def a_convolution_of_a_pixel_and_a_product(g: GraphWriter) -> str:
     weight = g.weight("w", 8, 8, 1, 1)
     x = g("GlobalAveragePool", g("Relu", g("Conv", "x", weight)))
@@ -183,7 +183,7 @@ def the_same_ids_looked_up_twice(g: GraphWriter) -> str:
     return head_of(g, g("Add", g.linear(a, "a", E, E), g.linear(b, "b", E, E)))
 
 
-@pattern(IDS, ("targets", [B, T]), refused="by other ids, and a network has one input of ids")
+@pattern(IDS, ("targets", [B, T]), refused="by other ids; a network has one input of ids")
 def other_ids_looked_up_in_the_same_table(g: GraphWriter) -> str:
     """As an encoder and a decoder do."""
     table = g.weight("wte", WORDS, E)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Errors = tuple[Sequence["Array"], "Array | None"]
 
 
-class _Broadcast(Arithmetic):
+class _BroadcastArithmetic(Arithmetic):
     """Inputs of the output's shape, or of one position, which goes to all."""
 
     def aligned(self, reads: Sequence[Array]) -> list[Array]:
@@ -51,7 +51,7 @@ def _as_image(array: Array) -> Array:
     return array if array.ndim == 4 else array[:, 0, :, None, None]
 
 
-class AddArithmetic(_Broadcast):
+class AddArithmetic(_BroadcastArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         first, *others = self.aligned(reads)
         total = first
@@ -63,7 +63,7 @@ class AddArithmetic(_Broadcast):
         return self.narrowed([error] * len(self._shapes)), None
 
 
-class MulArithmetic(_Broadcast):
+class MulArithmetic(_BroadcastArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         self._factors = self.aligned(reads)
         return self._product(self._factors)

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shares import Array
-    from hypar_opt.workload.operators.windows import Pool
+    from hypar_opt.workload.operators.windows import PoolWindow
 
 _Pair = tuple[int, int]
 
@@ -87,7 +87,7 @@ class Windows(NamedTuple):
 class Pooling:
     """A pool of feature maps, forward and backward; a window counts its cells on the map alone."""
 
-    def __init__(self, pool: Pool, extent: _Pair, count: _Pair) -> None:
+    def __init__(self, pool: PoolWindow, extent: _Pair, count: _Pair) -> None:
         self._windows = Windows(extent, count, pool.size, pool.stride, pool.padding)
         self._largest = pool.kind == "max"
         self._kept: Array = np.empty(0)

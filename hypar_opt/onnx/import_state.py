@@ -1,7 +1,7 @@
-"""The walk over a graph: each node is read by its operator's rule, and layers come of it.
+"""The state of an import: the layers and tensors so far, and the steps that rules share.
 
-`Trace` holds what is known so far, and the steps that rules have in common: a tensor is *settled*
-when a layer stands for all that was pending, and *read* when a layer takes it as input.
+A tensor is *settled* when a layer stands for all that was pending, and *read* when a layer takes it
+as input.
 """
 
 from __future__ import annotations
@@ -22,28 +22,27 @@ from hypar_opt.onnx.axes import (
     is_whole,
     merged,
 )
-from hypar_opt.onnx.constants import Constant, Constants
-from hypar_opt.onnx.exact import without_norm, word_of
+from hypar_opt.onnx.constant import Constant, placeholder
+from hypar_opt.onnx.constants import Constants
+from hypar_opt.onnx.exact import GELU_BY_ERF, left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
-from hypar_opt.onnx.model import MOST_RANK, Graph, Node
+from hypar_opt.onnx.model import MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.omitted import Omitted
-from hypar_opt.onnx.regions import Weights, stored
+from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.table import activation
 
-_NONE = Weights()
+_NONE = LayerWeights()
 
-MOST_DIGITS = 64
+MAX_DIGITS = 64
 """The most parts of axes that a tensor's dimensions are made of."""
 
-MOST_DIGITS = 64
-"""The most parts of axes that a tensor's dimensions are made of."""
 
-
-class Trace:
+class ImportState:
     """The layers of a graph, and what its tensors hold, up to some node."""
 
-    def __init__(self, graph: Graph, folder: Path | None = None) -> None:
+    def __init__(self, graph: OnnxGraph, folder: Path | None = None) -> None:
         self.graph = graph
         self.constants = Constants(graph)
         self.mask_values = MaskValues(graph, self.constants, folder)
@@ -98,15 +97,15 @@ class Trace:
             Where it is a constant, or left out.
         """
         if name not in self.tensors:
-            raise ValueError(f"{name!r} is no feature map" if name else "an input is left out")
+            raise ValueError(f"{name!r} is not a feature map" if name else "an input is left out")
         return self.tensors[name]
 
-    def put(self, node: Node, features: Features, index: int = 0) -> None:
+    def put(self, node: OnnxNode, features: Features, index: int = 0) -> None:
         """Say what an output of a node holds."""
-        if len(features.dims) > MOST_RANK or sum(map(len, features.dims)) > MOST_DIGITS:
+        if len(features.dims) > MAX_RANK or sum(map(len, features.dims)) > MAX_DIGITS:
             raise node.refuse(
-                f"should write at most {MOST_RANK} dimensions, which divide axes into at most"
-                f" {MOST_DIGITS} parts"
+                f"should write at most {MAX_RANK} dimensions, which divide axes into at most"
+                f" {MAX_DIGITS} parts"
             )
         if index < len(node.outputs) and node.outputs[index]:
             name = node.outputs[index]
@@ -125,12 +124,12 @@ class Trace:
 
     def emit(
         self,
-        node: Node | None,
+        node: OnnxNode | None,
         kind: str,
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weights: Weights = _NONE,
+        weights: LayerWeights = _NONE,
     ) -> int:
         """Add a layer and return its position."""
         self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weights))
@@ -138,12 +137,12 @@ class Trace:
 
     def emit_once(
         self,
-        node: Node | None,
+        node: OnnxNode | None,
         kind: str,
         keys: dict[str, Any],
         inputs: Sequence[int],
         sizes: Mapping[str, int],
-        weights: Weights = _NONE,
+        weights: LayerWeights = _NONE,
         of: str = "",
     ) -> int:
         """Add a layer, or return the one that does the same already, of the same tensor."""
@@ -152,7 +151,7 @@ class Trace:
             self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weights)
         return self._emitted[key]
 
-    def note(self, node: Node, sentence: str) -> None:
+    def note(self, node: OnnxNode, sentence: str) -> None:
         """Keep a phrase about what the network leaves out of the model: it is not the model then.
 
         What is to be known of how it was read, though nothing is missing, goes into ``remarks``.
@@ -161,16 +160,16 @@ class Trace:
 
     # Settling and reading.
 
-    def settled(self, name: str, node: Node) -> Features:
+    def settled(self, name: str, node: OnnxNode) -> Features:
         """Return a tensor of which a layer stands for all that was pending."""
         features = self.settle(self.features(name), node)
         self.tensors[name] = features
         return features
 
-    def settle(self, features: Features, node: Node, *, border: bool = False) -> Features:
+    def settle(self, features: Features, node: OnnxNode, *, border: bool = False) -> Features:
         """Return features with pending norms, pools and single tokens made layers."""
         if features.border and not border:
-            raise node.refuse("zeros that Pad adds are read by convolutions and pools alone")
+            raise node.refuse("reads zeros that Pad adds; only convolutions and pools may")
         if features.source == INPUT:
             features = self.input.renamed(self.input.settle(features))
         if features.norm:
@@ -181,7 +180,7 @@ class Trace:
             features = self._settle_token(features, node)
         return features
 
-    def _settle_norm(self, features: Features, node: Node, norm: PendingNorm) -> Features:
+    def _settle_norm(self, features: Features, node: OnnxNode, norm: PendingNorm) -> Features:
         kept = without_norm(features.operators)
         bare = features._replace(norm=None, operators=kept)
         kind = _norm_kind(norm)
@@ -199,28 +198,28 @@ class Trace:
         ordered = self.ordered(bare, node)
         source = self.read(ordered, node)
         learned = [self.constant(name) for name in (norm.scale, norm.shift) if name]
-        vectors = tuple(region for constant in learned for region in stored(constant))
+        vectors = tuple(region for constant in learned for region in constant.stored)
         name = vectors[0].name if vectors else norm.scale or norm.shift
         # Its kind has a scale, also where the file does not.
-        weights = Weights(
+        weights = LayerWeights(
             name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
         )
         sizes = self.layer(source).sizes
         layer = self.emit_once(node, "norm", keys, [source], sizes, weights)
         return Features(layer, ordered.dims, only=features.only)
 
-    def _settle_pool(self, features: Features, node: Node) -> Features:
+    def _settle_pool(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         wanted = {axis for axis in POSITIONS if layer.sizes.get(axis, 1) > 1}
         if not wanted <= features.pooled <= POSITIONS or features.taken:
             axes = "channels" if "c" in features.pooled else "some of the positions"
-            raise node.refuse(f"a reduction over {axes} is read, and is no part of a norm")
+            raise node.refuse(f"a reduction over {axes} is read, but is not part of a norm")
         source = features.source
         if wanted:
             source = self._pooled(features, node, features.pool)
         return Features(source, features.dims, only=features.only)
 
-    def _settle_token(self, features: Features, node: Node) -> Features:
+    def _settle_token(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         shares = [share for share in features.taken if share.of.axis == "t"]
         first, tokens = shares[0], layer.sizes["t"]
@@ -234,14 +233,14 @@ class Trace:
         source = self._pooled(features._replace(taken=frozenset()), node, over)
         return Features(source, features.dims, only=features.only)
 
-    def _pooled(self, features: Features, node: Node, over: str) -> int:
+    def _pooled(self, features: Features, node: OnnxNode, over: str) -> int:
         layer = self.layer(features.source)
-        layer.read_as.add(word_of(self, node, features))
+        layer.read_as.add(self.activation_of(features, node))
         keys = {} if over == "average" else {"over": over}
         sizes = {"c": layer.channels}
         return self.emit_once(node, "global_pool", keys, [features.source], sizes)
 
-    def ordered(self, features: Features, node: Node) -> Features:
+    def ordered(self, features: Features, node: OnnxNode) -> Features:
         """Return features whose channels are in order: dealt out in turn they are a shuffle.
 
         Raises
@@ -266,7 +265,7 @@ class Trace:
         dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
         return Features(shuffle, dims, only=features.only)
 
-    def as_tokens(self, features: Features, node: Node) -> Features:
+    def as_tokens(self, features: Features, node: OnnxNode) -> Features:
         """Return an image whose rows and columns are one dimension as tokens; else as it is."""
         layer = self.layer(features.source)
         if not layer.is_image or features.taken:
@@ -286,7 +285,7 @@ class Trace:
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
         return Features(tokens, dims, only=features.only)
 
-    def read(self, features: Features, node: Node) -> int:
+    def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and remember the activation.
 
         Raises
@@ -296,8 +295,8 @@ class Trace:
         """
         layer = self.layer(features.source)
         if layer.kind == "scores":
-            raise node.refuse("reads the scores of attention, which only a product with V may")
-        word = word_of(self, node, features)
+            raise node.refuse("reads the scores of attention; only their product with V may")
+        word = self.activation_of(features, node)
         if features.taken:
             part = self._slice(features, node)
             self.layers[part].read_as.add(word)
@@ -310,7 +309,16 @@ class Trace:
                 raise node.refuse(f"reads {_shown(digits_of(axis, features.dims))} of {size}")
         return features.source
 
-    def _slice(self, features: Features, node: Node) -> int:
+    def activation_of(self, features: Features, node: OnnxNode) -> str | None:
+        """Return the activation through which a node reads a map, and note what is left out."""
+        if not (features.source == INPUT and self.input.is_tokens):
+            for phrase in left_out(features.operators):
+                self.note(node, f"{phrase} of what it reads")
+            if "Erf" in features.operators:
+                self.note(node, GELU_BY_ERF)
+        return activation(features.operators)
+
+    def _slice(self, features: Features, node: OnnxNode) -> int:
         """Return a layer for a range of channels: an fc or conv is divided there later."""
         channels = self.layer(features.source).channels
         if len(features.taken) == 1:
@@ -320,9 +328,9 @@ class Trace:
                 keys = {"start": share.start * stride, "size": share.size * stride}
                 sizes = {**self.layer(features.source).sizes, "c": share.size * stride}
                 return self.emit_once(node, "slice", keys, [features.source], sizes)
-        raise node.refuse("reads a part of a feature map that is no range of its channels")
+        raise node.refuse("reads a part of a feature map that is not a range of its channels")
 
-    def sliced(self, features: Features, node: Node) -> Features:
+    def sliced(self, features: Features, node: OnnxNode) -> Features:
         """Return a range of channels as a feature map of its own."""
         if not features.taken:
             return features
@@ -343,11 +351,9 @@ def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
 
     Of what has more than a number for each token of an image it is not known what it says.
     """
-    from hypar_opt.onnx.constants import hollow
-
     known = len(shape) < 3 and shape[:1] in ((), (batch,))
-    one = hollow((1, *shape[1:])) if known and shape and open_batch else None
-    return Constant(shape, lambda: hollow(shape), known=known, is_input=True, one_image=one)
+    one = placeholder((1, *shape[1:])) if known and shape and open_batch else None
+    return Constant(shape, lambda: placeholder(shape), known=known, is_input=True, one_image=one)
 
 
 def _norm_kind(norm: PendingNorm) -> str:
@@ -368,31 +374,7 @@ def _shown(digits: Dim) -> str:
     return " x ".join(str(digit.size) for digit in digits) or "1"
 
 
-def trace(graph: Graph, folder: Path | None = None) -> Trace:
-    """Read all nodes of a graph.
-
-    Parameters
-    ----------
-    folder
-        That of the model, in which masks may be kept; None reads no file.
-
-    Raises
-    ------
-    InputError
-        Naming the first node that cannot be read, and why.
-    """
-    from hypar_opt.onnx.rules import read_node
-
-    state = Trace(graph, folder)
-    for node in graph.nodes:
-        if state.tensors.keys().isdisjoint(node.inputs):
-            state.constants.defer(node)
-        else:
-            read_node(state, node)
-    return state
-
-
-def shape_error(node: Node, *shapes: tuple[int, ...]) -> InputError:
+def shape_error(node: OnnxNode, *shapes: tuple[int, ...]) -> InputError:
     """Return the error of a node whose inputs do not fit one another."""
     shown = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes)
     return node.refuse(f"its inputs do not fit one another: {shown}")

@@ -1,0 +1,135 @@
+"""Provenance of constants: which elements of the file's initializers a node's outputs hold.
+
+A constant is followed from its initializers through the operators that only look at them another
+way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped
+from hypar_opt.onnx.computing import slice_cuts
+from hypar_opt.onnx.constant import Constant
+from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
+
+_COPIES = "r"
+
+# Operators whose results are no weights, whatever they are made of: shapes, conditions, and the
+# sines of positions.
+_NO_WEIGHTS = frozenset(
+    (
+        *("Shape", "Size", "Range", "NonZero", "ArgMax", "ArgMin", "Sin", "Cos", "Not", "EyeLike"),
+        *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"),
+        *("IsNaN", "IsInf", "OneHot"),
+    )
+)
+# Operators whose first input has the values: the others are indices, shapes, bounds and scales.
+_OF_FIRST = frozenset(
+    (
+        *("Cast", "CastLike", "Clip", "CumSum", "DequantizeLinear", "Dropout", "Expand", "Flatten"),
+        *("Gather", "GatherElements", "GatherND", "Identity", "Pad", "QuantizeLinear", "Reshape"),
+        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
+    )
+)
+
+
+def regions_of(
+    node: OnnxNode, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
+) -> list[Regions]:
+    """Return which elements the outputs of a node hold, that reads constants alone.
+
+    Where its view cannot be followed they hold all elements that it reads, in no arrangement.
+    """
+    if node.op in ("Constant", "ConstantOfShape"):
+        # A tensor that is made here is a weight by its own name.
+        return [(whole(node.outputs[0], shapes[0]),)]
+    if node.op in _NO_WEIGHTS or not inputs or inputs[0] is None:
+        return [()] * len(shapes)
+    if node.op not in _OF_FIRST:
+        made = [constant for constant in inputs if constant is not None and constant.elements > 1]
+        return [_merged([region for one in made for region in one.regions], shapes[0])]
+    views = [_views_of(node, region, inputs, shapes) for region in inputs[0].regions]
+    return [tuple(outputs) for outputs in zip(*views, strict=True)] or [()] * len(shapes)
+
+
+def _views_of(
+    node: OnnxNode, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
+) -> Regions:
+    data = inputs[0]
+    if data is not None and region.shape == data.shape:
+        try:
+            return tuple(_views(node, region, inputs, shapes))
+        except (UnalignedError, ValueError, IndexError):
+            pass
+    return (region.flat(),) * len(shapes)
+
+
+def _merged(regions: Sequence[Region], shape: Shape) -> Regions:
+    """Return what an operator makes of several: arranged where a region is as its output."""
+    out: dict[Region, Region] = {}
+    for region in regions:
+        fits = region.shape == tuple(shape)
+        out.setdefault(region.flat(), region if fits else region.flat())
+    return tuple(out.values())
+
+
+def _views(
+    node: OnnxNode, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
+) -> list[Region]:
+    """Return the outputs of an operator that looks at an initializer another way.
+
+    Raises
+    ------
+    UnalignedError, ValueError, IndexError
+        Where it is none, or its view does not go along the initializer's digits.
+    """
+    op, attributes, (shape, *_) = node.op, node.attributes(), shapes
+    if op == "Split" and len(shapes) == len(node.outputs):
+        axis = attributes.get("axis", 0)
+        sizes = [of[axis] for of in shapes]
+        starts = [0, *accumulate(sizes)]
+        return [taken(region, axis, start, n) for start, n in zip(starts, sizes, strict=False)]
+    if op == "Slice":
+        arrays = [None if constant is None else constant.value for constant in inputs]
+        for axis, cut in enumerate(slice_cuts(region.shape, arrays, attributes)):
+            start, stop, step = cut.indices(region.shape[axis])
+            region = taken(region, axis, start, len(range(start, stop, step)), step)
+    elif op == "Gather":
+        region = _gathered(region, inputs[1], attributes.get("axis", 0))
+    elif op == "Transpose":
+        order = attributes.get("perm") or reversed(range(len(shape)))
+        region = region._replace(dims=tuple(region.dims[axis] for axis in order))
+    elif op == "Expand":
+        region = region._replace(dims=_expanded(region.dims, shape))
+    elif op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+        region = region._replace(dims=reshaped(region.dims, shape))
+    if region.shape != tuple(shape):
+        raise UnalignedError
+    return [region]
+
+
+def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
+    padded = [()] * (len(shape) - len(dims)) + list(dims)
+    return tuple(
+        (Digit(_COPIES, size),) if extent(dim) < size else dim
+        for dim, size in zip(padded, shape, strict=True)
+    )
+
+
+def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
+    """Return neighbouring indices of a dimension, or one of them."""
+    if indices is None or not indices.known or len(indices.shape) > 1 or not indices.elements:
+        raise UnalignedError
+    values = indices.value.ravel()
+    if (np.diff(values) != 1).any():
+        raise UnalignedError
+    region = taken(region, axis, int(values[0]) % region.shape[axis], len(values))
+    if indices.shape:
+        return region
+    axis %= len(region.dims)
+    return region._replace(dims=(*region.dims[:axis], *region.dims[axis + 1 :]))
