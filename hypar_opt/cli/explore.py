@@ -64,7 +64,8 @@ def explore(
 ) -> None:
     """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
     from hypar_opt.documents.files import recorded_reads, write_whole
-    from hypar_opt.report.page import check_installed, exploration_page
+    from hypar_opt.report.page import exploration_page
+    from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 

@@ -33,8 +33,9 @@ def report(
     """Write a page about a plan and its step: one HTML file that needs no network."""
     from hypar_opt.documents.files import recorded_reads, write_whole
     from hypar_opt.proofs.certificate import read_certificate
-    from hypar_opt.report.page import check_installed, page
+    from hypar_opt.report.page import page
     from hypar_opt.report.page.contents import gather
+    from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.simulation import own_array
     from hypar_opt.units import format_bytes
 
