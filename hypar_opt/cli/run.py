@@ -17,7 +17,7 @@ EPILOG = (
 )
 
 
-class Backend(StrEnum):
+class BackendName(StrEnum):
     """The values of ``--backend``, as `hypar_opt.studies.virtual_run.BACKENDS`."""
 
     NUMPY = "numpy"
@@ -42,7 +42,7 @@ OUTPUT = options.result_option(help="Write the result as JSON, every exchange of
 
 def run(
     plan: Annotated[str, PLAN],
-    backend: Annotated[Backend, BACKEND] = Backend.NUMPY,
+    backend: Annotated[BackendName, BACKEND] = BackendName.NUMPY,
     seed: Annotated[int, SEED] = 0,
     scale_down: Annotated[bool, SCALE_DOWN] = False,
     max_memory: Annotated[str, MAX_MEMORY] = "4GB",
