@@ -18,18 +18,18 @@ EPILOG = (
 
 FORMATS = ("jax", "json")
 
-PLAN = typer.Argument(metavar="PLAN", help="The path of a plan file, as solve --output writes it.")
+PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
 TO = typer.Option(
     metavar="jax|json",
-    help="jax: a Python module with the training step, which needs jax alone; json: which level"
-    " splits which dimension of every weight and tensor, by name.",
+    help="jax: a Python module with the training step, which needs only jax; json: the dimension"
+    " of each weight and tensor that each level shards, by name.",
 )
 APPROXIMATE = typer.Option(
     "--approximate",
-    help="Export a network that does not keep all of its model, such as biases; the module says"
-    " what.",
+    help="Export a network that leaves out parts of its model, such as biases; the module lists"
+    " them.",
 )
-OUTPUT = options.result_option(help="The file to write; printed unless given.")
+OUTPUT = options.result_option(help="The file to write (default: print it).")
 
 
 def export(
@@ -38,7 +38,7 @@ def export(
     approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    """Write a plan as a program for JAX, or as shardings for other frameworks."""
+    """Export a plan as a JAX program, or as shardings for other frameworks."""
     from hypar_opt import pipeline
     from hypar_opt.documents.files import check_outputs, recorded_reads, write_whole
     from hypar_opt.execution.export import jax_module, shardings
@@ -46,12 +46,9 @@ def export(
     if to not in FORMATS:
         raise HyparError(f"--to should be one of {', '.join(FORMATS)}; got {to!r}")
     if not inputs.is_plan(plan):
-        raise HyparError(
-            f"export takes a plan file, and {plan!r} is none; solve {plan} --output plan.json"
-            " writes one"
-        )
+        raise HyparError(f"{plan!r} is not a plan file; solve {plan} --output plan.json writes one")
     if approximate and to != "jax":
-        raise HyparError("--approximate goes with --to jax: shardings compute nothing")
+        raise HyparError("--approximate goes with --to jax: shardings contain no computation")
     with recorded_reads() as read:
         described = pipeline.read_plan(plan)
     check_outputs(read, output_file)
