@@ -39,7 +39,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
     ("py:class", r"(Fraction|Map|NDArray|np\..+)"),  # as a NamedTuple writes them
-    ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.PaperRow)"),
+    ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.DrawnRow)"),
     ("py:class", r"(hypar_opt\.display\.)?Entry"),
 ]
 

@@ -65,9 +65,9 @@ def run(args: list[str]) -> int:
         where = repr(error.filename) if error.filename else "standard output"
         return _fail(f"{where}: {error.strerror}", 2)
     except MemoryError as error:
-        # numpy says how much it wanted, in a line; others say nothing.
+        # numpy names the amount, in one line; others say nothing.
         wanted = f": {error}" if str(error).isprintable() and str(error) else ""
-        return _fail(f"memory is short{wanted}", 2)
+        return _fail(f"out of memory{wanted}", 2)
     return status if isinstance(status, int) else 0
 
 
@@ -78,28 +78,28 @@ def _fail(message: str, status: int) -> int:
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that is closed."""
+    """A standard output that is closed."""
 
     def write(self, text: str) -> NoReturn:  # noqa: ARG002
         raise OSError(errno.EBADF, "is closed")
 
     def reconfigure(self, **_: object) -> None:
-        """Take what other streams take."""
+        """Accept the settings that other streams accept."""
 
 
 def main() -> None:
     """Run the command line of this process."""
-    # A closed stream is None: messages go nowhere, but a result that nobody gets is an error.
+    # A closed stream is None: messages are dropped, but failing to print a result is an error.
     sys.stdout = sys.stdout or _Closed()
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
-        # A layer's name may have letters that the terminal's encoding lacks.
+        # A layer's name may have characters that the terminal's encoding lacks.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     sys.exit(_until_interrupted(sys.argv[1:]))
 
 
 def _until_interrupted(args: list[str]) -> int:
-    """Run one command line; after a Ctrl-C the status says so, whatever exception it became."""
+    """Run one command line; return `INTERRUPTED` after Ctrl-C, whatever exception it raised."""
     interrupted = False
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
@@ -112,7 +112,7 @@ def _until_interrupted(args: list[str]) -> int:
         signal.signal(signal.SIGINT, interrupt)
     try:
         status = run(args)
-    except BaseException:  # an extension that is being imported makes an ImportError of it
+    except BaseException:  # a compiled module turns it into an ImportError while it is imported
         if not interrupted:
             raise
         status = output.INTERRUPTED

@@ -1,6 +1,6 @@
-"""The commands by name; a command is imported when it is called, or when its options are needed.
+"""The commands by name; each is imported when it is called, or when its options are needed.
 
-So ``hypar-opt --help`` imports none of them, and a call its own alone.
+``hypar-opt --help`` imports no command, and a call imports one.
 """
 
 from __future__ import annotations
@@ -12,35 +12,34 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 SUMMARIES = {
-    "solve": "Find a plan: each layer's parallelism at each level, and what it communicates.",
-    "simulate": "Simulate a training step on an array: where its time and energy go.",
-    "run": "Run a step of a plan on virtual devices and count every byte; ends with 1 if one"
+    "solve": "Find a plan: the parallelism of each layer at each level, and its communication.",
+    "simulate": "Simulate a training step on an array, and break down its time and energy.",
+    "run": "Run a plan on virtual devices and count every byte; exits with status 1 if any"
     " differs.",
     "compare": "Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's"
     " plans.",
-    "explore": "Price every plan of a subspace: where the best are, and where the solver's plan"
-    " ranks.",
-    "pareto": "Find the fewest bytes, the least time and energy within M bytes of memory, for all"
-    " M.",
-    "sweep": "Solve and simulate all combinations of a file; run it again to go on.",
-    "verify": "Check a plan and its certificate, or that solvers agree; ends with 1 where they do"
-    " not.",
-    "reproduce": "Show the paper's numbers beside ours; ends with 1 where one is no longer as"
+    "explore": "Price every plan of a subspace: the best plans, and the rank of the solver's plan.",
+    "pareto": "Trace the Pareto fronts of bytes, time and energy against memory.",
+    "sweep": "Solve and simulate every combination in a sweep file; rerun to resume.",
+    "verify": "Check a plan and its certificate, or compare solvers; exits with status 1 on any"
+    " failure.",
+    "reproduce": "Compare the paper's numbers with ours; exits with status 1 if any is no longer as"
     " listed.",
-    "report": "Write a page about a plan and its step: one HTML file that needs no network.",
-    "show": "Show a network's layers; a plan, which is priced again first; or an array.",
-    "import": "Write the network file of an ONNX model, and say what was read.",
-    "export": "Write a plan as a program for JAX, or as shardings for other frameworks.",
-    "model": "Write the model of all levels together, for other solvers, without solving it.",
-    "list": "List what can be named: networks, arrays, solvers and more.",
+    "report": "Write a self-contained HTML page about a plan and its training step.",
+    "show": "Show a network's layers, a plan (after repricing it) or an array.",
+    "import": "Convert an ONNX model to a network file, and report what was read.",
+    "export": "Export a plan as a JAX program, or as shardings for other frameworks.",
+    "model": "Write the optimisation model of all levels jointly for other solvers, without solving"
+    " it.",
+    "list": "List the known networks, arrays, solvers and more.",
 }
 """The first paragraph of each command's help, in the order of ``--help``."""
 
 _MODULES = {"import": "import_", "list": "lists"}
 
 
-def _made(name: str) -> dict[str, Any]:
-    """Return the attributes of a command, of its module."""
+def _imported(name: str) -> dict[str, Any]:
+    """Import a command's module, and return the attributes of the command."""
     function = _MODULES.get(name, name)
     module = import_module(f"hypar_opt.cli.{function}")
     if name == "list":
@@ -52,7 +51,7 @@ def _made(name: str) -> dict[str, Any]:
 
 
 class _Late:
-    """A command with its name and its summary; the rest is there when it is first needed."""
+    """A command that has its name and summary; the rest is imported when first needed."""
 
     def __init__(self, name: str, summary: str) -> None:
         self._known = {"name": name, "short_help": summary}
@@ -61,9 +60,9 @@ class _Late:
             del vars(self)[later]
 
     def __getattr__(self, attribute: str) -> Any:
-        # Python asks here for what is not there yet; `copy` asks for methods that no command has.
+        # Python calls this for missing attributes; `copy` also asks for methods no command has.
         if not attribute.startswith("__"):
-            vars(self).update(_made(self._known["name"]) | self._known)
+            vars(self).update(_imported(self._known["name"]) | self._known)
         if attribute not in vars(self):
             raise AttributeError(attribute)
         return vars(self)[attribute]
@@ -78,7 +77,7 @@ class _LateGroup(_Late, TyperGroup):
 
 
 class Commands(TyperGroup):
-    """All of `SUMMARIES`."""
+    """The group of all commands in `SUMMARIES`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

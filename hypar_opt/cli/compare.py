@@ -32,11 +32,11 @@ EPILOG = (
 
 NETWORKS = options.network_argument(
     metavar="NETWORK...|all|paper",
-    help="Networks, as for solve; all for the zoo, paper for the paper's ten.",
+    help="Networks, as for solve; all: the whole zoo, paper: the paper's ten.",
 )
 BATCHES = several(options.BATCH, "B")
-LEVELS = several(options.LEVELS, "H", ", of the paper's arrays: another array has its own")
-ARRAYS = several(options.ARRAY, "NAME|FILE", "; the paper's H tree unless given")
+LEVELS = several(options.LEVELS, "H", ", for the paper's arrays; other arrays have fixed levels")
+ARRAYS = several(options.ARRAY, "NAME|FILE", ". Default: the paper's H tree")
 CSV = options.table_option(help="Write the rows to this CSV file.")
 
 
@@ -63,7 +63,7 @@ def compare(
         described = [find_network(name) for name in _names(networks)]
         arrays = _arrays(array, sizes)
     targets.check_outputs(read, csv_file, picture=picture)
-    # The default arrays are made for the levels; a named one has its own.
+    # The default arrays are made for the levels; named arrays have fixed levels.
     if array is not None and sizes:
         _check_levels(arrays, sizes, typed=levels)
     arguments = request.cost_arguments(cost)
@@ -76,7 +76,7 @@ def compare(
             run={"collective": running.collective, "overlap": running.overlap},
             **arguments,
         )
-    # Rows are for programs too; here they are read beside the options that were typed.
+    # Reasons name arguments; on the command line they name options.
     rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in compared]
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
@@ -85,14 +85,14 @@ def compare(
 
 
 def _names(networks: list[str]) -> list[str]:
-    """Return the networks named, with the zoo's in place of ``all``, its ten of ``paper``."""
+    """Return the networks named, with ``all`` and ``paper`` expanded."""
     from hypar_opt import models
 
     return [name for typed in networks for name in models.named(typed)]
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
-    """Return the arrays named, or the paper's of each size."""
+    """Return the arrays named, or the paper's array of each size."""
     from hypar_opt.hardware.arrays import find_array
 
     if names is None:
@@ -101,7 +101,7 @@ def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
 
 
 def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | None) -> None:
-    """Refuse levels that are not those of the arrays named, which have their own."""
+    """Refuse levels other than those of the named arrays."""
     if set(sizes) == {array.levels for array in arrays}:
         return
     wrong = next((array for array in arrays if array.levels not in sizes), arrays[0])
@@ -136,7 +136,7 @@ def _print(rows: list[ComparisonRow], *, as_json: bool) -> None:
 
 
 def _draw(rows: list[ComparisonRow], picture: Path) -> None:
-    """Draw the speed-up of each plan over Data Parallelism, a group of bars a case."""
+    """Draw the speed-up of each plan over Data Parallelism, with one group of bars per case."""
     from hypar_opt.report import pictures
 
     several_batches = len({row.batch for row in rows}) > 1
@@ -144,13 +144,13 @@ def _draw(rows: list[ComparisonRow], picture: Path) -> None:
     speedups: dict[str, dict[str, float | None]] = {}
     cases: dict[str, None] = {}  # a set that keeps the order
     for row in rows:
-        # A label names only what differs between the groups.
+        # Labels contain only what differs between the groups.
         parts = [row.network]
         parts += [f"batch {row.batch}"] if several_batches else []
         parts += [row.array] if several_arrays else []
         case = "\n".join(parts)
         cases[case] = None
-        # Data Parallelism is the baseline: its bars would have no length.
+        # Data Parallelism is the baseline, so its bars would have length 0.
         if row.plan != "data":
             speedups.setdefault(row.plan, {})[case] = row.speedup
     # Only networks with attention have Megatron's plans.

@@ -1,6 +1,6 @@
-"""What a shell completes: the names that an option or an argument may be.
+"""Completion of names in a shell.
 
-A table is imported when Tab asks for it, so that `--help` and a command's start are quick.
+Tables of names are imported only on completion, so that `--help` and commands start quickly.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable
 from hypar_opt import models
 
 Completion = Callable[[str], list[str]]
-"""From what is typed so far to what it may become."""
+"""Maps an incomplete word to its completions."""
 
 
 def matching(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the names that start with what is typed, in any case; what is typed stays."""
+    """Return the names that start with what was typed, ignoring case but keeping what was typed."""
     typed = len(incomplete)
     return [incomplete + n[typed:] for n in names if n.startswith(incomplete.lower())]
 
 
 def one_of(*names: str) -> Completion:
-    """Return a completion from a few fixed names."""
+    """Return a completion for a fixed list of names."""
 
     def complete(incomplete: str) -> list[str]:
         return matching(incomplete, names)
@@ -30,10 +30,10 @@ def one_of(*names: str) -> Completion:
 
 
 def several_of(complete_one: Completion) -> Completion:
-    """Return a completion of the last of several names that commas separate."""
+    """Return a completion of the last name in a list separated by commas."""
 
     def complete(incomplete: str) -> list[str]:
-        # A shell replaces the word as a whole, so what stands before the comma is given back.
+        # A shell replaces the whole word, so the part before the comma is returned too.
         before, comma, last = incomplete.rpartition(",")
         return [before + comma + name for name in complete_one(last)]
 
@@ -45,7 +45,7 @@ def networks(incomplete: str) -> list[str]:
 
 
 def onnx_files(incomplete: str) -> list[str]:
-    """Return the models, and the folders, whose path starts with what is typed."""
+    """Return ONNX models and folders whose path starts with what was typed."""
     folder, name = os.path.split(incomplete)
     try:
         entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
@@ -53,7 +53,7 @@ def onnx_files(incomplete: str) -> list[str]:
         return []
     paths = []
     for entry in entries:
-        # Folders only where one is being typed: else they would stand between the names.
+        # Folders only once a path is being typed: otherwise they would clutter the names.
         if entry.name.startswith(name) and entry.name.endswith(".onnx"):
             paths.append(os.path.join(folder, entry.name))  # noqa: PTH118
         elif folder and entry.name.startswith(name) and entry.is_dir():
@@ -98,5 +98,5 @@ def solvers(incomplete: str) -> list[str]:
 def figures(incomplete: str) -> list[str]:
     from hypar_opt.paper import FIGURES
 
-    # By the table that `reproduce` checks names against, so that neither forgets a figure.
+    # From the table that `reproduce` checks names against, so that both know all figures.
     return matching(incomplete, (*FIGURES, "all"))

@@ -20,32 +20,31 @@ EPILOG = (
     " [bold]hypar-opt explore vgg-a --free conv5_2,fc1 --objective time --array hmc-htree-16[/bold]"
 )
 ALIASES = {"seconds": "time", "joules": "energy"}
-"""Objectives by their unit."""
+"""Units that may be typed for objectives."""
 
 exploring_option = partial(typer.Option, rich_help_panel="The exploration")
 FREE = exploring_option(
     metavar="H,...|LAYER,...|all",
-    help="Levels at which all layers are free, as H1,H4; layers free at all levels, as fc1 or"
-    " conv*; both, as fc1@H2; or all. The rest is as in the plan.",
+    help="The choices to vary: levels (for all layers), as H1,H4; layers (at all levels), as"
+    " fc1 or conv*; single ones, as fc1@H2; or all. All others stay as in the plan.",
 )
 OBJECTIVE = exploring_option(
-    help="The objective that each plan is priced by: bytes; time (seconds, in closed form) or"
-    " energy (joules), on an array.",
+    help="The objective that each plan is priced by: bytes, or on an array time (seconds, in"
+    " closed form) or energy (joules).",
     autocompletion=completion.one_of("bytes", "time", "energy"),
 )
 RELATIVE = exploring_option(
     "--relative",
-    help="Show the distribution of the ratios to Data Parallelism, in place of the amounts.",
+    help="Show the distribution of ratios to Data Parallelism in place of amounts.",
 )
 CSV = options.table_option(
-    help="Write a row a plan to this CSV file: a digit a layer for each level, amount and ratio."
+    help="Write one row per plan to this CSV file: its choices as digits, one per layer for each"
+    " level, and its amounts."
 )
 PICTURE = options.file_option(
-    help="Draw it, where two levels or two layers are free: .png, .svg or .pdf."
+    help="Draw the values if two levels or two layers are varied: .png, .svg or .pdf."
 )
-PAGE = options.file_option(
-    "--page", help="Write a page about all plans: one HTML file that needs no network."
-)
+PAGE = options.file_option("--page", help="Write a self-contained HTML page about all plans.")
 
 
 @takes_groups
@@ -62,13 +61,13 @@ def explore(
     page_file: Annotated[Path | None, PAGE] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Price every plan of a subspace: where the best are, and where the solver's plan ranks."""
+    """Price every plan of a subspace: the best plans, and the rank of the solver's plan."""
     from hypar_opt.documents.files import recorded_reads, write_whole
-    from hypar_opt.report.page import check_installed, exploration_page
+    from hypar_opt.report.page import exploration_page
+    from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
-    # Results are shown in their unit, which may be typed for the objective.
     objective = ALIASES.get(objective, objective)
     with recorded_reads() as read:
         plan, network = inputs.plan_or_network(context, source, problem.reading)

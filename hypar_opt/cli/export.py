@@ -15,19 +15,19 @@ EPILOG = (
     " [bold]hypar-opt export plan.json --to json[/bold]"
 )
 
-PLAN = typer.Argument(metavar="PLAN", help="The path of a plan file, as solve --output writes it.")
+PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
 TO = typer.Option(
     metavar="FORMAT",
-    help="The format (list formats): jax, a Python module with the training step, which needs jax"
-    " alone; json, which level splits which dimension of every weight and tensor, by name.",
+    help="The format (list formats): jax, a Python module with the training step, which needs only"
+    " jax; json, the dimension of each weight and tensor that each level shards, by name.",
     autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(
     "--approximate",
-    help="Export a network that does not keep all of its model, such as biases; the module says"
-    " what.",
+    help="Export a network that leaves out parts of its model, such as biases; the module lists"
+    " them.",
 )
-OUTPUT = options.result_option(help="The file to write; printed unless given.")
+OUTPUT = options.result_option(help="The file to write (default: print it).")
 
 
 def export(
@@ -36,7 +36,7 @@ def export(
     approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    """Write a plan as a program for JAX, or as shardings for other frameworks."""
+    """Export a plan as a JAX program, or as shardings for other frameworks."""
     from hypar_opt import pipeline
     from hypar_opt.documents.files import check_outputs, recorded_reads, write_whole
     from hypar_opt.execution.formats import FORMATS

@@ -1,11 +1,11 @@
 """Groups of options that several commands take, as frozen dataclasses.
 
-A field is an option: its name, type, help and default stand once.
-`hypar_opt.cli.signatures.takes_groups` makes them a command's.
+Each field is an option: its name, type, help and default.
+`hypar_opt.cli.signatures.takes_groups` adds them to a command.
 """
 
-# Annotations are evaluated as the classes are made: as texts, to be evaluated one by one, they
-# would make up a tenth of the time that `--help` takes.
+# Annotations are evaluated with the classes: evaluated later from strings, one by one, they would
+# take a tenth of the time of `--help`.
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,10 +16,10 @@ from hypar_opt.cli.options import problem_option, running_option, solving_option
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SizeOptions:
-    """How large a problem is, and on which array."""
+    """Options for the size of a problem, and its array."""
 
     batch: Annotated[int, options.BATCH] = 256
-    # None: an array has levels of its own.
+    # None: the array fixes its levels.
     levels: Annotated[int | None, options.LEVELS] = None
     hierarchy: Annotated[str | None, options.HIERARCHY] = None
     array: Annotated[str | None, options.ARRAY] = None
@@ -27,37 +27,37 @@ class SizeOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostOptions:
-    """What is minimised, and within which constraints."""
+    """Options for the objective and the constraints."""
 
     cost: Annotated[
         str,
         problem_option(
-            help="The objective: bytes moved; time or energy of a step, on an array.",
+            help="The objective: bytes moved, or the time or energy of a step on an array.",
             autocompletion=completion.costs,
         ),
     ] = "bytes"
-    # None: the default depends on the array, which is not read yet.
+    # None: the default depends on the array, which has not been read yet.
     reading: options.READING = None
     # None: the default depends on the network.
     element_bytes: Annotated[
         int | None,
         problem_option(
-            help="Bytes of a tensor's element: 4, or as the network's file says; 2 for half"
-            " precision; 1, 8."
+            help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network"
+            " file's, else 4."
         ),
     ] = None
     inference: Annotated[
         bool,
         problem_option(
             "--inference",
-            help="Plan inference: charge the forward pass alone, no gradients and no errors.",
+            help="Plan inference: only the forward pass is charged, without gradients and errors.",
         ),
     ] = False
     choices: Annotated[
         str,
         problem_option(
-            help="The parallelisms that a layer may have: data,model or data,model,output"
-            " (AccPar's Type III; readings text, tables and executed).",
+            help="The parallelisms that each layer may use: data,model or data,model,output"
+            " (AccPar's Type III; only in the readings text, tables and executed).",
         ),
     ] = "data,model"
     level_weights: Annotated[
@@ -78,49 +78,49 @@ class CostOptions:
         bool,
         problem_option(
             "--even",
-            help="Only partitions that divide the batch and the channels, so that the plan can"
-            " run.",
+            help="Allow only partitions that divide the batch and the channels evenly, so that"
+            " the plan can be run.",
         ),
     ] = False
-    # A text: `array` is a word, and units may follow a number.
+    # A string: it may be the word `array`, or have a unit.
     memory: Annotated[
         str | None,
         problem_option(
             metavar="BYTES",
-            help="Memory capacity of an accelerator, as 8GB or 512MiB; array for the array's.",
+            help="Memory capacity per accelerator, as 8GB or 512MiB; array: that of the array.",
         ),
     ] = None
     optimizer: Annotated[
         str,
         problem_option(
-            help="The optimizer, whose state takes memory: sgd (none), momentum, adam, or the"
-            " bytes of state per weight.",
+            help="The optimizer, whose state counts as memory: sgd (none), momentum, adam, or a"
+            " number of bytes per weight.",
         ),
     ] = "sgd"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProblemOptions(CostOptions, SizeOptions):
-    """A problem: sizes, then cost; fields are collected from the last base to the first."""
+    """A problem: first its sizes, then its cost (fields of the last base class come first)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolvingOptions:
-    """How a problem is solved."""
+    """Options for solving a problem."""
 
-    # An input of the search and no field of a problem, though its help stands with those.
+    # An argument of the search, not a field of a problem, though its help is shown with those.
     place: Annotated[
         bool,
         problem_option(
             "--place",
-            help="Optimise the placement too: which of the array's bisections is which level.",
+            help="Also optimise the placement: the assignment of levels to the array's bisections.",
         ),
     ] = False
     solver: Annotated[
         str | None,
         solving_option(
-            help="The algorithm that solves a cost table (list solvers); dp unless given, and cut"
-            " on a graph that is no chain.",
+            help="The algorithm that solves a cost table (see list solvers). Default: dp on a"
+            " chain, cut on any other graph.",
             autocompletion=completion.solvers,
         ),
     ] = None
@@ -128,14 +128,14 @@ class SolvingOptions:
     search: Annotated[
         str | None,
         solving_option(
-            help="levelwise: each level given those above, the paper's Algorithm 2, and the default"
-            " for bytes; joint: all levels together, for time and energy.",
+            help="levelwise: each level given those above, as in the paper's Algorithm 2 (the"
+            " default for bytes); joint: all levels together (for time and energy).",
             autocompletion=completion.one_of("levelwise", "joint"),
         ),
     ] = None
     backend: Annotated[
         str | None,
-        solving_option(help="The backend of ilp: cbc, highs, or another that PuLP finds."),
+        solving_option(help="The backend of ilp: cbc, highs, or another one that PuLP supports."),
     ] = None
     solver_option: Annotated[
         list[str] | None,
@@ -148,12 +148,12 @@ class SolvingOptions:
     gap: Annotated[
         float,
         solving_option(
-            help="Relative optimality gap to stop at, (total - bound) / total; 0 asks for an"
+            help="Relative optimality gap at which to stop, (total - bound) / total; 0 requires an"
             " optimum."
         ),
     ] = 0.0
     threads: Annotated[
-        int | None, solving_option(help="Threads of the solver's backend; one unless given.")
+        int | None, solving_option(help="Threads of the solver's backend (default 1).")
     ] = None
     seed: Annotated[int | None, solving_option(help="Random seed of the solver's backend.")] = None
     hint: Annotated[
@@ -164,22 +164,22 @@ class SolvingOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunningOptions:
-    """How a step is run."""
+    """Options for running a step."""
 
-    # None: the array's own.
+    # None: the array's.
     collective: Annotated[
         str | None,
         running_option(
-            help="All-reduce algorithm: pairwise (the paper's) or ring; default the array's own.",
+            help="All-reduce algorithm: pairwise (the paper's) or ring. Default: the array's.",
             autocompletion=completion.one_of("pairwise", "ring"),
         ),
     ] = None
     overlap: Annotated[
         str,
         running_option(
-            help="What communication overlaps with computation: none, gradient (the gradients'"
-            " all-reduce, with the rest of the backward pass), or branches (every exchange, with"
-            " what does not wait for it).",
+            help="Communication that overlaps with computation: none; gradient (the all-reduce of"
+            " gradients, with the rest of the backward pass); or branches (every exchange, with"
+            " all that does not depend on it).",
             autocompletion=completion.one_of("none", "gradient", "branches"),
         ),
     ] = "none"

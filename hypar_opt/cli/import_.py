@@ -20,14 +20,14 @@ EPILOG = (
 
 MODEL = typer.Argument(
     metavar="MODEL.onnx",
-    help="An ONNX model; weights, and the files that hold them, are not read.",
+    help="An ONNX model; its weights, and the files that hold them, are not read.",
     autocompletion=completion.onnx_files,
 )
-OUTPUT = options.file_option("-o", "--output", help="The network file; printed unless given.")
+OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
 DIM = typer.Option(
     metavar="NAME=N",
-    help="The size of a dynamic dimension, as sequence=128. Repeatable. The batch is no dimension"
-    " of a network: --batch sets it where it is used.",
+    help="The size of a dynamic dimension, as sequence=128. Repeatable. The batch size is not part"
+    " of a network: --batch sets it when the network is used.",
 )
 
 
@@ -36,7 +36,7 @@ def import_(
     output_file: Annotated[Path | None, OUTPUT] = None,
     dim: Annotated[list[str] | None, DIM] = None,
 ) -> None:
-    """Write the network file of an ONNX model, and say what was read."""
+    """Convert an ONNX model to a network file, and report what was read."""
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
     from hypar_opt.onnx import read_model

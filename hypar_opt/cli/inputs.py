@@ -1,4 +1,4 @@
-"""What a command reads: plan files, networks and arrays, by the names typed."""
+"""The inputs of commands: plan files, networks and arrays, by the names typed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_LEVELS = 4
 
 
 def is_plan(name: str) -> bool:
-    """Whether a name is a plan file's, not a network's: JSON opens with a brace, TOML cannot."""
+    """Return whether a name is that of a plan file: JSON starts with a brace, TOML cannot."""
     from hypar_opt import models
     from hypar_opt.documents.document import exists, is_standard_input, read_text
 
@@ -33,12 +33,12 @@ def is_plan(name: str) -> bool:
     if path.suffix == ".onnx":
         return False  # binary
     if path.suffix == ".json":
-        return True  # also if it is damaged: the plan reader's message says where
+        return True  # even if damaged: reading it as a plan says where
     return path.is_file() and read_text(path).lstrip().startswith("{")
 
 
 def is_array(name: str) -> bool:
-    """Whether a name is an array's, not a network's: a preset, or a file with an array's keys."""
+    """Return whether a name is that of an array: a preset, or a file with an array's keys."""
     from hypar_opt import models
     from hypar_opt.documents.document import exists, is_standard_input, kind_of, read_text
     from hypar_opt.hardware import arrays
@@ -50,19 +50,19 @@ def is_array(name: str) -> bool:
         return False
     if name.lower() in arrays.names():
         return True
-    # Of what is no document the network reader's message says what is wrong.
+    # If it is not a document, reading it as a network says what is wrong.
     return exists(path) and path.is_file() and kind_of(read_text(path)) == "array"
 
 
 def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:
-    """Read a plan file, priced by ``--reading`` if that is given.
+    """Read a plan file, repriced by ``--reading`` if given.
 
-    Options that the plan has an answer to are refused, but for ``--array``.
+    Refuses options that the plan fixes, except for ``--array``.
     """
     from hypar_opt import pipeline
 
     names = [field.name for group in (ProblemOptions, SolvingOptions) for field in fields(group)]
-    # A plan may be simulated on another array, and priced by another reading.
+    # A plan may be simulated on another array, and repriced in another reading.
     fixed = [name for name in names if name not in {"array", "reading"}]
     refuse_what_a_plan_fixes(context, *fixed)
     return pipeline.repriced(pipeline.read_plan(file), reading=reading)
@@ -71,7 +71,7 @@ def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:
 def plan_or_network(
     context: typer.Context, name: str, reading: str | None
 ) -> tuple[Plan | None, Network]:
-    """Read a plan file, whose network it also gives, or a network as `solve` takes one."""
+    """Read a plan file and return it with its network, or a network, as `solve` does, alone."""
     from hypar_opt.models import find_network
 
     if is_plan(name):
@@ -81,7 +81,7 @@ def plan_or_network(
 
 
 def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
-    """Refuse an option that was typed, of those that a plan has an answer to."""
+    """Refuse options that were typed although the plan fixes them."""
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -89,7 +89,7 @@ def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
 
 
 def array_named(array: str | None) -> Array | None:
-    """Return the array that ``--array`` names, if it does."""
+    """Return the array of ``--array``, if it was typed."""
     from hypar_opt.hardware.arrays import find_array
 
     return None if array is None else find_array(array)

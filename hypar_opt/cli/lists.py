@@ -18,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="List what can be named: networks, arrays, solvers and more.",
+    help="List the known networks, arrays, solvers and more.",
 )
 
 
@@ -35,7 +35,7 @@ def networks(as_json: options.JSON = False) -> None:
             {
                 "name": name,
                 "layers": len(network.layers),
-                # Of a batch of one: weights do not depend on it. Those that are shared count once.
+                # For a batch of one, on which weights do not depend; shared weights count once.
                 "weights": sum(workload_of(network, 1).stored),
                 "source": network.source,
             }
@@ -45,7 +45,7 @@ def networks(as_json: options.JSON = False) -> None:
 
 @app.command()
 def arrays(as_json: options.JSON = False) -> None:
-    """List the accelerator arrays, what connects them, and the collective each stands for."""
+    """List the accelerator arrays, their topologies and their collectives."""
     from hypar_opt.hardware.arrays import load, names
 
     rows: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ def arrays(as_json: options.JSON = False) -> None:
 
 @app.command()
 def topologies(as_json: options.JSON = False) -> None:
-    """List the topologies that an array file may name, and the keys of each."""
+    """List the topologies that an array file may use, and the keys of each."""
     from hypar_opt.hardware.topologies import TOPOLOGIES
 
     def keys(topology: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def formats(as_json: options.JSON = False) -> None:
 def _rows(
     registry: Registry[Any], more: Callable[[Any], dict[str, Any]] = lambda _: {}
 ) -> list[dict[str, Any]]:
-    """Return a row an entry; one of another package that cannot be loaded says why."""
+    """Return one row per entry; for a plug-in that cannot be loaded, with the reason."""
     rows = []
     for name in registry:
         try:
@@ -117,27 +117,27 @@ def _rows(
             rows.append({"name": name, "summary": _summary(entry), **more(entry)})
         except HyparError as error:
             rows.append({"name": name, "summary": error.for_shell})
-    # A table has the columns of its first row; a broken plug-in's are empty.
+    # A table has the columns of its first row; those of a broken plug-in are empty.
     return [{**dict.fromkeys(rows[0], ""), **row} for row in rows]
 
 
 def _summary(entry: Any) -> str:
-    """Return what a class says of itself in a line: its ``summary``, else its docstring's."""
-    own = getattr(entry, "summary", None)
-    if isinstance(own, str):
-        return own
+    """Return one line about a class: its ``summary``, or the first line of its docstring."""
+    summary = getattr(entry, "summary", None)
+    if isinstance(summary, str):
+        return summary
     first = (entry.__doc__ or "").strip().partition("\n")[0]
     return first.replace("``", "'").removesuffix(".")
 
 
 @app.command()
 def solvers(as_json: options.JSON = False) -> None:
-    """List the solvers, what each guarantees, and the backends of ilp that are there."""
+    """List the solvers with their guarantees, and the installed backends of ilp."""
     from hypar_opt.solvers import SOLVERS
     from hypar_opt.solvers.backends.catalogue import installed_backends
     from hypar_opt.solvers.base import flags
 
-    # A solver of another package that cannot be loaded has a row too, saying why.
+    # A plug-in solver that cannot be loaded has a row too, with the reason.
     rows = [_solver_row(name) for name in SOLVERS]
     available = [
         {
@@ -162,5 +162,5 @@ def _solver_row(name: str) -> dict[str, Any]:
     try:
         solver = SOLVERS[name]
         return {"name": name, "summary": solver.summary, "takes": flags(solver.supported_options)}
-    except HyparError as error:  # an entry point of another package that cannot be loaded
+    except HyparError as error:  # a plug-in that cannot be loaded
         return {"name": name, "summary": error.for_shell, "takes": []}

@@ -16,7 +16,7 @@ EPILOG = (
 )
 
 MODEL_FILE = options.result_option(
-    help="The file to write: .lp or .mps, a 0-1 program; .pb, or .pbtxt as text, for CP-SAT.",
+    help="The file to write: .lp or .mps for a 0-1 program; .pb, or .pbtxt as text, for CP-SAT.",
 )
 
 
@@ -27,7 +27,7 @@ def model(
     *,
     model_file: Annotated[Path, MODEL_FILE],
 ) -> None:
-    """Write the model of all levels together, for other solvers, without solving it."""
+    """Write the optimisation model of all levels jointly for other solvers, without solving it."""
     from hypar_opt.pipeline import write_model
 
     size = write_model(network, model_file, **request.problem_arguments(problem))

@@ -1,7 +1,6 @@
-"""Arguments and options that commands share, each written once.
+"""Arguments and options that several commands share.
 
-What a command's options have in common besides, as those that state a problem, is a group:
-`hypar_opt.cli.groups`.
+Options that go together, as those that state a problem, are groups: `hypar_opt.cli.groups`.
 """
 
 from __future__ import annotations
@@ -34,19 +33,17 @@ NETWORK = Annotated[
     str,
     network_argument(
         metavar="NETWORK",
-        help="A network of the zoo, in any case (list networks), or the path of a network file or"
-        " of an ONNX model.",
+        help="A network of the zoo (see list networks; case is ignored), or the path of a network"
+        " file or ONNX model.",
     ),
 ]
 NETWORK_OR_PLAN = Annotated[
     str,
-    network_argument(
-        metavar="NETWORK|PLAN", help="A network, as for solve, or the path of a plan file."
-    ),
+    network_argument(metavar="NETWORK|PLAN", help="A network, as for solve, or a plan file."),
 ]
-BATCH = problem_option(help="Images in a training step, over all accelerators.")
+BATCH = problem_option(help="Batch size: images per training step, over all accelerators.")
 LEVELS = problem_option(
-    help="Hierarchy levels H: 2^H accelerators, H from 0 to 64; 4, or the array's."
+    help="Hierarchy levels H, 0 to 64, of 2^H accelerators (default: the array's, or 4)."
 )
 HIERARCHY = problem_option(
     metavar="N,N,...",
@@ -54,7 +51,7 @@ HIERARCHY = problem_option(
 )
 ARRAY = problem_option(
     metavar="NAME|FILE",
-    help="An accelerator array (list arrays), or the path of an array file.",
+    help="An accelerator array (see list arrays), or the path of an array file.",
     autocompletion=completion.arrays,
 )
 # The defaults are those of `hypar_opt.pipeline.default_reading`.
@@ -62,8 +59,8 @@ READING = Annotated[
     str | None,
     problem_option(
         help="The communication model: text (the paper's), tables, figures, or executed (the bytes"
-        " that running a plan moves). Unless given, executed on an array that is not the paper's,"
-        " else text; of a PLAN, its own.",
+        " moved when the plan is run). Default: executed on any array but the paper's, text"
+        " otherwise; for a plan file, the plan's own.",
         autocompletion=completion.readings,
     ),
 ]
@@ -71,39 +68,42 @@ TIME_LIMIT = Annotated[
     float | None,
     solving_option(
         metavar="SECONDS",
-        help="Wall-clock limit, counted from the call; then the best plan known is the answer.",
+        help="Wall-clock limit for the whole call; the best plan known by then is the answer.",
     ),
 ]
 OTHER_ARRAY = Annotated[
     bool,
-    running_option("--other-array", help="Simulate a plan on an array that it was not solved for."),
+    running_option(
+        "--other-array", help="Allow an array other than the one that the plan was solved for."
+    ),
 ]
 CERTIFICATE = Annotated[
-    Path | None, file_option(help="A proof that the plan is optimal, of solve --certificate.")
+    Path | None,
+    file_option(help="A proof that the plan is optimal, as solve --certificate writes it."),
 ]
-# `--csv` is what the option was called where a command prints a table.
+# `--csv` is an older name of the option.
 table_option = partial(file_option, "--output", "-o", "--csv")
 result_option = partial(file_option, "--output", "-o")
 PICTURE = Annotated[
-    Path | None, file_option(help="Draw it: .png, .svg or .pdf (needs matplotlib).")
+    Path | None, file_option(help="Draw the result: .png, .svg or .pdf (needs matplotlib).")
 ]
 JSON = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document, for programs, and nothing else.")
+    bool, typer.Option("--json", help="Print a single JSON document and nothing else.")
 ]
 
 
 def several(option: OptionInfo, metavar: str, note: str = "") -> OptionInfo:
-    """Return an option that takes several of what another takes one of, with commas between.
+    """Return an option that takes a list, separated by commas, of the values that another takes.
 
     Parameters
     ----------
     note
-        What its help says besides.
+        Added to its help.
     """
-    # A copy: other commands take the option as it is.
+    # A copy, since other commands use the option unchanged.
     listed = copy(option)
     listed.metavar = f"{metavar},..."
-    listed.help = f"{(option.help or '').removesuffix('.')}; several with commas{note}."
+    listed.help = f"{(option.help or '').removesuffix('.')}; several, separated by commas{note}."
     if option.autocompletion is not None:
         listed.autocompletion = completion.several_of(option.autocompletion)
     return listed

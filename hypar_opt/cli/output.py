@@ -1,4 +1,4 @@
-"""What commands print: tables or JSON on standard output, the rest on standard error."""
+"""Printing: tables or JSON on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from hypar_opt.search.result import Progress
 
-# The exit statuses that a shell gives what a signal ended: 128 and the signal's number.
+# The exit status of a process that a signal ended, as shells report it: 128 plus its number.
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 _MIN_WIDTH = 20
-"""Letters of a line, on however narrow a terminal."""
+"""Characters per line, however narrow the terminal is."""
 
-LONGEST_LINE = 2000
-"""Letters of a line on standard error; what a file holds may be of any length."""
+MAX_LINE = 2000
+"""Characters of a line on standard error: it may quote a file, which may be of any length."""
 
 
 def print_json(document: object) -> None:
@@ -49,20 +49,20 @@ def print_text(text: str) -> None:
 
 
 def print_view(view: RenderableType, *, folds: bool = False) -> None:
-    """Print what the report made, within a terminal's width.
+    """Print a view of a result, folded to the terminal's width.
 
-    To a pipe a table is written in its full width: programs read it by lines.
+    To a pipe a table is written at full width: programs read it by lines.
 
     Parameters
     ----------
     folds
-        Fold it to a pipe too.
+        Fold it in a pipe too.
     """
     from hypar_opt.report.terminal.console import console, is_bounded
 
     screen = console()
     if not folds and not is_bounded():
-        # Measured without the terminal's width: a table that is cut has lost its numbers.
+        # Measured without the terminal's width: a table cut to it would lose numbers.
         wide = screen.options.update(width=10_000)
         screen.width = max(screen.width, screen.measure(view, options=wide).minimum)
     with screen.capture() as capture:
@@ -71,7 +71,7 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
 
 
 def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Print a table with the keys of the rows as its head."""
+    """Print a table whose header is the keys of the rows."""
     if as_json:
         print_json(rows)
         return
@@ -85,35 +85,35 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def warn(sentence: str) -> None:
-    """Say what the answer's reader should know, beside it."""
+    """Print a warning about the answer on standard error."""
     note(f"warning: {shell_words(sentence)}")
 
 
 def note(sentence: str) -> None:
     """Print one line of printable characters on standard error."""
     line = printable(shell_words(sentence))
-    if len(line) > LONGEST_LINE:
-        line = line[: LONGEST_LINE // 2] + " ... " + line[-LONGEST_LINE // 2 :]
+    if len(line) > MAX_LINE:
+        line = line[: MAX_LINE // 2] + " ... " + line[-MAX_LINE // 2 :]
     line = f"hypar-opt: {line}"
     if sys.stderr is not None and sys.stderr.isatty():
         line = _wrapped(line)
-    with suppress(OSError):  # where standard error is closed, the exit status has to do
+    with suppress(OSError):  # if standard error is closed, the exit status must do
         print(line, file=sys.stderr)
 
 
 def _wrapped(line: str) -> str:
-    """Return a message in lines that fit the terminal; elsewhere it is one line."""
+    """Wrap a message to the width of the terminal."""
     import shutil
     import textwrap
 
     width = max(shutil.get_terminal_size().columns, _MIN_WIDTH)
-    # Long words, as paths, are broken where even one of them does not fit.
+    # Long words, as paths, are broken if they do not fit on a line.
     return textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """Show a bar on standard error, on a terminal; it goes when the work is done."""
+    """Show a progress bar if standard error is a terminal; it disappears when done."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -141,7 +141,7 @@ def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, as head, has what it wanted
+    except BrokenPipeError:  # the reader, as head, has stopped reading
         # Python flushes standard output once more at exit, where nothing could catch the error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(BROKEN_PIPE) from None

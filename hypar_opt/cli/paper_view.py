@@ -1,4 +1,4 @@
-"""The paper's figures on a terminal: a row a figure, or all of a figure's rows."""
+"""The paper's figures on a terminal: one row per figure, or every row of each."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ _CAPTION = (
 
 
 def summary_view(summaries: Mapping[str, paper.FigureSummary]) -> RenderableType:
-    """Show a row a figure: how many rows have each verdict, and the largest deviation."""
+    """Return one row per figure: the number of rows of each verdict, and the largest deviation."""
     lines = [
         [
             figure,
-            str(own.rows),
-            *(str(own.counts[verdict] or "-") for verdict in VERDICTS),
-            "-" if own.deviation is None else f"{own.deviation:+.2%}",
+            str(summary.rows),
+            *(str(summary.counts[verdict] or "-") for verdict in VERDICTS),
+            "-" if summary.deviation is None else f"{summary.deviation:+.2%}",
         ]
-        for figure, own in summaries.items()
+        for figure, summary in summaries.items()
     ]
     table = console.rows_view(_HEADS, lines, right=tuple(range(1, len(_HEADS))))
-    words = [Text(f"{figure}: {own.verdict}") for figure, own in summaries.items()]
+    words = [Text(f"{figure}: {summary.verdict}") for figure, summary in summaries.items()]
     return Group(console.unbroken(table), "", *words, "", Text(_CAPTION, "dim"))
 
 
 def rows_view(rows: Mapping[str, Sequence[PaperRow]]) -> RenderableType:
-    """Show every row of each figure, and how many have each verdict."""
+    """Return every row of each figure, and the number of rows of each verdict."""
     counts = paper.count_verdicts(rows).items()
     verdicts = "; ".join(f"{number} {verdict}" for verdict, number in counts if number)
-    return Group(*(_figure(paper.TITLES[figure], own) for figure, own in rows.items()), verdicts)
+    return Group(
+        *(_figure(paper.TITLES[figure], rows_of) for figure, rows_of in rows.items()), verdicts
+    )
 
 
 def _figure(title: str, rows: Sequence[PaperRow]) -> RenderableType:
-    """Show a figure's rows, and below them the reasons of those that are not equal."""
+    """Return the rows of a figure, and the reasons why some are not equal."""
     cells, reasons = format_rows(rows)
     head = ("", "reading", "ours", "printed", "ratio", "verdict")
     notes = [Text(f"({number}) {reason}", "dim") for number, reason in enumerate(reasons, 1)]
-    # A number that is folded cannot be compared with the one beside it.
+    # A folded number could not be compared with the one next to it.
     table = console.unbroken(console.rows_view(head, cells, right=(2, 3, 4), keys=2))
     return Group(Text(title, "bold"), table, *notes, "")

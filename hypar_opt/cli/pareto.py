@@ -27,26 +27,26 @@ ALL = "all"
 front_option = partial(typer.Option, rich_help_panel="The front")
 COSTS = options.several(
     problem_option(
-        help="The objectives, each against memory: bytes moved; time or energy of a step.",
+        help="The objectives, each against memory: bytes moved, time or energy of a step.",
         autocompletion=completion.costs,
     ),
     "COST",
-    "; all for those that the array prices",
+    ". Default: all that the array prices",
 )
 POINTS = front_option(
-    metavar="N", help="End each front after N points, those of the most memory first."
+    metavar="N", help="End each front after N points, starting from the most memory."
 )
 SOLVER = solving_option(
-    help="The exact algorithm that solves within each memory (list solvers); chosen as for solve"
-    " unless given.",
+    help="The exact algorithm that solves within each memory limit (see list solvers). Default:"
+    " as for solve.",
     autocompletion=completion.solvers,
 )
-CSV = options.table_option(help="Write a row a point to this CSV file.")
+CSV = options.table_option(help="Write one row per point to this CSV file.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FrontOptions(ProblemOptions):
-    """A problem of several objectives."""
+    """Options of a problem with several objectives."""
 
     cost: Annotated[str, COSTS] = ALL
 
@@ -61,7 +61,7 @@ def pareto(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Find the fewest bytes, the least time and energy within M bytes of memory, for all M."""
+    """Trace the Pareto fronts of bytes, time and energy against memory."""
     from hypar_opt.documents.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import pareto
@@ -82,7 +82,7 @@ def pareto(
             progress=progress,
             **arguments,
         )
-    # Reasons are for Python too; here they are read beside the options that were typed.
+    # Reasons name arguments; on the command line they name options.
     entries = tuple(
         replace(front, reason=shell_words(front.reason)) if front.reason else front
         for front in fronts
@@ -90,8 +90,8 @@ def pareto(
     fronts = replace(fronts, entries=entries)
     if fronts.moving_more:
         output.warn(
-            f"run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more than"
-            " Data Parallelism"
+            f"when run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more"
+            " than Data Parallelism"
         )
     _write(fronts, csv_file, picture)
     if as_json:
@@ -112,7 +112,7 @@ def _write(fronts: ParetoFronts, csv_file: Path | None, picture: Path | None) ->
     if picture is not None:
         from hypar_opt.report import pictures
 
-        # A front whose least is 0 has no other point.
+        # A front whose minimum is 0 has no other point.
         series = {
             front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
             for front in fronts

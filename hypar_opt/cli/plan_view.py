@@ -1,4 +1,4 @@
-"""A plan on standard output, with the regrets and the best plans of its problem."""
+"""Printing a plan, with the regrets and the best plans of its problem."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def print_plan(
     as_json: bool = False,
     deadline: Deadline = NEVER,
 ) -> None:
-    """Print a plan, its regrets and its problem's best plans if wanted; warnings go beside it.
+    """Print a plan and, on request, its regrets and the best plans; warnings on standard error.
 
     Parameters
     ----------
     deadline
-        When to end. The plan is printed all the same.
+        When to stop. The plan is printed anyway.
 
     Raises
     ------
     NoAnswerError
-        After that, if the deadline passes before the regrets and best plans are known.
+        After printing, if the deadline passed before the regrets and best plans were known.
     """
     from hypar_opt.studies import advice
     from hypar_opt.workload.kept import remarks_on
@@ -42,7 +42,7 @@ def print_plan(
     plans: Sequence[Alternative] | None = None
     regrets: Sequence[Regret] | None = None
     try:
-        # The best plans first: they are refused at once, and regrets may take long.
+        # The best plans first: a refusal of them is immediate, while regrets may take long.
         plans = None if best is None else _best_plans(plan, best, deadline)
         regrets = _regrets(plan, deadline) if regret else None
     except NoAnswerError as error:
@@ -77,5 +77,5 @@ def _regrets(plan: Plan, deadline: Deadline) -> Sequence[Regret]:
     from hypar_opt.studies import alternatives
 
     with output.progress_bar("choices") as progress:
-        # The solver's parameters, if any, were typed with this very command, so they are trusted.
+        # The solver's parameters, if any, were typed in this command, so they are trusted.
         return alternatives.regrets(plan, progress, parameters=True, deadline=deadline)

@@ -30,11 +30,12 @@ def report(
     certificate: options.CERTIFICATE = None,
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
 ) -> None:
-    """Write a page about a plan and its step: one HTML file that needs no network."""
+    """Write a self-contained HTML page about a plan and its training step."""
     from hypar_opt.documents.files import recorded_reads, write_whole
     from hypar_opt.proofs.certificate import read_certificate
-    from hypar_opt.report.page import check_installed, page
+    from hypar_opt.report.page import page
     from hypar_opt.report.page.contents import gather
+    from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.simulation import own_array
     from hypar_opt.units import format_bytes
 
@@ -45,7 +46,7 @@ def report(
         array = inputs.array_named(problem.array)
     targets.check_outputs(read, page_file)
     from_file = plan is not None
-    # None from here on: the plan solved here has its array with it, placed if asked.
+    # The array is None from here on: the new plan has it, with its placement.
     if plan is None:
         default = inputs.default_array(request.stated_levels(problem)) if array is None else array
         plan, array = request.solved(network, problem, solving, array=default), None
@@ -56,7 +57,7 @@ def report(
             proof=proof,
             command=request.command_line(context, source),
             other_array=other_array,
-            # A plan's file is not trusted with the solver's parameters; who typed them is.
+            # Solver parameters are trusted if they were typed, not if a plan file holds them.
             parameters=not from_file,
             progress=progress,
             collective=running.collective,

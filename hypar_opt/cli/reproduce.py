@@ -23,15 +23,17 @@ EPILOG = (
 
 FIGURES = typer.Argument(
     metavar="[FIGURE]...",
-    help="tables (Tables 1 and 2), fig5 to fig13, or all; all unless given.",
+    help="tables (Tables 1 and 2), fig5 to fig13, or all (the default).",
     autocompletion=completion.figures,
 )
 FOLDER = typer.Option("--figures", metavar="DIR", help="Draw the figures into this folder.")
-FORMATS = typer.Option("--format", metavar="F,...", help="Of the drawn figures: png, svg, pdf.")
+FORMATS = typer.Option(
+    "--format", metavar="F,...", help="Formats of the drawn figures: png, svg, pdf."
+)
 CSV = options.table_option(help="Write every number to this CSV file.")
-ROWS = typer.Option("--rows", help="Show every number, not only a row a figure.")
+ROWS = typer.Option("--rows", help="Show every number, not only one row per figure.")
 READING = typer.Option(
-    help="Compute everything by this reading alone; by those that the paper follows unless given.",
+    help="Compute everything in this reading only (default: those that the paper follows).",
     autocompletion=completion.readings,
 )
 
@@ -45,12 +47,12 @@ def reproduce(
     csv_file: Annotated[Path | None, CSV] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Show the paper's numbers beside ours; ends with 1 where one is no longer as listed."""
+    """Compare the paper's numbers with ours; exits with status 1 if any is no longer as listed."""
     from hypar_opt import paper
 
     targets.check_outputs((), csv_file)
     if folder is not None:
-        _draw({}, folder, formats)  # what cannot be drawn is refused before the work
+        _draw({}, folder, formats)  # refuses what cannot be drawn before the work
     with output.progress_bar("rows") as progress:
         rows = paper.reproduce(figures or (), progress, reading=reading)
     if folder is not None:
@@ -61,14 +63,14 @@ def reproduce(
     if csv_file is not None:
         _write(rows, csv_file)
     _print(rows, every_row=every_row, as_json=as_json)
-    # Last: the rows printed above show what the check fails on.
+    # Last, so that the rows on which the check fails are printed above.
     unexpected = paper.unexpected_rows(rows)
     if unexpected:
         from hypar_opt.paper.rows import format_value
 
         figure, row = unexpected[0]
         raise CheckFailedError(
-            f"{len(unexpected)} of the rows no longer as listed; first {figure}, {row.label}:"
+            f"{len(unexpected)} rows are no longer as listed; first {figure}, {row.label}:"
             f" {format_value(row.ours)}, printed {format_value(row.printed)}"
         )
 
@@ -87,12 +89,12 @@ def _write(rows: Mapping[str, Sequence[PaperRow]], csv_file: Path) -> None:
     from hypar_opt.documents.files import csv_text, write_whole
 
     head = ["figure", *(field.name for field in fields(paper.PaperRow))]
-    cells = ([figure, *vars(row).values()] for figure, own in rows.items() for row in own)
+    cells = ([figure, *vars(row).values()] for figure, rows_of in rows.items() for row in rows_of)
     write_whole(csv_file, csv_text(head, cells))
 
 
 def _print(rows: Mapping[str, Sequence[PaperRow]], *, every_row: bool, as_json: bool) -> None:
-    """Print a row a figure, or all rows figure by figure."""
+    """Print one row per figure, or all rows figure by figure."""
     from dataclasses import asdict
 
     from hypar_opt import paper

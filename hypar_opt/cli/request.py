@@ -1,4 +1,4 @@
-"""From options as they are typed to the arguments that the package takes."""
+"""The package's arguments, from options as they are typed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def cost_arguments(typed: CostOptions) -> ProblemArguments:
-    """Return the fields of a `Problem` but for its sizes; the problem checks them."""
+    """Return the fields of a `Problem` except its sizes; `Problem` validates them."""
     weights: tuple[int, ...] = ()
     if typed.level_weights is not None:
         weights = whole_numbers("--level-weights", typed.level_weights, "8,4,2,1")
@@ -31,7 +31,7 @@ def cost_arguments(typed: CostOptions) -> ProblemArguments:
         "reading": typed.reading,
         "element_bytes": typed.element_bytes,
         "inference": typed.inference,
-        # The words are checked by the problem, with the message that Python's callers get.
+        # `Problem` checks the words, with the same message as for callers from Python.
         "choices": tuple(typed.choices.split(",")),
         "level_weights": weights,
         "constraints": {
@@ -44,7 +44,7 @@ def cost_arguments(typed: CostOptions) -> ProblemArguments:
 
 
 def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
-    """Return the fields of a `Problem`; it checks them."""
+    """Return the fields of a `Problem`, which validates them."""
     sizes: ProblemArguments = {
         "batch": typed.batch,
         "levels": stated_levels(typed),
@@ -63,19 +63,19 @@ def stated_levels(typed: SizeOptions) -> int | None:
 
 
 def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None) -> SolverOptions:
-    """Return the solver's options, checked as far as one can without the solver."""
+    """Return the solver's options, validated as far as possible without the solver."""
     from hypar_opt.documents.document import validate
     from hypar_opt.plan.plan import SolverSettings
     from hypar_opt.solvers.base import SolverOptions
 
     parameters = {}
     for pair in typed.solver_option or ():
-        # A value may have an equals sign of its own, a key may not.
+        # A value may contain an equals sign, a key may not.
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise HyparError(f"--solver-option should be K=V, got {pair!r}")
         parameters[key] = value
-    # Validated as the settings of a plan file, so that both refuse the same values.
+    # Validated like the settings of a plan file, so that both refuse the same values.
     names = ("backend", "time_limit", "gap", "threads", "seed", "hint")
     limits = {name: getattr(typed, name) for name in names}
     settings = validate(SolverSettings, {**limits, "parameters": parameters})
@@ -94,11 +94,11 @@ def solved(
     log: Path | None = None,
     export: Path | None = None,
 ) -> Plan:
-    """Solve a problem as it is typed, on an array that has been read."""
+    """Solve the problem that was typed, on an array that has been read."""
     from hypar_opt import pipeline
 
     arguments = problem_arguments(problem)
-    # The array that was read, not its name: a file is read, and recorded as read, once.
+    # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
@@ -116,24 +116,24 @@ def solved(
 
 
 def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:
-    """Return the numbers of an option that takes several."""
+    """Return the numbers of an option that takes a list."""
     numbers = text.split(",")
-    # A bound on the digits, since a longer number is a slip of the hand and slow to read.
+    # Longer numbers are typing mistakes, and slow to parse.
     if not all(number.strip().isdecimal() and len(number) < 12 for number in numbers):
         raise HyparError(f"{option} should be whole numbers, as {example}, got {text!r}")
     return tuple(map(int, numbers))
 
 
 def command_line(context: typer.Context, source: str) -> str:
-    """Return the command line again, as a shell takes it."""
+    """Return the command line, quoted for a shell."""
     words = ["hypar-opt", context.info_name or "", source]
     for option in context.command.params:
         origin = context.get_parameter_source(option.name or "")
-        # The shortest command that makes the page again: what was typed, without the defaults.
+        # The shortest command that reproduces the page: what was typed, without defaults.
         if origin is None or origin.name != "COMMANDLINE" or option.name == "source":
             continue
         typed = context.params[option.name or ""]
         for value in typed if isinstance(typed, list | tuple) else [typed]:
             words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
-    # A file's name may be in no encoding at all; the page is in UTF-8.
+    # A file's name may not be valid text in any encoding; the page is in UTF-8.
     return shlex.join(words).encode(errors="replace").decode()

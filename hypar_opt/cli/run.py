@@ -17,39 +17,38 @@ EPILOG = (
 )
 
 
-class Backend(StrEnum):
+class BackendName(StrEnum):
     """The values of ``--backend``, as `hypar_opt.studies.virtual_run.BACKENDS`."""
 
     NUMPY = "numpy"
     JAX = "jax"
 
 
-PLAN = typer.Argument(metavar="PLAN", help="A plan file, of solve --output.")
-BACKEND = typer.Option(help="Virtual devices in numpy, or a program of JAX.")
-SEED = typer.Option(metavar="N", help="Random seed of inputs, targets and weights.")
+PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
+BACKEND = typer.Option(help="Virtual devices in numpy, or a JAX program.")
+SEED = typer.Option(metavar="N", help="Random seed for inputs, targets and weights.")
 SCALE_DOWN = typer.Option(
     "--scale-down",
-    help="Run the same choices on a network of the same structure, with small sizes that halve"
-    " evenly.",
+    help="Run the same choices on a network of the same structure whose small sizes halve evenly.",
 )
 MAX_MEMORY = typer.Option(
     "--max-memory",
     metavar="BYTES",
-    help="Refuse a run that would take more memory, as 8GB or 512MiB.",
+    help="Refuse a run that would take more memory than this, as 8GB or 512MiB.",
 )
-OUTPUT = options.result_option(help="Write the result as JSON, every exchange of it.")
+OUTPUT = options.result_option(help="Write the result as JSON, with every exchange.")
 
 
 def run(
     plan: Annotated[str, PLAN],
-    backend: Annotated[Backend, BACKEND] = Backend.NUMPY,
+    backend: Annotated[BackendName, BACKEND] = BackendName.NUMPY,
     seed: Annotated[int, SEED] = 0,
     scale_down: Annotated[bool, SCALE_DOWN] = False,
     max_memory: Annotated[str, MAX_MEMORY] = "4GB",
     target: Annotated[Path | None, OUTPUT] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Run a step of a plan on virtual devices and count every byte; ends with 1 if one differs."""
+    """Run a plan on virtual devices and count every byte; exits with status 1 if any differs."""
     from hypar_opt.documents.files import recorded_reads
     from hypar_opt.pipeline import read_plan
     from hypar_opt.studies import virtual_run

@@ -24,30 +24,31 @@ EPILOG = (
 SOURCE = typer.Argument(
     metavar="[NETWORK|PLAN|ARRAY]",
     autocompletion=completion.networks_and_arrays,
-    help="A network, as for solve, the path of a plan file, or an array, as for --array.",
+    help="A network, as for solve, a plan file, or an array, as for --array.",
 )
-BATCH = typer.Option(help="Images of the shapes shown; 1 unless given.")
+BATCH = typer.Option(help="Batch size for the shapes (default 1).")
 RERUN = typer.Option(
-    "--rerun", help="Solve the plan's problem again and compare; 1 if they differ."
+    "--rerun",
+    help="Solve the plan's problem again and compare; exits with status 1 if they differ.",
 )
 PLAN_OPTIONS = typer.Option(
     "--plan-options",
-    help="With --rerun: also hand the solver the parameters that the plan's file says.",
+    help="With --rerun: also pass the solver parameters recorded in the plan file.",
 )
 PICTURE = options.file_option(
     help="Draw a network's graph, a plan, or an array's topology: .png, .svg or .pdf (needs"
     " matplotlib, and igraph for networks)."
 )
 UNFOLDED = typer.Option(
-    "--unfolded", help="With --picture: draw each repetition of a block by itself."
+    "--unfolded", help="With --picture: draw each repetition of a block separately."
 )
 LAYOUTS = typer.Option(
     "--layouts",
-    help="Of a plan: show how every layer's output is stored, not only tensors with several"
+    help="For a plan: show how every layer's output is stored, not only those with several"
     " readers.",
 )
 SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
-TOML = typer.Option("--toml", help="Print an array's file, as a template to edit.")
+TOML = typer.Option("--toml", help="Print the file of an array, as a template to edit.")
 
 
 def show(
@@ -63,15 +64,17 @@ def show(
     toml: Annotated[bool, TOML] = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Show a network's layers; a plan, which is priced again first; or an array."""
+    """Show a network's layers, a plan (after repricing it) or an array."""
     from hypar_opt.documents.files import recorded_reads
 
     if schema:
-        # The schema depends on nothing: an option beside it is a mistake.
+        # The schema depends on nothing, so any other option is a mistake.
         typed = (source, batch, reading, picture)
         flags = (rerun, plan_options, unfolded, layouts, toml)
         if any(value is not None for value in typed) or any(flags):
-            raise HyparError("--schema is the format's: it takes no NETWORK, PLAN, ARRAY or option")
+            raise HyparError(
+                "--schema describes the format: it takes no NETWORK, PLAN, ARRAY or other option"
+            )
         _show_schema()
         return
     if plan_options and not rerun:
@@ -125,11 +128,11 @@ def _show_array(
     from hypar_opt.hardware.arrays import file_text, find_array
     from hypar_opt.report.terminal.array import array_view, described
 
-    for option, given in typed.items():
-        if given:
+    for option, is_typed in typed.items():
+        if is_typed:
             raise HyparError(f"{option} takes no array, and {name!r} is one")
     if toml and (as_json or picture is not None):
-        raise HyparError("--toml prints a file alone: leave --json and --picture out")
+        raise HyparError("--toml prints only the file: leave --json and --picture out")
     with recorded_reads() as read:
         array = find_array(name)
     if toml:
@@ -152,14 +155,14 @@ def _plan(
     """Read a plan, and price it by a reading or solve its problem again."""
     from hypar_opt import pipeline
 
-    plan = pipeline.read_plan(file)  # first: a file that is no plan is the larger mistake
+    plan = pipeline.read_plan(file)  # first, since a file that is not a plan is the larger mistake
     if batch is not None:
         raise HyparError("--batch is fixed by the plan; leave it out")
     if not rerun:
         return pipeline.repriced(plan, reading=reading)
     # Other readings have other optima: nothing would be compared.
     if reading is not None:
-        raise HyparError("--rerun solves by the plan's own reading; leave --reading out")
+        raise HyparError("--rerun solves in the plan's reading; leave --reading out")
     return _rerun(plan, file, plan_options=plan_options)
 
 
@@ -188,8 +191,8 @@ def _network(name: str, reading: str | None, *, rerun: bool, layouts: bool) -> N
     except UnknownNameError:
         known = [*models.names(), *arrays.names()]
         raise UnknownNameError("network or array", name, known) from None
-    plans_own = {"--rerun": rerun, "--reading": reading is not None, "--layouts": layouts}
-    for option, typed in plans_own.items():
+    of_plans = {"--rerun": rerun, "--reading": reading is not None, "--layouts": layouts}
+    for option, typed in of_plans.items():
         if typed:
             raise HyparError(f"{option} takes a plan file, and {name!r} is a network")
     return network
@@ -211,7 +214,7 @@ def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.report.terminal.network import described, network_view
 
-    # A problem's, so that the batch is checked as everywhere.
+    # Part of a problem, so that the batch is checked as everywhere else.
     problem = problem_of(batch=1 if batch is None else batch)
     description = described(network, problem.batch)
     if as_json:

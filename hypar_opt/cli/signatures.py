@@ -1,4 +1,4 @@
-"""The signature of a command whose options come in groups."""
+"""Signatures of commands whose options are grouped in dataclasses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each field of the groups among its parameters, in order."""
+    """Replace the groups among a command's parameters by one option per field, in order."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[Parameter] = []
@@ -18,9 +18,9 @@ def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
         if name in groups:
             parameters += _options_of(groups[name])
         else:
-            # Keyword-only, so that one without a default may follow a group.
-            own = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
-            parameters.append(own)
+            # Keyword-only, so that a parameter without a default may follow a group.
+            keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
+            parameters.append(keyword)
 
     @wraps(command)
     def called(**values: object) -> None:
@@ -28,7 +28,7 @@ def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)
 
-    # Typer reads both.
+    # Typer reads both attributes.
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called

@@ -26,10 +26,10 @@ EPILOG = (
 )
 
 PROFILE = running_option(
-    metavar="FILE", help="Measured seconds of each layer and pass, in place of modelled ones."
+    metavar="FILE", help="Use measured seconds of each layer and pass in place of modelled ones."
 )
 TRACE = running_option(
-    metavar="FILE", help="Write the step's events as a Chrome trace, for Perfetto."
+    metavar="FILE", help="Write the step's events as a Chrome trace (for Perfetto)."
 )
 RESULT = options.result_option(help="Write the result as JSON.")
 
@@ -48,7 +48,7 @@ def simulate(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Simulate a training step on an array: where its time and energy go."""
+    """Simulate a training step on an array, and break down its time and energy."""
     from hypar_opt.documents.files import recorded_reads
     from hypar_opt.hardware.profile import read_profile
     from hypar_opt.studies import simulation
@@ -63,11 +63,11 @@ def simulate(
         "collective": running.collective,
         "overlap": running.overlap,
         "profile": measured,
-        # Spans are recorded only where something shows them.
+        # Spans are recorded only if something shows them.
         "trace": trace is not None or picture is not None,
     }
     if plan is None:
-        # A network is solved for whatever array it is simulated on.
+        # A network is solved for the array that it is simulated on.
         if other_array:
             raise HyparError("--other-array goes with a plan file")
         default = inputs.default_array(request.stated_levels(problem)) if array is None else array
@@ -107,13 +107,13 @@ def _write(
 def _warn(
     plan: Plan, array: Array, step: StepResult, run: RunArguments, *, other_array: bool
 ) -> None:
-    """Warn of memory, and where Data Parallelism moves or takes less when the plan is run."""
+    """Warn if memory is exceeded, or if Data Parallelism moves or takes less when run."""
     from hypar_opt.studies import advice, simulation
 
-    # A warning and no error: memory is a constraint only where the problem says so.
+    # A warning, not an error: memory is a constraint only if the problem says so.
     if step.memory > step.capacity:
         output.warn(
-            f"the plan takes {step.memory:,} bytes of memory an accelerator, which has"
+            f"the plan takes {step.memory:,} bytes of memory per accelerator, which has"
             f" {step.capacity:,}; --memory array makes that a constraint"
         )
     moves_more = advice.moves_more(plan.cost)
@@ -130,14 +130,14 @@ def _warn(
 
 
 def _document(plan: Plan, array: Array, run: RunArguments, step: StepResult) -> dict[str, Any]:
-    # A placement numbers the bisections of one array, and says nothing about another.
-    own = plan.array is not None and plan.array.digest == array.digest()
+    # A placement numbers the bisections of one array and means nothing on another.
+    same_array = plan.array is not None and plan.array.digest == array.digest()
     return {
         "network": plan.network.name,
         "array": array.name,
         "batch": plan.batch,
         "reading": plan.cost.reading,
-        "placement": plan.placement if own else array.placement,
+        "placement": plan.placement if same_array else array.placement,
         "parallelism": plan.parallelism,
         "collective": run["collective"] or array.collective,
         "overlap": run["overlap"],

@@ -24,30 +24,30 @@ EPILOG = (
 
 SOLUTION = solving_option(
     metavar="FILE",
-    help="Take the plan of a solution file (HiGHS, CBC, GLPK, Gurobi) of the model that"
+    help="Take the plan from a solution file (HiGHS, CBC, GLPK, Gurobi) of the model that"
     " hypar-opt model writes, and check it.",
 )
 WARM_START = solving_option(
-    metavar="PLAN", help="Start the search from a plan of the same network, levels and choices."
+    metavar="PLAN", help="Start the search from a plan for the same network, levels and choices."
 )
 SOLVER_LOG = solving_option(metavar="FILE", help="Write the log of the solver's backend.")
 EXPORT_MODEL = solving_option(
     metavar="FILE",
-    help="Write the model that the solver was given: .lp or .mps (ilp), .pb (cpsat); levelwise"
-    " one a level, FILE-H1 and so on. Without solving: hypar-opt model.",
+    help="Write the model passed to the solver: .lp or .mps (ilp), .pb (cpsat); a levelwise"
+    " search writes one per level, FILE-H1 and so on. To write it without solving: hypar-opt"
+    " model.",
 )
 REGRET = what_if_option(
-    "--regret", help="What each other choice would add to the cost, all else re-optimised."
+    "--regret",
+    help="Show what each other choice would add to the cost, with all others re-optimised.",
 )
-BEST = what_if_option(metavar="K", help="List the K best plans over all levels together.")
+BEST = what_if_option(metavar="K", help="List the K best plans over all levels jointly.")
 SIMULATE = what_if_option(
     metavar="K",
-    help="Simulate the K best plans over all levels together, and take the fastest.",
+    help="Simulate the K best plans over all levels jointly, and take the fastest.",
 )
-CERTIFICATE = file_option(help="Write a proof that the plan is optimal, for verify.")
-PLAN_FILE = options.result_option(
-    help="Write the plan to this file; - prints it, and nothing else."
-)
+CERTIFICATE = file_option(help="Write a proof that the plan is optimal, which verify checks.")
+PLAN_FILE = options.result_option(help="Write the plan to this file; - prints it and nothing else.")
 
 
 @takes_groups
@@ -67,7 +67,7 @@ def solve(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Find a plan: each layer's parallelism at each level, and what it communicates."""
+    """Find a plan: the parallelism of each layer at each level, and its communication."""
     from hypar_opt import pipeline
     from hypar_opt.documents.files import record_read, recorded_reads
     from hypar_opt.models import find_network
@@ -75,7 +75,7 @@ def solve(
     deadline = Deadline.after(solving.time_limit)
     if plan_file is not None and str(plan_file) == "-":
         if regret or best is not None:
-            raise HyparError("--output - prints a plan; --regret and --best go with a file")
+            raise HyparError("--output - prints the plan alone; --regret and --best need a file")
         plan_file, as_json = None, True
     with recorded_reads() as read:
         if solution is not None:
@@ -96,11 +96,11 @@ def solve(
         export=export_model,
     )
     if simulate is not None:
-        # From here on the fastest is the plan: it is written, drawn and certified.
+        # From here on, the fastest plan is the one that is written, drawn and certified.
         plan = _fastest(plan, simulate, deadline)
     _write(plan, plan_file, picture)
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
-    if certificate is not None:  # last: it may be refused, and the plan stands all the same
+    if certificate is not None:  # last: it may be refused, which does not affect the plan
         from hypar_opt.proofs.certificate import certify, write_certificate
 
         write_certificate(certify(plan), certificate)
@@ -118,7 +118,7 @@ def _write(plan: Plan, plan_file: Path | None, picture: Path | None) -> None:
 
 
 def _fastest(plan: Plan, number: int, deadline: Deadline) -> Plan:
-    """Return the fastest of the best plans, and say how well their cost predicted that."""
+    """Return the fastest of the best plans, and report how well their cost predicted it."""
     from hypar_opt.studies import simulation
 
     try:
@@ -144,7 +144,7 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
     if fastest is preferred:
         sentence += f"it is the first by {kind}"
     else:
-        # A levelwise plan may be none of the best over all levels, and then has no rank.
+        # A levelwise plan need not be among the best over all levels; then it has no rank.
         searched = fastest.plan.parallelism == plan.parallelism
         rank = contenders.index(fastest) + 1
         which = "the search's own" if searched else f"number {rank} by {kind}"
@@ -156,12 +156,12 @@ def _comparison(plan: Plan, contenders: list[Contender], fastest: Contender) -> 
 
 
 def _prediction(contender: Contender) -> str:
-    """Say how far a plan's cost of time is from its simulated step."""
+    """Return how far a plan's cost of time is from its simulated step, as text."""
     from hypar_opt.studies import simulation
     from hypar_opt.units import format_percent
 
     predicted = contender.plan.cost.total / simulation.per_second(contender.plan)
     error = predicted / contender.seconds - 1
     amount = f"{format_percent(abs(error))} {'less' if error < 0 else 'more'}"
-    # Below half of the last digit shown, the two are the same to a reader.
+    # A difference below half of the last digit shown is invisible.
     return "; the cost predicted " + (amount if abs(error) >= 5e-5 else "as much")

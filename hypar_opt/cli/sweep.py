@@ -21,19 +21,19 @@ EPILOG = (
 
 SPEC = typer.Argument(
     metavar="SPEC",
-    help="A sweep file: TOML, lists of networks, batches, element_bytes, levels, arrays, choices,"
-    " costs, solvers, overlap and readings (each array's default unless given); simulate = false"
-    " for plans alone.",
+    help="A sweep file, in TOML: lists of networks, batches, element_bytes, levels, arrays,"
+    " choices, costs, solvers, overlap and readings (default: the array's); simulate = false to"
+    " only solve.",
 )
 TABLE = options.result_option(
-    help="The table, .csv or .parquet; SPEC's name with .csv unless given. Finished rows stand in"
+    help="The table, .csv or .parquet (default: SPEC's name with .csv). Finished rows are kept in"
     " FILE.journal.",
 )
 WORKERS = running_option(
-    metavar="N", help="Processes of this machine; one a core it may use unless given."
+    metavar="N", help="Processes on this machine (default: one per available core)."
 )
 SCHEDULER = running_option(
-    metavar="tcp://HOST:PORT", help="A Dask scheduler, whose workers run the cases."
+    metavar="tcp://HOST:PORT", help="A Dask scheduler whose workers run the cases."
 )
 
 
@@ -44,16 +44,16 @@ def sweep(
     scheduler: Annotated[str | None, SCHEDULER] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Solve and simulate all combinations of a file; run it again to go on."""
-    # with_suffix would fail on a path without a name, such as "" or "/".
+    """Solve and simulate every combination in a sweep file; rerun to resume."""
+    # `with_suffix` fails on a path without a name, such as "" or "/".
     if not Path(spec).name:
         raise InputError("should be a sweep file, in TOML", file=repr(spec))
-    # Beside the sweep file, so that running it again meets the same journal.
+    # Next to the sweep file, so that a rerun finds the same journal.
     target = Path(spec).with_suffix(".csv") if table is None else table
     swept = _run(spec, target, workers, scheduler)
     if swept.moving_more:
         output.warn(
-            f"run, the plans of {swept.moving_more} of {len(swept)} rows move more than Data"
+            f"when run, the plans of {swept.moving_more} of {len(swept)} rows move more than Data"
             " Parallelism: executed_bytes, data_parallel_bytes"
         )
     if as_json:
@@ -73,10 +73,10 @@ def sweep(
 
 
 def _run(spec: str, target: Path, workers: int | None, scheduler: str | None) -> SweepResult:
-    """Run the cases that are not done; Ctrl-C says how many were."""
+    """Run the cases that are not done; after Ctrl-C, report how many are."""
     from hypar_opt.studies.sweep import sweep
 
-    # Kept here, since after Ctrl-C only the last report of progress says what is done.
+    # After Ctrl-C, only the last report of progress says how many are done.
     done = cases = 0
     try:
         with output.progress_bar("cases") as bar:
@@ -88,6 +88,6 @@ def _run(spec: str, target: Path, workers: int | None, scheduler: str | None) ->
 
             return sweep(spec, target, workers=workers, scheduler=scheduler, progress=progress)
     except KeyboardInterrupt:
-        output.note(f"stopped after {done} of {cases} cases; run it again for the rest")
+        output.note(f"stopped after {done} of {cases} cases; rerun to resume")
         # Finished rows are in the journal, so no work is lost.
         raise typer.Exit(output.INTERRUPTED) from None

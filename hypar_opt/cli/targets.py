@@ -1,4 +1,4 @@
-"""A command's output files, checked before the work."""
+"""Checks of a command's output files before the work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | None = None) -> None:
-    """Refuse, before the work, an output that could not be written, or that is an input too.
+    """Refuse, before any work, an output that cannot be written or that is also an input.
 
     Parameters
     ----------
     read
-        The files that the command has read.
+        The files that the command read.
     """
     from hypar_opt.documents.files import check_outputs
 
@@ -27,11 +27,11 @@ def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | No
 
 
 def exported_models(model: Path | None) -> list[Path]:
-    """Return the files that ``--export-model`` may write: a levelwise search has one a level."""
+    """Return the files that ``--export-model`` may write: one per level in a levelwise search."""
     from hypar_opt.plan.problem import MOST_LEVELS
 
     if model is None or not model.name:
         return [] if model is None else [model]
-    # How many levels there are is known only once the array is; none of them is overwritten.
+    # The number of levels is not known before the array is, so all possible names are checked.
     names = [f"{model.stem}-H{level}" for level in range(1, MOST_LEVELS + 1)]
     return [model, *map(model.with_stem, names)]

@@ -28,17 +28,17 @@ EPILOG = (
 
 SOURCE = options.network_argument(
     metavar="[NETWORK|PLAN]",
-    help="A network, to have solvers agree on it; or a plan file, to check it.",
+    help="A network, on which to compare solvers; or a plan file to check.",
 )
 SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")
 RANDOM = typer.Option(
-    metavar="N", help="Compare them on N random networks instead, chains and graphs."
+    metavar="N", help="Compare solvers on N random networks instead: chains and graphs."
 )
 SEARCH = solving_option(
-    help="Compare by one search alone: levelwise or joint; both unless given.",
+    help="Compare in one search only: levelwise or joint (default: both).",
     autocompletion=completion.one_of("levelwise", "joint"),
 )
-SEED = solving_option(help="Random seed of the networks that --random draws.")
+SEED = solving_option(help="Random seed of the networks of --random.")
 
 
 @takes_groups
@@ -54,12 +54,12 @@ def verify(
     seed: Annotated[int | None, SEED] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Check a plan and its certificate, or that solvers agree; ends with 1 where they do not."""
+    """Check a plan and its certificate, or compare solvers; exits with status 1 on any failure."""
     from hypar_opt.documents.document import validate
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import SolverSettings
 
-    # Before anything is read, since a plan is checked without either and would hide a slip.
+    # Before anything is read, since checking a plan needs neither and would hide a mistake.
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
     if source is not None and inputs.is_plan(source):
         if search is not None:
@@ -69,7 +69,7 @@ def verify(
     if certificate is not None:
         raise HyparError("--certificate goes with a plan file")
     arguments = request.problem_arguments(problem)
-    problem_of(**arguments)  # checked before thousands of networks are drawn
+    problem_of(**arguments)  # checked before thousands of networks are generated
     networks, count = _networks(source, random, seed)
     # The default reading is a network's own.
     stated = ((network, problem_of(network, **arguments)) for network in networks)
@@ -80,7 +80,7 @@ def verify(
 
 
 def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
-    """Check a plan and its certificate; return the row that says what holds.
+    """Check a plan and its certificate; return one row with the result.
 
     Raises
     ------
@@ -92,14 +92,14 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     from hypar_opt.pipeline import read_plan
     from hypar_opt.proofs import certificate as proofs
 
-    # What is no JSON is a wrong call, not a wrong plan.
+    # A file that is not JSON is a wrong call, not a wrong plan.
     parse_json(read_text(file), file=file_name(file))
     try:
         plan = read_plan(file)
     except InputError as error:
         raise CheckFailedError(error.message) from None
     try:
-        # Independently of the tables that the search solves: see hypar_opt.proofs.reference.
+        # Independent of the tables that the search solves: see hypar_opt.proofs.reference.
         proofs.check_price(plan)
     except CheckFailedError as error:
         raise CheckFailedError(f"{file_name(file)}: {error.message}") from None
@@ -122,7 +122,7 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
 def _networks(
     name: str | None, random: int | None, seed: int | None
 ) -> tuple[Iterable[Network], int]:
-    """Return the networks to compare solvers on, and how many they are."""
+    """Return the networks to compare solvers on, and their number."""
     from hypar_opt.models import find_network
     from hypar_opt.studies.random_networks import random_networks
 
@@ -130,7 +130,7 @@ def _networks(
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
     if name is not None:
         return [find_network(name)], 1
-    # The range is checked where the networks are drawn.
+    # The range is checked where the networks are generated.
     count = random or 0
     return random_networks(count, seed or 0), count
 
@@ -149,14 +149,14 @@ def _compared(
     with output.progress_bar("networks") as progress:
         for done, (network, problem) in enumerate(problems):
             progress(done, count)
-            # Networks are drawn one by one, so thousands take no memory at once.
+            # Networks are generated one at a time, so that thousands take little memory.
             rows += crosscheck.compare(network, solvers, problem, time_limit, searches=searches)
     return rows
 
 
 def _check_verdicts(rows: list[CrosscheckRow]) -> None:
-    """Raise where solvers disagree, or none has an answer."""
-    # A disagreement outranks all else; a refusal alone is no error.
+    """Raise if solvers disagree, or none has an answer."""
+    # A disagreement outranks everything else; a refusal alone is not an error.
     wrong = [row for row in rows if row.verdict == "disagrees"]
     if wrong:
         first = wrong[0]

@@ -44,7 +44,7 @@ class ExportFormat(ABC):
 class JaxModule(ExportFormat):
     """A Python module with the training step."""
 
-    summary: ClassVar[str] = "a Python module with the training step, which needs jax alone"
+    summary: ClassVar[str] = "a Python module with the training step, which needs only jax"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
         return jax_module(plan, approximate=approximate)
@@ -53,9 +53,7 @@ class JaxModule(ExportFormat):
 class Shardings(ExportFormat):
     """Shardings by name, as JSON."""
 
-    summary: ClassVar[str] = (
-        "which level splits which dimension of every weight and tensor, by name"
-    )
+    summary: ClassVar[str] = "the dimension of each weight and tensor that each level shards"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
         if approximate:

@@ -26,13 +26,13 @@ _MAX_BENDS = 4000
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the nodes of a graph stand, and how its edges run.
+class GraphDrawing:
+    """The positions of a graph's nodes, and the course of its edges.
 
     Parameters
     ----------
     nodes
-        A point a node.
+        One point per node.
     edges
         For each edge its points from source to target, one a rank; an edge that is too long for the
         layout has its ends only.
@@ -76,8 +76,8 @@ def check_installed(extra: str) -> None:
         ) from None
 
 
-def layered(graph: OperatorGraph) -> Layout:
-    """Return the layout of a graph.
+def layered(graph: OperatorGraph) -> GraphDrawing:
+    """Return the layered drawing of a graph.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def layered(graph: OperatorGraph) -> Layout:
     nodes = tuple(points[: len(graph.nodes)])
     edges = tuple(tuple(points[n] for n in path) for path in paths)
     frames = tuple(_corners(graph, nodes, edges, n) for n in range(len(graph.frames)))
-    return Layout(nodes, edges, frames)
+    return GraphDrawing(nodes, edges, frames)
 
 
 def _apart(columns: Sequence[float], ranks: Sequence[int]) -> list[float]:

@@ -12,7 +12,7 @@ INPUT = -1
 
 
 @dataclass(frozen=True)
-class Node:
+class Box:
     """A box of the drawing.
 
     Parameters
@@ -64,7 +64,7 @@ class Frame:
 class OperatorGraph:
     """Nodes in topological order, the input first; an edge is a pair of their numbers."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[Box, ...]
     edges: tuple[tuple[int, int], ...]
     frames: tuple[Frame, ...]
 
@@ -91,20 +91,20 @@ def operator_graph(
         for repeat in sorted(repeats, key=lambda repeat: repeat.first)
         for frame in _frames(names, repeat, keys)
     )
-    nodes = [Node(INPUT, "input")]
+    nodes = [Box(INPUT, "input")]
     number = {INPUT: 0}
     frame_of = {position: n for n, frame in enumerate(frames) for position in _all(frame)}
     for position, name in enumerate(names):
         n = frame_of.get(position)
         if n is None:
             number[position] = len(nodes)
-            nodes.append(Node(position, name))
+            nodes.append(Box(position, name))
             continue
         frame = frames[n]
         drawn = frame.first + (position - frame.first) % frame.length
         if drawn == position:
             number[position] = len(nodes)
-            nodes.append(Node(position, local_name(name, frame.block), n))
+            nodes.append(Box(position, local_name(name, frame.block), n))
         number[position] = number[drawn]
     edges = {
         (number[source], number[position]): None

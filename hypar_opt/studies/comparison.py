@@ -172,34 +172,39 @@ def compare(
     for one, several_of in (("array", "arrays"), ("batch", "batches")):
         if one in problem:
             raise HyparError(f"compare takes {several_of}, one or several, and no {one}")
-    several: Sequence[str | Path | Network] = _several(networks)
-    found = [find_network(network) for network in several]
-    places: Sequence[str | Path | Array] = _several(arrays)
+    network_names: Sequence[str | Path | Network] = _several(networks)
+    array_names: Sequence[str | Path | Array] = _several(arrays)
+    described = [find_network(network) for network in network_names]
     cases = [
         (network, problem_of(network, **_case(problem, batch, array)))
-        for array in map(find_array, places)
+        for array in map(find_array, array_names)
         for batch in _several(batches)
-        for network in found
+        for network in described
     ]
     for _, stated in cases:
-        COSTS[stated.cost]  # an unknown name is no refusal
-        if stated.cost == "energy" and stated.array is not None:
-            _ = stated.array.description.energies  # nor is an array without any
-        if stated.reading not in READINGS:
-            raise UnknownNameError("reading", stated.reading, list(READINGS))
+        _check_names(stated)
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
-    for done, (described, stated) in enumerate(cases):
+    for done, (network, stated) in enumerate(cases):
         progress(done, len(cases))
-        names = plan_names(described, stated.levels)
-        measured = {name: _measured(name, described, stated, run or {}) for name in names}
+        names = plan_names(network, stated.levels)
+        measured = {name: _measured(name, network, stated, run or {}) for name in names}
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
-        rows += [_row(name, described, stated, measured) for name in names]
+        rows += [_row(name, network, stated, measured) for name in names]
     progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
         raise failures[0]
     return Comparison(tuple(rows))
+
+
+def _check_names(problem: Problem) -> None:
+    """Refuse an unknown cost or reading, or an array without energies: they fail every row."""
+    COSTS[problem.cost]
+    if problem.cost == "energy" and problem.array is not None:
+        _ = problem.array.description.energies
+    if problem.reading not in READINGS:
+        raise UnknownNameError("reading", problem.reading, list(READINGS))
 
 
 def _several(given: One | Sequence[One]) -> Sequence[One]:

@@ -82,7 +82,7 @@ def random_graph(
     largest
         The largest number of channels of a layer that is drawn, and of a side or a vocabulary.
     """
-    draft = _Draft(rng, largest)
+    draft = _NetworkDraft(rng, largest)
     start = {"image": _image, "tokens": _tokens, "vector": _vector}
     reads = start[rng.choice(["image", "image", "tokens", "tokens", "vector"])](draft)
     for _ in range(rng.randint(1, most)):
@@ -95,18 +95,18 @@ def random_graph(
     return Network.model_validate(described)
 
 
-def _image(draft: _Draft) -> Described:
+def _image(draft: _NetworkDraft) -> Described:
     form = _Form("image", draft.channels(), draft.rng.randint(1, min(draft.largest, 16)))
     draft.forms["input"] = form
     return {"channels": form.channels, "height": form.positions, "width": form.positions}
 
 
-def _vector(draft: _Draft) -> Described:
+def _vector(draft: _NetworkDraft) -> Described:
     draft.forms["input"] = form = _Form("vector", draft.channels())
     return {"features": form.channels}
 
 
-def _tokens(draft: _Draft) -> Described:
+def _tokens(draft: _NetworkDraft) -> Described:
     tokens = draft.channels()
     if draft.rng.random() < 0.5:
         draft.forms["input"] = form = _Form("tokens", draft.channels(), tokens)
@@ -124,7 +124,7 @@ def _tokens(draft: _Draft) -> Described:
 
 
 @dataclass
-class _Draft:
+class _NetworkDraft:
     """The layers and blocks drawn so far."""
 
     rng: random.Random

@@ -87,26 +87,26 @@ def run(
     instance = Instance.of_plan(plan)
     rows = plan_nodes(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
-    reduced: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     if scale_down:
         small = scaled_down(instance.network, plan.batch, plan.levels)
-        reduced = small.changes
-        # Its own constraints, which name sizes and arrays, say nothing about a small network.
+        changes = small.changes
+        # The plan's constraints, which name sizes and arrays, say nothing about a small network.
         problem = plan.problem.model_copy(update={"batch": small.batch})
         instance = Instance(small.network, problem)
     program = Program(instance.executed_workload, rows)
-    of_run: dict[str, Any] = {
+    labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
         "levels": plan.levels,
         "backend": backend,
         "seed": seed,
-        "reduced": reduced,
+        "reduced": changes,
         "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
         check_memory(instance.network, program, most=most, scaled=scale_down)
-        return RunResult(**of_run, **_in_jax(instance, program, seed))
+        return RunResult(**labels, **_in_jax(instance, program, seed))
     compared = run_program(
         instance.network,
         program,
@@ -117,7 +117,7 @@ def run(
         max_memory=most,
         progress=progress,
     )
-    return RunResult(**of_run, **compared._asdict(), priced=_priced(instance, plan, tensors))
+    return RunResult(**labels, **compared._asdict(), priced=_priced(instance, plan, tensors))
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
-
 if TYPE_CHECKING:
     from hypar_opt.report.page.contents import Contents
     from hypar_opt.studies.exploration import Exploration
-
-
-def check_installed() -> None:
-    """Refuse, before any work, if a package that draws the page is not installed.
-
-    Raises
-    ------
-    HyparError
-        Naming what to install.
-    """
-    try:
-        import igraph  # noqa: F401
-        import jinja2  # noqa: F401
-        import plotly  # noqa: F401
-    except ImportError:
-        need = "a report needs plotly, jinja2 and igraph: pip install 'hypar-opt[report]'"
-        raise HyparError(need) from None
 
 
 def page(contents: Contents) -> str:

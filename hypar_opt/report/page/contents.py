@@ -99,9 +99,9 @@ def gather(
     """
     if proof is not None:  # first: a wrong certificate is refused before any simulation
         certificate.check_certificate(plan, proof)
-    note = why_no_regrets(plan)
     simulations = len(BASELINES) + 1
-    total = simulations + (0 if note else _other_choices(plan)) + 1
+    regretted = not why_no_regrets(plan)
+    total = simulations + regretted * _other_choices(plan) + 1
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
@@ -109,9 +109,7 @@ def gather(
     executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     reversals = simulation.warnings_of_run(plan.cost.reading, by_reading, executed)
-    regrets: Sequence[Regret] = ()
-    if not note:
-        regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
+    regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
     progress(total - 1, total)
     against_memory = trade_offs(plan, array)
     progress(total, total)
@@ -138,11 +136,13 @@ def _regrets(
     plan: Plan, parameters: bool, progress: Callable[[int], None]
 ) -> tuple[Sequence[Regret], str]:
     """Return the regrets, or why there are none."""
+    if note := why_no_regrets(plan):
+        return (), note
     try:
         known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
     except InputError:  # a regret disproves what the plan's file says
         raise
-    except HyparError as error:  # the page has enough to show without
+    except HyparError as error:  # the page shows the rest
         return (), f"What each other choice costs over all levels is not known: {error.for_shell}."
     return known, ""
 

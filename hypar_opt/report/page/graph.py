@@ -22,7 +22,7 @@ from hypar_opt.units import format_dimensions
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.layered import Layout
+    from hypar_opt.report.layered import GraphDrawing
     from hypar_opt.report.operator_graph import OperatorGraph
 
 
@@ -86,11 +86,11 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
     return DrawnGraph(escaped(json.dumps(drawing, allow_nan=False)), header, tuple(rows), legend)
 
 
-def _drawing(graph: OperatorGraph, layout: Layout) -> dict[str, Any]:
+def _drawing(graph: OperatorGraph, drawing: GraphDrawing) -> dict[str, Any]:
     """Return nodes, edges and frames with their columns and ranks."""
     return {
-        "columns": short(layout.columns),
-        "ranks": layout.ranks,
+        "columns": short(drawing.columns),
+        "ranks": drawing.ranks,
         "nodes": [
             {
                 "layer": None if node.position == INPUT else node.position,
@@ -98,11 +98,11 @@ def _drawing(graph: OperatorGraph, layout: Layout) -> dict[str, Any]:
                 "frame": node.frame,
                 "at": [short(point[0]), point[1]],
             }
-            for node, point in zip(graph.nodes, layout.nodes, strict=True)
+            for node, point in zip(graph.nodes, drawing.nodes, strict=True)
         ],
         "edges": [
             {"ends": edge, "path": [[short(x), rank] for x, rank in path]}
-            for edge, path in zip(graph.edges, layout.edges, strict=True)
+            for edge, path in zip(graph.edges, drawing.edges, strict=True)
         ],
         "frames": [
             {
@@ -113,6 +113,6 @@ def _drawing(graph: OperatorGraph, layout: Layout) -> dict[str, Any]:
                 "count": frame.count,
                 "corners": corners,
             }
-            for frame, corners in zip(graph.frames, layout.frames, strict=True)
+            for frame, corners in zip(graph.frames, drawing.frames, strict=True)
         ],
     }

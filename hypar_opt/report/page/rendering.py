@@ -6,8 +6,25 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from hypar_opt.errors import HyparError
 from hypar_opt.report.glyphs import cell_styles
-from hypar_opt.report.page import check_installed
+
+
+def check_installed() -> None:
+    """Refuse, before any work, if a package that draws the page is not installed.
+
+    Raises
+    ------
+    HyparError
+        Naming what to install.
+    """
+    try:
+        import igraph  # noqa: F401
+        import jinja2  # noqa: F401
+        import plotly  # noqa: F401
+    except ImportError:
+        need = "a report needs plotly, jinja2 and igraph: pip install 'hypar-opt[report]'"
+        raise HyparError(need) from None
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:

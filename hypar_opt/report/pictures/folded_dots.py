@@ -40,7 +40,7 @@ _MAX_PANELS = 8
 """Groups of rows beside one another; of more rows each group is longer."""
 
 
-class _Line(NamedTuple):
+class _DotRow(NamedTuple):
     """A row: its label, the layers that it stands for, and the layouts of their output."""
 
     label: str
@@ -91,14 +91,14 @@ def folded_dots(plan: Plan, which: Stored) -> Figure:
     return figure
 
 
-def _lines(plan: Plan, which: Stored) -> list[_Line]:
+def _lines(plan: Plan, which: Stored) -> list[_DotRow]:
     """Return the rows from top to bottom, a block's below a heading unless all are alike."""
     stored = stored_outputs(plan, which)
 
-    def line(label: str, layers: FoldedLayers) -> _Line:
+    def line(label: str, layers: FoldedLayers) -> _DotRow:
         # All that are shown in a row are alike.
         own = next((stored[p] for p in layers.positions if stored[p]), None)
-        return _Line(label, layers, own or ())
+        return _DotRow(label, layers, own or ())
 
     lines = []
     for section in folded(plan, stored=which):
@@ -106,12 +106,12 @@ def _lines(plan: Plan, which: Stored) -> list[_Line]:
             lines.append(line(section.heading(), section.rows[0]))
             continue
         if section.block:
-            lines.append(_Line(section.heading(), None, ()))
+            lines.append(_DotRow(section.heading(), None, ()))
         lines += [line("    " * bool(section.block) + row.label(), row) for row in section.rows]
     return lines
 
 
-def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_Line], cell: float) -> None:
+def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_DotRow], cell: float) -> None:
     """Draw each row's choices, and beside them the layouts of what it stores."""
     choices = [
         (level, n, row[line.layers.positions[0]])
@@ -131,7 +131,7 @@ def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_Line], cell: float) -> 
         scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
 
 
-def _label_lines(axes: Axes, lines: Sequence[_Line], cell: float) -> None:
+def _label_lines(axes: Axes, lines: Sequence[_DotRow], cell: float) -> None:
     """Write the layers to the left."""
     axes.set_ylim(len(lines) - 0.5, -0.5)
     size = min(7, 72 * cell * 0.8)

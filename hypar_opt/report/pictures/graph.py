@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hypar_opt.report.layered import Layout, Point
-    from hypar_opt.report.operator_graph import Node, OperatorGraph
+    from hypar_opt.report.layered import GraphDrawing, Point
+    from hypar_opt.report.operator_graph import Box, OperatorGraph
     from hypar_opt.workload.network import Network
 
 _COLUMN, _RANK = 1.95, 0.52
@@ -60,14 +60,16 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     names = [layer.name for layer in network.layers]
     keys: Sequence[Any] = range(len(names)) if unfolded else shapes
     graph = operator_graph(names, network.sources, network.repeats, keys)
-    layout = layered(graph)
-    scale = min(1.0, _MAX_HEIGHT / (_RANK * layout.ranks))
+    drawing = layered(graph)
+    scale = min(1.0, _MAX_HEIGHT / (_RANK * drawing.ranks))
     # A frame's label stands to its right.
     beside = max((0.075 * len(frame.label) for frame in graph.frames), default=0.0)
     total = describe(network, 1)["total"]
     title = f"{network.name}: {total['parameters']:,} parameters"
-    width = max(_COLUMN * layout.columns + _BOX[0] + 2 * _MARGIN + beside, 0.3 + 0.085 * len(title))
-    height = _RANK * scale * layout.ranks + _TITLE + _MARGIN
+    width = max(
+        _COLUMN * drawing.columns + _BOX[0] + 2 * _MARGIN + beside, 0.3 + 0.085 * len(title)
+    )
+    height = _RANK * scale * drawing.ranks + _TITLE + _MARGIN
     figure = new_figure(width, height)
     axes = figure.add_axes((0, 0, 1, 1))
     # Data units are inches, y downwards: what is read stands above what reads it.
@@ -75,33 +77,23 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     axes.set_ylim(height, 0)
     axes.axis("off")
     axes.text(0.12, 0.12, title, fontsize=9, va="top")
-    place = _Scale(scale)
-    _draw_frames(axes, graph, layout, place)
-    for edge, path in zip(graph.edges, layout.edges, strict=True):
-        _draw_edge(axes, graph, edge, [place.point(point) for point in path], scale)
-    for node, point in zip(graph.nodes, layout.nodes, strict=True):
-        x, y = place.point(point)
-        _draw_box(axes, node, network, shapes, (x, y), scale)
+    _draw_frames(axes, graph, drawing, scale)
+    for edge, path in zip(graph.edges, drawing.edges, strict=True):
+        _draw_edge(axes, graph, edge, [_centre(point, scale) for point in path], scale)
+    for node, point in zip(graph.nodes, drawing.nodes, strict=True):
+        _draw_box(axes, node, network, shapes, _centre(point, scale), scale)
     return figure
 
 
-class _Scale:
-    """From columns and ranks to inches."""
-
-    def __init__(self, scale: float) -> None:
-        self._rank = _RANK * scale
-
-    def point(self, point: Point) -> tuple[float, float]:
-        """Return the middle of a box."""
-        return (
-            _MARGIN + _BOX[0] / 2 + _COLUMN * point[0],
-            _TITLE + self._rank * (point[1] + 0.5),
-        )
+def _centre(point: Point, scale: float) -> tuple[float, float]:
+    """Return the centre of a box in inches."""
+    column, rank = point
+    return _MARGIN + _BOX[0] / 2 + _COLUMN * column, _TITLE + _RANK * scale * (rank + 0.5)
 
 
 def _draw_box(
     axes: Axes,
-    node: Node,
+    node: Box,
     network: Network,
     shapes: Sequence[Any],
     centre: tuple[float, float],
@@ -194,14 +186,14 @@ def _draw_edge(
     )
 
 
-def _draw_frames(axes: Axes, graph: OperatorGraph, layout: Layout, place: _Scale) -> None:
+def _draw_frames(axes: Axes, graph: OperatorGraph, drawing: GraphDrawing, scale: float) -> None:
     """Draw a frame around the boxes of each block, with its name and how often it is repeated."""
     from matplotlib.patches import FancyBboxPatch
 
     half_width = _BOX[0] / 2 + 0.1
-    half_height = (place.point((0, 1))[1] - place.point((0, 0))[1]) / 2
-    for frame, (first, last) in zip(graph.frames, layout.frames, strict=True):
-        (left, top), (right, bottom) = place.point(first), place.point(last)
+    half_height = _RANK * scale / 2
+    for frame, (first, last) in zip(graph.frames, drawing.frames, strict=True):
+        (left, top), (right, bottom) = _centre(first, scale), _centre(last, scale)
         axes.add_patch(
             FancyBboxPatch(
                 (left - half_width, top - half_height),

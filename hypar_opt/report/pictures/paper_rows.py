@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 # report and paper are siblings among the layers, and do not import each other.
-class PaperRow(Protocol):
+class DrawnRow(Protocol):
     """What is drawn of a `hypar_opt.paper.PaperRow`: pictures do not import the paper."""
 
     @property
@@ -20,7 +20,7 @@ class PaperRow(Protocol):
     def printed(self) -> float | str: ...
 
 
-PaperRows = Sequence[PaperRow]
+PaperRows = Sequence[DrawnRow]
 
 READING = "figures"
 """The reading that the paper's figures follow."""

@@ -38,7 +38,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass(frozen=True)
-class _Scale:
+class _TimeScale:
     """The seconds that are shown, and the unit of the axis in seconds."""
 
     start: float
@@ -82,7 +82,7 @@ def timeline(
     start, end = between or (0.0, _last_end(tracks))
     # By the end that is shown: the numbers along the axis stay short.
     unit, symbol = next((unit for unit in _UNITS if end >= unit[0]), _UNITS[-1])
-    scale = _Scale(start, end, unit)
+    scale = _TimeScale(start, end, unit)
     figure = new_figure(_WIDTH, 1.1 + 0.34 * len(tracks), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlim(start / unit, end / unit)
@@ -109,7 +109,7 @@ def _end(span: Span) -> float:
     return (span.start_us + span.duration_us) / 1e6
 
 
-def _draw_track(axes: Axes, track: Track, height: float, scale: _Scale) -> set[str]:
+def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> set[str]:
     """Draw the spans of a track that are shown; return the kinds that are among them."""
     bars = defaultdict(list)
     for span in track.spans:

@@ -89,7 +89,7 @@ def _parameters(total: Mapping[str, int]) -> list[Text]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _LayerRow:
     """A row of the table: a layer's, or a block's heading, which has no kind."""
 
     name: str
@@ -106,7 +106,7 @@ class _Line:
         return [Text(self.name), self.layer["kind"], *reads, *_shapes(self.layer), *counts]
 
 
-def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[_Line]:
+def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[_LayerRow]:
     names = [layer["name"] for layer in layers]
     keys = [tuple(str(layer[key]) for key in _ALIKE) for layer in layers]
     inputs = _block_inputs(layers, repeats)
@@ -117,7 +117,7 @@ def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> 
         if section.block:
             lines.append(_heading(layers, section, block_input))
         lines += [
-            _Line(
+            _LayerRow(
                 "  " * bool(section.block) + row.first,
                 _reads(layers, row.positions[0], row.first, first, block_input),
                 tuple(layers[row.positions[0]][count] for count in _COUNTS),
@@ -128,7 +128,9 @@ def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> 
     return lines
 
 
-def _heading(layers: Sequence[dict[str, Any]], section: Section, block_input: str | None) -> _Line:
+def _heading(
+    layers: Sequence[dict[str, Any]], section: Section, block_input: str | None
+) -> _LayerRow:
     times = len(section.numbers)
     name = f"{section.label} x{times}" if times > 1 else section.label
     first = section.rows[0].positions[0]
@@ -136,7 +138,7 @@ def _heading(layers: Sequence[dict[str, Any]], section: Section, block_input: st
         times * sum(layers[row.positions[0]][count] for row in section.rows) for count in _COUNTS
     )
     usual = block_input in {None, _name_before(layers, first)}
-    return _Line(name, "" if usual else str(block_input), counts)
+    return _LayerRow(name, "" if usual else str(block_input), counts)
 
 
 def _name_before(layers: Sequence[dict[str, Any]], position: int) -> str:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hypar_opt.errors import RefusedError, shell_words, worded
+from hypar_opt.errors import shell_words, worded
 from hypar_opt.plan.plan import words_of
+from hypar_opt.studies.exploration.values import exact_number
 
 if TYPE_CHECKING:
-    from hypar_opt.studies.exploration.result import Exploration, PricedPlan
-
-MAX_ROWS = 2**20
-"""Plans that a CSV lists: a spreadsheet holds no more rows."""
+    from hypar_opt.studies.exploration.result import Exploration
+    from hypar_opt.studies.exploration.values import PricedPlan
 
 
 def plans_csv(exploration: Exploration) -> str:
-    """Return a row a plan, as `table` has them.
+    """Return one row per plan, as `Exploration.table` has them.
 
     Raises
     ------
     RefusedError
         If there are too many plans.
     """
-    header, rows = table(exploration, worded("plans_csv", "--output"))
+    header, rows = exploration.table(worded("plans_csv", "--output"))
     lines = [",".join(header)]
     # A plan that costs 0 has no ratio, and CSV has no NaN.
     lines += [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
@@ -42,66 +39,6 @@ MAX_POINTS = 1000
 """Plans of a front that a summary lists."""
 
 
-def table(
-    exploration: Exploration, wanted: str = "a table"
-) -> tuple[list[str], Iterator[list[Cell]]]:
-    """Return the columns' names, and a row a plan: its digits, its value and its ratio.
-
-    Where the Pareto front is known a row also has what else the plan takes, ``front``, 1 for a
-    plan that is on it, and ``plan``, 1 for the solver's.
-
-    Parameters
-    ----------
-    wanted
-        What lists the plans, for a refusal.
-
-    Raises
-    ------
-    RefusedError
-        If there are too many plans.
-    """
-    values = exploration.values.reshape(-1)
-    if values.size > MAX_ROWS:
-        raise RefusedError(
-            f"{wanted} lists at most {MAX_ROWS:,} plans, and there are {values.size:,}; leave"
-            " fewer choices free"
-        )
-    digits = exploration.digits(np.arange(values.size))
-    # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.
-    levels = np.ascontiguousarray(digits + ord("0"), np.uint8).view(f"S{digits.shape[2]}")
-    columns = {exploration.unit: values, "ratio": exploration.ratios(), **_front(exploration)}
-    numbers = zip(*(column.reshape(-1).tolist() for column in columns.values()), strict=True)
-    header = [*exploration.plan.level_names, *columns]
-    return header, (
-        [*map(bytes.decode, row), *map(_cell, own)]
-        for row, own in zip(levels[..., 0].tolist(), numbers, strict=True)
-    )
-
-
-def _front(exploration: Exploration) -> dict[str, NDArray[Any]]:
-    """Return what plans take besides the value, and which are on the front and the solver's."""
-    is_plan = np.zeros(exploration.values.shape)
-    is_plan[exploration.plan_index] = 1
-    front = exploration.front
-    if front is None:
-        return {"plan": is_plan}
-    others = {
-        UNITS.get(name, name): amounts
-        for name, amounts in front.amounts.items()
-        if name != exploration.objective
-    }
-    return {**others, "front": front.on_front.astype(float), "plan": is_plan}
-
-
-def _cell(value: float) -> Cell:
-    return None if np.isnan(value) else _integer_if_exact(value)
-
-
-def _integer_if_exact(value: float) -> int | float:
-    # Bytes are whole numbers that the closed form holds in float64: 12, not 12.0.
-    return int(value) if value.is_integer() else value
-
-
 def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
     """Return all but the values as plain data.
 
@@ -114,7 +51,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
     counts, edges = exploration.histogram(relative=relative)
 
     def amounts(value: float) -> dict[str, Any]:
-        return {"value": _integer_if_exact(value), "ratio": exploration.ratio(value)}
+        return {"value": exact_number(value), "ratio": exploration.ratio(value)}
 
     return {
         "network": plan.network.name,
@@ -169,10 +106,7 @@ def _front_summary(exploration: Exploration) -> dict[str, Any]:
         "has_plan": bool(front.on_front[exploration.plan_index]),
         "points": [
             {
-                **{
-                    name: _integer_if_exact(amounts.flat[n])
-                    for name, amounts in front.amounts.items()
-                },
+                **{name: exact_number(amounts.flat[n]) for name, amounts in front.amounts.items()},
                 "parallelism": words_of(digits, words),
             }
             for n, digits in zip(plans, exploration.digits(plans).tolist(), strict=True)

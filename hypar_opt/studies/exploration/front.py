@@ -15,12 +15,14 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
 from hypar_opt.studies.exploration.pricing import values_of
-from hypar_opt.studies.exploration.result import TIE
 from hypar_opt.studies.exploration.subspace import allowed_states
+from hypar_opt.studies.exploration.values import TIE
 from hypar_opt.studies.pareto import priced_by
 
 if TYPE_CHECKING:
-    from hypar_opt.studies.exploration.result import Exploration, Values
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.studies.exploration.values import Values
+    from hypar_opt.workload.network import Network
 
 MAX_PLANS = 2**20
 """Plans up to which the front is looked for."""
@@ -50,64 +52,68 @@ class ExploredFront(Frozen):
         return int(np.count_nonzero(self.on_front))
 
 
-def front_of(exploration: Exploration) -> ExploredFront:
-    """Return the front of an exploration.
+def front_of(
+    network: Network,
+    problem: Problem,
+    states: Sequence[NDArray[np.intp]],
+    axes: Sequence[int],
+    values: Values,
+) -> ExploredFront:
+    """Return the front of the plans that an exploration prices.
+
+    Parameters
+    ----------
+    states
+        The states of each layer.
+    axes
+        The layers that the axes of ``values`` stand for.
+    values
+        Every plan's cost by the problem's cost model, in its unit.
 
     Raises
     ------
     RefusedError
         If there are too many plans, or layers share tensors.
     """
-    plans = exploration.values.size
-    if plans > MAX_PLANS:
+    if values.size > MAX_PLANS:
         raise RefusedError(
             f"the Pareto front is looked for among at most {MAX_PLANS:,} plans, and there are"
-            f" {plans:,}"
+            f" {values.size:,}"
         )
-    network, problem = exploration.plan.network.description, exploration.problem
     instance = Instance(network, problem)
     if instance.workload.shared:
-        # Each amount would be least with other layouts of what is shared: of no single plan.
+        # Each amount would be least with other layouts of the shared tensors: of no single plan.
         raise RefusedError(
             "the Pareto front is of plans of a chain, and here layers share tensors, whose layouts"
             " differ with what is least"
         )
     costs = [cost for cost in priced_by(problem) if cost != "bytes"] or [problem.cost]
-    amounts = {cost: _amount(exploration, cost) for cost in costs}
-    amounts["memory"] = _memory(exploration, instance)
+    amounts = {}
+    for cost in costs:
+        amounts[cost] = values
+        if cost != problem.cost:
+            other = Instance(network, problem.model_copy(update={"cost": cost}))
+            amounts[cost] = values_of(other, allowed_states(other), states, axes).values
+    amounts["memory"] = _memory(instance, states, axes)
     # Seconds and joules are rounded; bytes are not.
     ranks = [
-        _ranks(values, TIE if name in ("time", "energy") else 0.0)
-        for name, values in amounts.items()
+        _ranks(amount, TIE if name in ("time", "energy") else 0.0)
+        for name, amount in amounts.items()
     ]
-    on_front = undominated(ranks).reshape(exploration.values.shape)
-    return ExploredFront(amounts, on_front)
+    return ExploredFront(amounts, undominated(ranks).reshape(values.shape))
 
 
-def _amount(exploration: Exploration, cost: str) -> Values:
-    """Return what every plan costs by a cost, in its unit."""
-    if cost == exploration.objective:
-        return exploration.values
-    problem = exploration.problem.model_copy(update={"cost": cost})
-    instance = Instance(exploration.plan.network.description, problem)
-    allowed = allowed_states(instance)
-    return values_of(instance, allowed, exploration.states, exploration.axes).values
-
-
-def _memory(exploration: Exploration, instance: Instance) -> Values:
+def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequence[int]) -> Values:
     """Return the bytes of memory that every plan takes of an accelerator, rounded up."""
-    levels, choices = exploration.plan.levels, len(exploration.plan.choices)
+    levels, choices = instance.problem.levels, len(instance.problem.choices)
     load = cache(instance.constraints.load)
     terms = []
-    for layer, states in enumerate(exploration.states):
-        digits = states // choices ** np.arange(levels)[:, None] % choices
+    for layer, layer_states in enumerate(states):
+        digits = layer_states // choices ** np.arange(levels)[:, None] % choices
         counts = [np.count_nonzero(digits == choice, axis=0) for choice in range(choices)]
-        # Few are distinct: what a state takes depends on how often it has each choice.
-        loads = [
-            load(own)[layer] for own in zip(*(count.tolist() for count in counts), strict=True)
-        ]
-        terms.append(np.array(loads, object))
-    axes = exploration.axes
+        # Few are distinct: the memory of a state depends on how often it has each choice.
+        columns = zip(*(count.tolist() for count in counts), strict=True)
+        terms.append(np.array([load(column)[layer] for column in columns], object))
     # A layer without an axis has one state, and all plans its load.
     fixed = sum(term[0] for layer, term in enumerate(terms) if layer not in axes)
     total = reduce(np.add.outer, [terms[layer] for layer in axes]) + fixed

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.studies.exploration.result import Values
+    from hypar_opt.studies.exploration.values import Values
 
 States = NDArray[np.intp]
 

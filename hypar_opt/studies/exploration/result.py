@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -11,24 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, Sentence
+from hypar_opt.errors import HyparError, RefusedError, Sentence
 from hypar_opt.frozen import Frozen
 from hypar_opt.plan.plan import words_of
 from hypar_opt.results import Displayed
 from hypar_opt.studies.advice import moves_more, turns
+from hypar_opt.studies.exploration.front import ExploredFront, front_of
 from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
+from hypar_opt.studies.exploration.values import (
+    MAX_ROWS,
+    TIE,
+    UNITS,
+    PricedPlan,
+    Values,
+    exact_number,
+)
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Cost, Plan
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.studies.exploration.front import ExploredFront
     from hypar_opt.workload.parallelism import Parallelism
-
-Values = NDArray[np.float64]
-
-TIE = 1e-12
-"""Relative: values as close as this are one value, for rounding differs by the order of a sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,26 +51,6 @@ class Grid(Frozen):
     columns: tuple[str, ...]
     values: Values
     plan: tuple[str, str]
-
-
-@dataclass(frozen=True)
-class PricedPlan:
-    """One plan's cost by the exploration's reading, and by the reading ``executed``.
-
-    The latter is None where the cost, a plug-in's, has no such reading.
-    """
-
-    cost: Cost
-    executed: Cost | None
-
-    def __repr__(self) -> str:
-        costs = [own for own in (self.cost, self.executed) if own is not None]
-        return f"<PricedPlan {', executed '.join(format_cost(c.total, c.unit) for c in costs)}>"
-
-    @property
-    def executed_ratio(self) -> float | None:
-        """Data Parallelism's amount over the plan's, when both are run."""
-        return None if self.executed is None else self.executed.ratios.data
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,11 +113,10 @@ class Exploration(Frozen, Displayed):
 
     @cached_property
     def _front(self) -> ExploredFront | HyparError:
-        from hypar_opt.studies.exploration.front import front_of
-
+        network = self.plan.network.description
         try:
-            return front_of(self)
-        except HyparError as error:  # there is enough to show without
+            return front_of(network, self.problem, self.states, self.axes, self.values)
+        except HyparError as error:  # the rest can be shown without a front
             return error
 
     @property
@@ -293,20 +276,64 @@ class Exploration(Frozen, Displayed):
         return digits
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each plan: the rows of a data frame.
-
-        A level's choices are its digits, one a layer. The value is named by its unit; ``ratio``
-        is over Data Parallelism.
+        """Return a flat dictionary for each plan: the rows of a data frame, as in `table`.
 
         Raises
         ------
         RefusedError
             If there are too many plans.
         """
-        from hypar_opt.studies.exploration.export import table
-
-        header, rows = table(self)
+        header, rows = self.table()
         return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def table(
+        self, wanted: str = "a table"
+    ) -> tuple[list[str], Iterator[list[str | int | float | None]]]:
+        """Return the names of the columns, and one row per plan.
+
+        Each level's choices are digits, one per layer. The value is named by its unit; ``ratio``
+        is over Data Parallelism; ``plan`` is 1 for the solver's. Where the Pareto front is known,
+        its amounts follow, and ``front`` is 1 for a plan on it.
+
+        Parameters
+        ----------
+        wanted
+            What lists the plans, for a refusal.
+
+        Raises
+        ------
+        RefusedError
+            If there are too many plans.
+        """
+        if self.values.size > MAX_ROWS:
+            raise RefusedError(
+                f"{wanted} lists at most {MAX_ROWS:,} plans, and there are {self.values.size:,};"
+                " leave fewer choices free"
+            )
+        digits = self.digits(np.arange(self.values.size))
+        # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.
+        levels = np.ascontiguousarray(digits + ord("0"), np.uint8).view(f"S{digits.shape[2]}")
+        columns = self._columns()
+        numbers = zip(*(column.reshape(-1).tolist() for column in columns.values()), strict=True)
+        return [*self.plan.level_names, *columns], (
+            [
+                *map(bytes.decode, row),
+                *(None if np.isnan(value) else exact_number(value) for value in amounts),
+            ]
+            for row, amounts in zip(levels[..., 0].tolist(), numbers, strict=True)
+        )
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """Return the amounts of every plan, by the names of a table's columns."""
+        columns = {self.unit: self.values, "ratio": self.ratios()}
+        if self.front is not None:
+            for name, amounts in self.front.amounts.items():
+                if name != self.objective:
+                    columns[UNITS.get(name, name)] = amounts
+            columns["front"] = self.front.on_front.astype(float)
+        columns["plan"] = np.zeros(self.values.shape)
+        columns["plan"][self.plan_index] = 1
+        return columns
 
     def __repr__(self) -> str:
         best = format_cost(self.best_cost, self.unit)
