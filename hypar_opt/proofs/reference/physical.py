@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.interconnect import BisectionLink
+    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
 
 # Its own table, as the rest of this derivation shares none with the search.
