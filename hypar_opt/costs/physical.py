@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.interconnect import BisectionLink, Interconnect
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
 
 

@@ -12,7 +12,7 @@ from hypar_opt.results import Displayed
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
 
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.execution.jax.tensors import Tensor
+from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.execution.jax.weights import inputs_of, stored_tensors, targets_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.execution.jax.axes import Axis
+    from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.sharding.conversions import Layouts
 
@@ -76,7 +76,7 @@ def _words(layouts: Layouts) -> dict[str, str]:
     return {f"h{level + 1}": layout.name.lower() for level, layout in enumerate(layouts)}
 
 
-def _array(tensor: Tensor, names: Sequence[str]) -> dict[str, Any]:
+def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:
     """Return an array's dimensions, how it is stored, and what each mesh axis splits."""
     splits = {axis: n for n, axis in enumerate(tensor.mesh_axes) if axis is not None}
     levels = next(dim.levels for dim in tensor.dims if not isinstance(dim, int))
@@ -87,7 +87,7 @@ def _array(tensor: Tensor, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _dimension(name: str, dim: Axis | int) -> dict[str, Any]:
+def _dimension(name: str, dim: StoredAxis | int) -> dict[str, Any]:
     if isinstance(dim, int):
         return {"name": name, "size": dim}
     return {

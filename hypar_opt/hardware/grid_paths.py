@@ -24,7 +24,7 @@ from hypar_opt.hardware.traffic import (
 )
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.interconnect import Link
+    from hypar_opt.hardware.links import Link
 
 FORWARD, BACKWARD = 0, 1
 """Directions along a dimension: to the neighbour of the next higher coordinate, or lower."""

@@ -1,9 +1,8 @@
-"""An array's links, and the bisection bandwidth and latency that they give an exchange."""
+"""An array's graph, its routes, and the bisection bandwidth and latency of an exchange."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import derived
 from hypar_opt.hardware.grid_paths import GridPaths
+from hypar_opt.hardware.links import BisectionLink, Link
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.tree_paths import TreePaths
 
@@ -21,48 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic
-
-
-@dataclass(frozen=True)
-class Link:
-    """One link between two nodes, each an accelerator or a switch.
-
-    Parameters
-    ----------
-    bytes_per_second
-        Of every direction if ``full_duplex``, else of both together.
-    latency
-        Seconds for a message to cross it.
-    """
-
-    source: Hashable
-    target: Hashable
-    bytes_per_second: Fraction
-    latency: Fraction
-    full_duplex: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.source}-{self.target}"
-
-
-@dataclass(frozen=True)
-class BisectionLink:
-    """One link equivalent to all of them, for an exchange of equally many bytes per accelerator.
-
-    Parameters
-    ----------
-    seconds_per_byte
-        Of the exchange's bytes, those of all accelerators together.
-    latency
-        Seconds of the slowest message.
-    hops
-        Links that a byte crosses, on average.
-    """
-
-    seconds_per_byte: Fraction
-    latency: Fraction
-    hops: Fraction
 
 
 class Interconnect:

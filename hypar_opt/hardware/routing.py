@@ -13,7 +13,7 @@ from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic, direction
 if TYPE_CHECKING:
     import networkx as nx
 
-    from hypar_opt.hardware.interconnect import Link
+    from hypar_opt.hardware.links import Link
 
 
 class ShortestPaths(Paths):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hypar_opt.errors import RefusedError, argument
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.interconnect import Link
+    from hypar_opt.hardware.links import Link
 
 Indices = NDArray[np.integer[Any]]
 

@@ -22,7 +22,7 @@ from hypar_opt.hardware.traffic import (
 )
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.interconnect import Link
+    from hypar_opt.hardware.links import Link
 
 
 @dataclass(frozen=True, eq=False)

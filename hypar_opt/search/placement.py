@@ -11,7 +11,7 @@ from hypar_opt.errors import HyparError, RefusedError, argument
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.interconnect import BisectionLink
+    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import Progress

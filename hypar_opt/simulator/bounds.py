@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.simulator.rounds import message_bytes
-from hypar_opt.simulator.tasks import Compute, Exchange, Task, predecessors
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, predecessors
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
@@ -63,7 +63,7 @@ def lower_bound(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 
 def _computed(tasks: Sequence[Task]) -> float:
     # One at a time, whatever they wait for.
-    return _added(task.seconds for task in tasks if isinstance(task, Compute))
+    return _added(task.seconds for task in tasks if isinstance(task, ComputeTask))
 
 
 def _added(seconds: Iterable[float]) -> float:
@@ -73,7 +73,7 @@ def _added(seconds: Iterable[float]) -> float:
 
 def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     """Return a task's seconds with all accelerators in lockstep: latency and bandwidth."""
-    if isinstance(task, Compute):
+    if isinstance(task, ComputeTask):
         return task.seconds
     link = interconnect.ring(task.bits) if task.ring else interconnect.bisection(task.bits[0])
     # Messages are sent one after the other, so every one adds its latency; `task.bytes` are
@@ -82,7 +82,7 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pattern:
+class _UncontendedRound:
     """The messages of a round, by their sender, each as if it were alone.
 
     Parameters
@@ -98,7 +98,7 @@ class _Pattern:
     seconds_per_byte: Seconds
 
     @classmethod
-    def of(cls, exchange: Exchange, interconnect: Interconnect) -> _Pattern:
+    def of(cls, exchange: ExchangeTask, interconnect: Interconnect) -> _UncontendedRound:
         traffic = interconnect.traffic(exchange.bits, ring=exchange.ring)
         receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
         share = (traffic.weight / traffic.unit).astype(np.float64)
@@ -116,13 +116,13 @@ class _Exchanges:
     def __init__(self, tasks: Sequence[Task], interconnect: Interconnect) -> None:
         self._tasks, self._interconnect = tasks, interconnect
         self._before = predecessors(tasks)
-        patterns: dict[tuple[tuple[int, ...], bool], _Pattern] = {}
-        self._patterns: dict[int, _Pattern] = {}
+        patterns: dict[tuple[tuple[int, ...], bool], _UncontendedRound] = {}
+        self._patterns: dict[int, _UncontendedRound] = {}
         for number, task in enumerate(tasks):
-            if isinstance(task, Exchange):
+            if isinstance(task, ExchangeTask):
                 key = task.bits, task.ring
                 if key not in patterns:
-                    patterns[key] = _Pattern.of(task, interconnect)
+                    patterns[key] = _UncontendedRound.of(task, interconnect)
                 self._patterns[number] = patterns[key]
 
     def forward(self) -> tuple[list[Seconds], list[Seconds]]:
@@ -134,7 +134,7 @@ class _Exchanges:
             for other in before:
                 now = np.maximum(now, ends[other])
             starts.append(now)
-            if isinstance(task, Compute):
+            if isinstance(task, ComputeTask):
                 ends.append(now + task.seconds)
                 continue
             sender, sending = self._patterns[number].sender, self._sending(number, task)
@@ -153,7 +153,7 @@ class _Exchanges:
         follows = self._follows()
         for number, pattern in self._patterns.items():
             task, traffic = self._tasks[number], pattern.traffic
-            assert isinstance(task, Exchange)
+            assert isinstance(task, ExchangeTask)
             moved = task.messages * message_bytes(task, self._interconnect)
             share = (traffic.weight / traffic.unit).astype(np.float64)
             crossing += np.bincount(traffic.channel, moved * share, len(capacities))
@@ -170,7 +170,7 @@ class _Exchanges:
         for number in range(len(self._tasks) - 1, -1, -1):
             task = self._tasks[number]
             seconds: Seconds | float
-            if isinstance(task, Compute):
+            if isinstance(task, ComputeTask):
                 seconds = task.seconds
             else:
                 seconds = task.messages * self._sending(number, task)
@@ -178,7 +178,7 @@ class _Exchanges:
                 follows[other] = np.maximum(follows[other], follows[number] + seconds)
         return follows
 
-    def _sending(self, number: int, task: Exchange) -> Seconds:
+    def _sending(self, number: int, task: ExchangeTask) -> Seconds:
         """Return what each accelerator's message of a round takes alone."""
         pattern = self._patterns[number]
         moved = message_bytes(task, self._interconnect)

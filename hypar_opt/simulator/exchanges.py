@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-class Moved(NamedTuple):
+class LevelBytes(NamedTuple):
     """What one step of an exchange moves across a level.
 
     Parameters
@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class StepExchanges:
     """All that a plan's step exchanges, in steps that move something, in their order.
 
     Parameters
@@ -53,8 +53,8 @@ class Exchanged:
         By pass and boundary: feature maps or errors between two nodes.
     """
 
-    reductions: Mapping[tuple[Phase, ExchangeKind, int], Sequence[Moved]]
-    conversions: Mapping[tuple[Phase, int], Sequence[Moved]]
+    reductions: Mapping[tuple[Phase, ExchangeKind, int], Sequence[LevelBytes]]
+    conversions: Mapping[tuple[Phase, int], Sequence[LevelBytes]]
 
 
 _TENSORS = {
@@ -65,21 +65,21 @@ _TENSORS = {
 """Which of a node's own tensors a step of its forward or backward pass moves."""
 
 
-def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) -> Exchanged:
+def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) -> StepExchanges:
     """Return what a plan's program exchanges: the reading ``executed``."""
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[Moved]] = {}
-    conversions: dict[tuple[Phase, int], list[Moved]] = {}
+    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
+    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
     for phase, step, level, node, boundary, elements in program.exchanges(phases):
-        moved = Moved(step, level, elements * element_bytes)
+        moved = LevelBytes(step, level, elements * element_bytes)
         if boundary is not None:
             conversions.setdefault((phase, boundary), []).append(moved)
             continue
         tensor = ExchangeKind.GRADIENTS if phase is Phase.GRADIENT else _TENSORS[step]
         reductions.setdefault((phase, tensor, node), []).append(moved)
-    return Exchanged(reductions, conversions)
+    return StepExchanges(reductions, conversions)
 
 
-def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> Exchanged:
+def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepExchanges:
     """Return what the cost tables charge at a plan's choices, partial sums all-reduced.
 
     Parameters
@@ -87,20 +87,20 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> Exchan
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     """
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[Moved]] = {}
-    conversions: dict[tuple[Phase, int], list[Moved]] = {}
+    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
+    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
     for phase in cost.phases:
         tensors = [_reduced(phase, node.statistics) for node in workload.nodes]
         for level, (nodes, boundaries) in enumerate(_charges(workload, cost.of(phase), rows)):
             for number, moved in enumerate(_in_bytes(nodes, cost)):
                 if moved:
                     own = reductions.setdefault((phase, tensors[number], number), [])
-                    own.append(Moved(StepKind.ALL_REDUCE, level, moved))
+                    own.append(LevelBytes(StepKind.ALL_REDUCE, level, moved))
             for number, moved in enumerate(_in_bytes(boundaries, cost)):
                 if moved:
                     own = conversions.setdefault((phase, number), [])
-                    own.append(Moved(None, level, moved))
-    return Exchanged(reductions, conversions)
+                    own.append(LevelBytes(None, level, moved))
+    return StepExchanges(reductions, conversions)
 
 
 def _reduced(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:

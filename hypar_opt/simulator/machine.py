@@ -13,7 +13,7 @@ from simpy.events import ProcessGenerator
 from hypar_opt.simulator.flows import FlowNetwork
 from hypar_opt.simulator.rounds import MessageRounds, Patterns
 from hypar_opt.simulator.routes import RouteTable
-from hypar_opt.simulator.tasks import Compute, Task, predecessors, stream_count
+from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
 
 
 class TaskSpan(NamedTuple):
@@ -62,8 +62,8 @@ class Machine:
         self.env = Environment()
         streams = stream_count(tasks)
         patterns = Patterns(routes, streams)
-        self._steps: list[Compute | MessageRounds] = [
-            task if isinstance(task, Compute) else patterns.rounds(number, task)
+        self._steps: list[ComputeTask | MessageRounds] = [
+            task if isinstance(task, ComputeTask) else patterns.rounds(number, task)
             for number, task in enumerate(tasks)
         ]
         # After the patterns, whose routes decide which links are alike.
@@ -120,7 +120,7 @@ class Machine:
                 yield idle
             number = heappop(ready)
             step, start = self._steps[number], env.now
-            if isinstance(step, Compute):
+            if isinstance(step, ComputeTask):
                 yield timeout(step.seconds)
             else:
                 for _ in range(step.rounds):

@@ -12,7 +12,7 @@ from hypar_opt.units import format_si
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.spans import Trace
+    from hypar_opt.simulator.spans import StepTrace
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class StepResult(Displayed):
     capacity: int
     vault_words: int
     events: int
-    trace: Trace | None = None
+    trace: StepTrace | None = None
 
     @property
     def energy(self) -> StepEnergy:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hypar_opt.simulator.tasks import Exchange, Task
+from hypar_opt.simulator.tasks import ExchangeTask, Task
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
@@ -63,7 +63,7 @@ class Patterns:
         self._streams = streams
         self._patterns: dict[tuple[bool, tuple[int, ...]], TrafficPattern] = {}
 
-    def rounds(self, number: int, exchange: Exchange) -> MessageRounds:
+    def rounds(self, number: int, exchange: ExchangeTask) -> MessageRounds:
         """Return an exchange, task ``number`` of the step, as rounds."""
         key = exchange.ring, exchange.bits
         if key not in self._patterns:
@@ -71,7 +71,7 @@ class Patterns:
         message = message_bytes(exchange, self._routes.interconnect)
         return MessageRounds(number, exchange.messages, message, self._patterns[key])
 
-    def _pattern(self, exchange: Exchange) -> TrafficPattern:
+    def _pattern(self, exchange: ExchangeTask) -> TrafficPattern:
         """Return who sends to whom in a round of an exchange, and over which route."""
         receivers, routes = self._routes.pattern(exchange.bits, ring=exchange.ring)
         # A stream sends to the same stream of another accelerator.
@@ -85,7 +85,7 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
     total = [0.0] * interconnect.levels
     messages: dict[tuple[tuple[int, ...], tuple[int, ...], bool], dict[int, int]] = {}
     for task in tasks:
-        if isinstance(task, Exchange):
+        if isinstance(task, ExchangeTask):
             key = task.levels, task.bits, task.ring
             if key not in messages:
                 messages[key] = _messages_by_level(task, interconnect)
@@ -95,7 +95,7 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
     return total
 
 
-def _messages_by_level(exchange: Exchange, interconnect: Interconnect) -> dict[int, int]:
+def _messages_by_level(exchange: ExchangeTask, interconnect: Interconnect) -> dict[int, int]:
     """Return how many messages of a round cross each level; of several, the topmost counts."""
     receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
     changed = receivers ^ range(interconnect.accelerators)
@@ -108,6 +108,6 @@ def _messages_by_level(exchange: Exchange, interconnect: Interconnect) -> dict[i
     return counts
 
 
-def message_bytes(exchange: Exchange, interconnect: Interconnect) -> float:
+def message_bytes(exchange: ExchangeTask, interconnect: Interconnect) -> float:
     """Return the bytes of one message: an exchange's are those of all accelerators and rounds."""
     return exchange.bytes / (interconnect.accelerators * exchange.messages)

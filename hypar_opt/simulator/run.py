@@ -12,7 +12,7 @@ from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
 from hypar_opt.simulator.rounds import level_bytes
 from hypar_opt.simulator.routes import PairRoutes, RouteTable
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, Exchange, Task
+from hypar_opt.simulator.tasks import GRADIENT_STREAM, ExchangeTask, Task
 
 MAX_WORK = 10**9
 """Upper bound on a step's computations and messages, times accelerators: minutes of simulation.
@@ -26,7 +26,7 @@ MAX_ROUNDS = 10**6
 
 
 @dataclass(frozen=True)
-class Run:
+class Measurements:
     """The measurements of one simulated training step.
 
     Parameters
@@ -66,7 +66,7 @@ class Run:
     segments: tuple[tuple[Segment, ...], ...] = ()
 
 
-def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Run:
+def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Measurements:
     """Simulate every accelerator running the tasks in order, with messages over the links.
 
     As long as all accelerators do the same at the same instants, one is simulated and stands for
@@ -98,7 +98,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
 
 def run_by_events(
     tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False
-) -> Run:
+) -> Measurements:
     """Simulate all accelerators, each message an event, as `run` where they differ.
 
     Raises
@@ -120,7 +120,7 @@ def run_by_events(
     return _run(tasks, PairRoutes(interconnect), record=record)
 
 
-def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Run:
+def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Measurements:
     """Run the tasks on the table's accelerators, and measure all of the array's."""
     machine = Machine(tasks, routes, record=record)
     machine.run()
@@ -132,7 +132,7 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Run:
     spans = [tuple(machine.spans(number)) for number in range(routes.accelerators)]
     ends = [max((span.end for span in own), default=0.0) for own in spans]
     seconds = max(ends)
-    return Run(
+    return Measurements(
         seconds=seconds,
         task_seconds=_task_seconds(tasks, spans[ends.index(seconds)]),
         level_bytes=tuple(level_bytes(tasks, interconnect)),
@@ -148,7 +148,7 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Run:
 
 def _rounds(task: Task) -> int:
     """Return how often every accelerator computes or sends a message in a task."""
-    return task.messages if isinstance(task, Exchange) else 1
+    return task.messages if isinstance(task, ExchangeTask) else 1
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:

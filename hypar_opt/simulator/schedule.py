@@ -12,10 +12,10 @@ from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.collectives import all_reduce
 from hypar_opt.simulator.streams import Streams
-from hypar_opt.simulator.tasks import Compute, Ends, Exchange, ExchangeKind, Task
+from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, ExchangeTask, Task
 
 if TYPE_CHECKING:
-    from hypar_opt.simulator.exchanges import Exchanged, Moved
+    from hypar_opt.simulator.exchanges import LevelBytes, StepExchanges
     from hypar_opt.workload.tensors import Workload
 
 
@@ -38,7 +38,7 @@ class Schedule:
     """
 
     workload: Workload
-    exchanged: Exchanged
+    exchanged: StepExchanges
     seconds: Mapping[Phase, Sequence[float]]
     placement: tuple[int, ...]
     ring: bool = False
@@ -65,7 +65,7 @@ class Schedule:
                 step.backward(layer)
         return tuple(step.streams.tasks)
 
-    def conversion(self, boundary: int, layer: str, phase: Phase) -> list[Exchange]:
+    def conversion(self, boundary: int, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges that convert a boundary's tensor, always between pairs."""
         return [
             self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], float(moved.bytes))
@@ -74,7 +74,7 @@ class Schedule:
 
     def reduction(
         self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
-    ) -> list[Exchange]:
+    ) -> list[ExchangeTask]:
         """Return the exchanges by which one of a node's own tensors is reduced or gathered."""
         steps = self.exchanged.reductions.get((phase, tensor, node), ())
         if not steps:
@@ -99,16 +99,16 @@ class Schedule:
         layer: str,
         phase: Phase,
         tensor: ExchangeKind,
-        steps: Sequence[Moved],
+        steps: Sequence[LevelBytes],
         moved: float,
         *,
         ring: bool = False,
-    ) -> Exchange:
+    ) -> ExchangeTask:
         levels = tuple(sorted(step.level for step in steps))
         step = steps[0].step
         # An all-reduce is a reduce-scatter and an all-gather, of n - 1 messages each.
         rounds = 2 if step is StepKind.ALL_REDUCE else 1
-        return Exchange(
+        return ExchangeTask(
             layer=layer,
             phase=phase,
             kind=tensor,
@@ -146,11 +146,11 @@ class _Step:
         self._schedule = schedule
         self._workload = schedule.workload
         self.streams = Streams(schedule.overlap)
-        self._maps: dict[int, Ends] = {}
+        self._maps: dict[int, Dependencies] = {}
         # A tensor's errors come from all that read it, and shared weights' gradients from all
         # that use them.
-        self._errors: defaultdict[int, Ends] = defaultdict(tuple)
-        self._gradients: defaultdict[int, Ends] = defaultdict(tuple)
+        self._errors: defaultdict[int, Dependencies] = defaultdict(tuple)
+        self._gradients: defaultdict[int, Dependencies] = defaultdict(tuple)
         users = self._workload.weight_users
         self._weights_of = {user: node for node, layers in users.items() for user in layers}
         self._users_left = {node: len(layers) for node, layers in users.items()}
@@ -158,7 +158,7 @@ class _Step:
     def forward(self, layer: int) -> None:
         """Schedule a layer's forward pass."""
         schedule, phase = self._schedule, Phase.FORWARD
-        arrived: Ends = ()
+        arrived: Dependencies = ()
         for boundary, source in schedule.inputs[layer]:
             arrived += self._conversion(boundary, layer, phase, self._maps[source])
         reduced = self._compute(layer, phase, arrived)
@@ -183,7 +183,7 @@ class _Step:
         for boundary, source in self._schedule.inputs[layer]:
             self._errors[source] += self._conversion(boundary, layer, phase, error)
 
-    def _error_of(self, layer: int) -> Ends:
+    def _error_of(self, layer: int) -> Dependencies:
         """Return after which tasks a layer has the error of its output."""
         if layer not in self._schedule.stored:
             # The error of an output that nobody reads is the loss's, known once it is computed.
@@ -191,7 +191,7 @@ class _Step:
         boundary, node = self._schedule.stored[layer]
         return self._conversion(boundary, layer, Phase.BACKWARD, self._errors[node])
 
-    def _reduce_gradient(self, layer: int, computed: Ends) -> None:
+    def _reduce_gradient(self, layer: int, computed: Dependencies) -> None:
         """All-reduce a layer's gradient: of shared weights once, after the last of their users."""
         weights = self._weights_of.get(layer)
         self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, computed)
@@ -203,11 +203,13 @@ class _Step:
             gradients = self._gradients[weights]
             self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, gradients, node=weights)
 
-    def _compute(self, layer: int, phase: Phase, operands: Ends) -> Ends:
+    def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         seconds = self._schedule.seconds[phase][layer]
-        return self.streams.add(Compute(self._name(layer), phase, seconds), operands)
+        return self.streams.add(ComputeTask(self._name(layer), phase, seconds), operands)
 
-    def _conversion(self, boundary: int, layer: int, phase: Phase, operands: Ends) -> Ends:
+    def _conversion(
+        self, boundary: int, layer: int, phase: Phase, operands: Dependencies
+    ) -> Dependencies:
         exchanges = self._schedule.conversion(boundary, self._name(layer), phase)
         return self._in_order(exchanges, operands)
 
@@ -216,15 +218,15 @@ class _Step:
         layer: int,
         phase: Phase,
         tensor: ExchangeKind,
-        operands: Ends,
+        operands: Dependencies,
         *,
         node: int | None = None,
-    ) -> Ends:
+    ) -> Dependencies:
         shards = layer if node is None else node
         exchanges = self._schedule.reduction(shards, self._name(layer), phase, tensor)
         return self._in_order(exchanges, operands)
 
-    def _in_order(self, exchanges: Sequence[Exchange], operands: Ends) -> Ends:
+    def _in_order(self, exchanges: Sequence[ExchangeTask], operands: Dependencies) -> Dependencies:
         """Add exchanges one after the other; without any, the operands are the result."""
         for exchange in exchanges:
             operands = self.streams.add(exchange, operands)

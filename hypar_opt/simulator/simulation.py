@@ -19,10 +19,10 @@ from hypar_opt.simulator.result import (
     StepEnergy,
     StepResult,
 )
-from hypar_opt.simulator.run import Run, run
+from hypar_opt.simulator.run import Measurements, run
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.step import final_counts, phases_of, program
-from hypar_opt.simulator.tasks import Exchange, Task
+from hypar_opt.simulator.tasks import ExchangeTask, Task
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -105,20 +105,20 @@ def simulate_step(
     )
 
 
-def _layers(tasks: Sequence[Task], measured: Run) -> tuple[LayerTime, ...]:
+def _layers(tasks: Sequence[Task], measured: Measurements) -> tuple[LayerTime, ...]:
     """Return the time of every layer and pass, in the order of the step."""
     times: dict[tuple[str, str], list[float]] = {}
     for task, seconds in zip(tasks, measured.task_seconds, strict=True):
         compute_communication = times.setdefault((task.layer, task.phase), [0.0, 0.0])
-        compute_communication[isinstance(task, Exchange)] += seconds
+        compute_communication[isinstance(task, ExchangeTask)] += seconds
     return tuple(LayerTime(*key, *seconds) for key, seconds in times.items())
 
 
-def _levels(tasks: Sequence[Task], measured: Run) -> tuple[LevelTraffic, ...]:
+def _levels(tasks: Sequence[Task], measured: Measurements) -> tuple[LevelTraffic, ...]:
     """Return the traffic of every level; a ring's seconds count for its topmost level."""
     seconds = [0.0] * len(measured.level_bytes)
     for task, task_seconds in zip(tasks, measured.task_seconds, strict=True):
-        if isinstance(task, Exchange):
+        if isinstance(task, ExchangeTask):
             seconds[task.levels[0]] += task_seconds
     traffic = zip(measured.level_bytes, seconds, strict=True)
     return tuple(
@@ -127,7 +127,7 @@ def _levels(tasks: Sequence[Task], measured: Run) -> tuple[LevelTraffic, ...]:
     )
 
 
-def _links(measured: Run, interconnect: Interconnect) -> tuple[LinkTraffic, ...]:
+def _links(measured: Measurements, interconnect: Interconnect) -> tuple[LinkTraffic, ...]:
     columns = zip(
         interconnect.links,
         measured.link_bytes,
@@ -138,7 +138,7 @@ def _links(measured: Run, interconnect: Interconnect) -> tuple[LinkTraffic, ...]
     return tuple(LinkTraffic(link.name, *traffic) for link, *traffic in columns)
 
 
-def _bottleneck(measured: Run, interconnect: Interconnect) -> tuple[str, int] | None:
+def _bottleneck(measured: Measurements, interconnect: Interconnect) -> tuple[str, int] | None:
     """Return the most loaded link and how many others equal it; None if no byte moved."""
     longest = max(measured.link_seconds_at_capacity, default=0.0)
     if not longest:
@@ -148,7 +148,9 @@ def _bottleneck(measured: Run, interconnect: Interconnect) -> tuple[str, int] | 
     return alike[0], len(alike) - 1
 
 
-def _energy(array: Array, *, macs: int, dram_words: Fraction, measured: Run) -> StepEnergy | None:
+def _energy(
+    array: Array, *, macs: int, dram_words: Fraction, measured: Measurements
+) -> StepEnergy | None:
     """Return the energy of operations and words, of all accelerators together, if known."""
     constants = array.energy
     if constants is None:

@@ -9,12 +9,12 @@ from hypar_opt.errors import HyparError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.machine import TaskSpan
-from hypar_opt.simulator.run import Run
+from hypar_opt.simulator.run import Measurements
 from hypar_opt.simulator.tasks import (
     FIRST_BRANCH,
     FOREGROUND,
     GRADIENT_STREAM,
-    Exchange,
+    ExchangeTask,
     Task,
     is_overlapped,
 )
@@ -55,9 +55,9 @@ class Span:
         return tuple(dict.fromkeys(str(task.phase) for task in self.tasks))
 
     @property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> tuple[ExchangeTask, ...]:
         """The tasks that communicate: all of a link's; of an accelerator's, its task or none."""
-        return tuple(task for task in self.tasks if isinstance(task, Exchange))
+        return tuple(task for task in self.tasks if isinstance(task, ExchangeTask))
 
     @property
     def levels(self) -> str:
@@ -101,7 +101,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Trace:
+class StepTrace:
     """A recorded step.
 
     Parameters
@@ -117,7 +117,7 @@ class Trace:
     links: tuple[Track, ...]
 
     def __repr__(self) -> str:
-        return f"<Trace of {len(self.accelerators):,} accelerators, {len(self.links):,} links>"
+        return f"<StepTrace of {len(self.accelerators):,} accelerators, {len(self.links):,} links>"
 
 
 def _name_of(accelerator: str, stream: int) -> str:
@@ -134,7 +134,7 @@ def _labelled(interval: TaskSpan | Segment) -> tuple[float, float, tuple[int, ..
     return interval.start, interval.end, tasks
 
 
-def trace_of(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> Trace:
+def trace_of(run: Measurements, tasks: Sequence[Task], interconnect: Interconnect) -> StepTrace:
     """Return the trace of a run of the tasks.
 
     Raises
@@ -162,4 +162,4 @@ def trace_of(run: Run, tasks: Sequence[Task], interconnect: Interconnect) -> Tra
         Track(link.name, spans_of(segments))
         for link, segments in zip(interconnect.links, run.segments, strict=True)
     ]
-    return Trace(tuple(accelerators), tuple(links))
+    return StepTrace(tuple(accelerators), tuple(links))

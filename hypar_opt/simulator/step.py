@@ -10,7 +10,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
-from hypar_opt.simulator.exchanges import Exchanged, of_program, of_tables
+from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 
@@ -56,7 +56,7 @@ def program(
     return schedule.tasks()
 
 
-def _exchanged(plan: Plan, workload: Workload, rows: Rows) -> Exchanged:
+def _exchanged(plan: Plan, workload: Workload, rows: Rows) -> StepExchanges:
     """Return what a plan's step exchanges: what its program runs, or what its reading charges."""
     if plan.cost.reading == "executed":
         return of_program(Program(workload, rows), phases_of(plan), plan.element_bytes)

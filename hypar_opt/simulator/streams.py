@@ -8,9 +8,9 @@ from hypar_opt.simulator.tasks import (
     FIRST_BRANCH,
     FOREGROUND,
     GRADIENT_STREAM,
-    Ends,
-    Exchange,
+    Dependencies,
     ExchangeKind,
+    ExchangeTask,
     Task,
 )
 
@@ -37,7 +37,7 @@ class Streams:
         self._before: list[int] = []
         self._last_of_branch: list[int] = []
 
-    def add(self, task: Task, operands: Ends) -> Ends:
+    def add(self, task: Task, operands: Dependencies) -> Dependencies:
         """Add a task, and return itself as what is to end before its result is complete.
 
         Parameters
@@ -52,12 +52,12 @@ class Streams:
                 before |= self._before[other] | 1 << other
             self._before.append(before)
             task = replace(task, after=operands)
-        if isinstance(task, Exchange):
+        if isinstance(task, ExchangeTask):
             task = replace(task, stream=self._stream_of(task, number))
         self.tasks.append(task)
         return (number,)
 
-    def _stream_of(self, task: Exchange, number: int) -> int:
+    def _stream_of(self, task: ExchangeTask, number: int) -> int:
         if self._overlap != "none" and task.kind is ExchangeKind.GRADIENTS:
             return GRADIENT_STREAM
         if self._overlap != "branches":

@@ -34,12 +34,12 @@ FOREGROUND, GRADIENT_STREAM, FIRST_BRANCH = 0, 1, 2
 """An accelerator's streams: its computations and all that overlaps with nothing; the all-reduces
 of gradients; from the third on, the exchanges of branches that overlap each other."""
 
-Ends = tuple[int, ...]
+Dependencies = tuple[int, ...]
 """Tasks, by number, that have all ended where a tensor is complete."""
 
 
 @dataclass(frozen=True)
-class Compute:
+class ComputeTask:
     """Work of one layer and pass on local shards, in seconds.
 
     Parameters
@@ -51,7 +51,7 @@ class Compute:
     layer: str
     phase: Phase
     seconds: float
-    after: Ends | None = None
+    after: Dependencies | None = None
 
     @property
     def stream(self) -> int:
@@ -65,7 +65,7 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangeTask:
     """Messages of equal size between all accelerators at once.
 
     An accelerator goes on once its own message has been delivered and it has received one.
@@ -104,7 +104,7 @@ class Exchange:
     messages: int = 1
     ring: bool = False
     stream: int = FOREGROUND
-    after: Ends | None = None
+    after: Dependencies | None = None
     step: StepKind | None = None
 
     @property
@@ -121,7 +121,7 @@ class Exchange:
         return " ".join(f"H{level + 1}" for level in self.levels)
 
 
-Task = Compute | Exchange
+Task = ComputeTask | ExchangeTask
 
 
 def is_overlapped(task: Task) -> bool:
@@ -134,7 +134,7 @@ def stream_count(tasks: Sequence[Task]) -> int:
     return 1 + max((task.stream for task in tasks), default=FOREGROUND)
 
 
-def predecessors(tasks: Sequence[Task]) -> list[Ends]:
+def predecessors(tasks: Sequence[Task]) -> list[Dependencies]:
     """Return the tasks that each task waits for, of all that come before it.
 
     Raises
@@ -153,7 +153,7 @@ def predecessors(tasks: Sequence[Task]) -> list[Ends]:
                 raise ValueError(f"task {number} should wait for earlier ones, got {task.after}")
             before = set(task.after)
             # Accelerators exchange with each other, and so have to in one order.
-            if isinstance(task, Exchange) and task.stream in last:
+            if isinstance(task, ExchangeTask) and task.stream in last:
                 before.add(last[task.stream])
         found.append(tuple(sorted(before)))
         last[task.stream] = number

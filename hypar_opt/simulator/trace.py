@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hypar_opt.errors import RefusedError
-from hypar_opt.simulator.spans import Span, Trace
+from hypar_opt.simulator.spans import Span, StepTrace
 from hypar_opt.simulator.tasks import FOREGROUND
 
 ACCELERATORS, LINKS = 1, 2
@@ -16,7 +16,7 @@ MAX_EVENTS = 5 * 10**6
 """Of a file: about 1 GB of JSON."""
 
 
-def chrome_trace(trace: Trace) -> dict[str, Any]:
+def chrome_trace(trace: StepTrace) -> dict[str, Any]:
     """Return a trace as an object to write as JSON.
 
     Accelerator i has thread 2i, and 2i + 1 for its overlapped all-reduces of gradients; of s > 2
@@ -40,7 +40,7 @@ def chrome_trace(trace: Trace) -> dict[str, Any]:
     return {"traceEvents": list(_events(trace)), "displayTimeUnit": "ms"}
 
 
-def _events(trace: Trace) -> Iterator[dict[str, Any]]:
+def _events(trace: StepTrace) -> Iterator[dict[str, Any]]:
     yield _name_event("process_name", ACCELERATORS, 0, "accelerators")
     yield _name_event("process_name", LINKS, 0, "links")
     streams = max([2, *(span.stream + 1 for track in trace.accelerators for span in track.spans)])

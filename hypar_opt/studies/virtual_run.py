@@ -79,7 +79,7 @@ def run(
     # Imported late: planning alone needs no execution.
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
-    from hypar_opt.execution.scaling import scaled_down
+    from hypar_opt.execution.scale_down import scaled_down
     from hypar_opt.execution.virtual.checks import MOST_BYTES, check_memory
 
     _check_arguments(plan, backend, seed)

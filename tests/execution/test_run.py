@@ -19,7 +19,7 @@ from hypar_opt.cli.app import run as command
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import run_program
-from hypar_opt.execution.scaling import scaled_down
+from hypar_opt.execution.scale_down import scaled_down
 from hypar_opt.execution.virtual import checks
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Purpose, Source
 from hypar_opt.sharding.conversions import StepKind, all_reduce

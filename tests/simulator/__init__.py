@@ -14,9 +14,9 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.tasks import (
     FOREGROUND,
     GRADIENT_STREAM,
-    Compute,
-    Exchange,
+    ComputeTask,
     ExchangeKind,
+    ExchangeTask,
     Task,
 )
 
@@ -78,19 +78,23 @@ def exchange(
     bytes: float,  # noqa: A002
     *,
     background: bool = False,
-) -> Exchange:
+) -> ExchangeTask:
     """Return an exchange between pairs at a level, H1 being the highest bit."""
     kind = ExchangeKind.GRADIENTS if background else ExchangeKind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
     bits = (interconnect.levels - 1 - level,)
-    return Exchange("fc1", phase, kind, (level,), bits, bytes, stream=int(background))
+    return ExchangeTask("fc1", phase, kind, (level,), bits, bytes, stream=int(background))
 
 
-def all_reduce(interconnect: Interconnect, bytes: float, levels: Sequence[int] = ()) -> Exchange:  # noqa: A002
+def all_reduce(
+    interconnect: Interconnect,
+    bytes: float,  # noqa: A002
+    levels: Sequence[int] = (),
+) -> ExchangeTask:
     """Return a ring over some levels, or all."""
     levels = tuple(levels) or tuple(range(interconnect.levels))
     bits = tuple(interconnect.levels - 1 - level for level in levels)
-    return Exchange(
+    return ExchangeTask(
         "fc1",
         Phase.GRADIENT,
         ExchangeKind.GRADIENTS,
@@ -140,7 +144,7 @@ def programs(draw: st.DrawFn, levels: int) -> list[Task]:
 
 def computations() -> st.SearchStrategy[Task]:
     seconds = st.integers(0, 40).map(lambda eighths: eighths / 8)
-    return st.builds(Compute, st.sampled_from(LAYERS), st.sampled_from(list(Phase)), seconds)
+    return st.builds(ComputeTask, st.sampled_from(LAYERS), st.sampled_from(list(Phase)), seconds)
 
 
 @st.composite
@@ -150,7 +154,7 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
     if not ring:
         chosen = chosen[:1]
     kind = draw(st.sampled_from(list(ExchangeKind)))
-    return Exchange(
+    return ExchangeTask(
         draw(st.sampled_from(LAYERS)),
         draw(st.sampled_from(list(Phase))),
         kind,

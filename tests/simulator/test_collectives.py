@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import Compute, Exchange, ExchangeKind, Task
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, ExchangeTask, Task
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 
@@ -137,7 +137,7 @@ def test_output_parallelisms_errors_are_all_reduced() -> None:
     errors = [
         task
         for task in tasks_of(plan)
-        if isinstance(task, Exchange) and task.phase == "backward" and task.layer == "fc2"
+        if isinstance(task, ExchangeTask) and task.phase == "backward" and task.layer == "fc2"
     ]
     assert [task.levels for task in errors] == [(2,), (1,), (0,), (1,), (2,)]
     assert {task.kind for task in errors} == {ExchangeKind.PARTIAL_SUMS}
@@ -157,9 +157,11 @@ def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_do
     )
     own = [task for task in tasks_of(plan) if task.layer == "fc1"]
     order = [
-        f"{task.phase}: compute" if isinstance(task, Compute) else f"{task.kind} {task.levels[0]}"
+        f"{task.phase}: compute"
+        if isinstance(task, ComputeTask)
+        else f"{task.kind} {task.levels[0]}"
         for task in own
-        if isinstance(task, Compute) or task.kind is not ExchangeKind.BOUNDARY
+        if isinstance(task, ComputeTask) or task.kind is not ExchangeKind.BOUNDARY
     ]
     assert order == [
         "forward: compute",
@@ -197,7 +199,7 @@ def test_the_bytes_of_every_message_are_what_a_shard_has_then(
         local = Fraction(tensor_bytes, 2 ** (levels - row.count(choice)))
         if kind is ExchangeKind.ERRORS:
             local /= 2 ** row.count(choice)
-        crossed = [t for t in tasks_of(plan) if isinstance(t, Exchange) and t.kind is kind]
+        crossed = [t for t in tasks_of(plan) if isinstance(t, ExchangeTask) and t.kind is kind]
         mine = [level for level, other in enumerate(row) if other == choice]
         halving = len(mine) if kind is not ExchangeKind.ERRORS else 0
         for step, task in enumerate(crossed):

@@ -24,7 +24,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.run import run as run_tasks
 from hypar_opt.simulator.step import phases_of, program
-from hypar_opt.simulator.tasks import Exchange, ExchangeKind, Task, predecessors
+from hypar_opt.simulator.tasks import ExchangeKind, ExchangeTask, Task, predecessors
 from hypar_opt.simulator.trace import chrome_trace
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
@@ -83,8 +83,8 @@ def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Task, ...]:
     return program(plan, instance.workload, array_, options_, rows)
 
 
-def exchanges_of(plan: ho.Plan, **options: Any) -> list[Exchange]:
-    return [task for task in tasks_of(plan, **options) if isinstance(task, Exchange)]
+def exchanges_of(plan: ho.Plan, **options: Any) -> list[ExchangeTask]:
+    return [task for task in tasks_of(plan, **options) if isinstance(task, ExchangeTask)]
 
 
 @settings(max_examples=30)
@@ -269,7 +269,7 @@ def test_a_tensor_of_several_readers_is_converted_once_and_its_errors_are_added_
     moved = [
         (number, task)
         for number, task in enumerate(tasks)
-        if isinstance(task, Exchange) and task.kind is ExchangeKind.BOUNDARY
+        if isinstance(task, ExchangeTask) and task.kind is ExchangeKind.BOUNDARY
     ]
     assert [(task.layer, str(task.phase), task.bytes) for _, task in moved] == [
         ("write", "forward", 4 * 8 * 4 / 2),
@@ -297,7 +297,7 @@ def test_the_gradient_of_shared_weights_is_reduced_once_after_the_last_user() ->
     plan = plan_on(network, array(PAIR), [["data", "data"]], batch=4, reading="executed")
     tasks = tasks_of(plan, overlap="branches")
     ((number, reduced),) = [
-        (number, task) for number, task in enumerate(tasks) if isinstance(task, Exchange)
+        (number, task) for number, task in enumerate(tasks) if isinstance(task, ExchangeTask)
     ]
     assert reduced.kind is ExchangeKind.GRADIENTS
     assert reduced.bytes == 2 * 6 * 8 * 4

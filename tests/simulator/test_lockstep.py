@@ -19,10 +19,10 @@ from hypar_opt.simulator import run as runs
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.run import Run, run, run_by_events
+from hypar_opt.simulator.run import Measurements, run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
-from hypar_opt.simulator.tasks import Exchange, Task
+from hypar_opt.simulator.tasks import ExchangeTask, Task
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator import (
     all_reduce,
@@ -49,13 +49,13 @@ def steps(draw: st.DrawFn, levels: int) -> list[Task]:
     streams = Streams(draw(st.sampled_from(OVERLAPS)))
     for number, task in enumerate(draw(programs(levels))):
         operands = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else ()
-        if isinstance(task, Exchange):
+        if isinstance(task, ExchangeTask):
             task = replace(task, stream=0)
         streams.add(task, tuple(operands))
     return streams.tasks
 
 
-def assert_same(found: Run, expected: Run) -> None:
+def assert_same(found: Measurements, expected: Measurements) -> None:
     """All times are the same to the last bit; sums of bytes are made in another order."""
     in_bytes = ("link_bytes", "link_seconds_at_capacity")
     for name in in_bytes:

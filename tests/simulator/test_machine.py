@@ -16,7 +16,7 @@ from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import TaskSpan
 from hypar_opt.simulator.run import run
-from hypar_opt.simulator.tasks import FOREGROUND, Compute, Exchange, Task, is_overlapped
+from hypar_opt.simulator.tasks import FOREGROUND, ComputeTask, ExchangeTask, Task, is_overlapped
 from tests.simulator import (
     all_reduce,
     exchange,
@@ -38,14 +38,15 @@ ARRAYS = {
 arrays = pytest.mark.parametrize("interconnect", ARRAYS.values(), ids=ARRAYS)
 
 
-def compute(seconds: float) -> Compute:
-    return Compute("conv1", Phase.FORWARD, seconds)
+def compute(seconds: float) -> ComputeTask:
+    return ComputeTask("conv1", Phase.FORWARD, seconds)
 
 
 def in_front(tasks: Sequence[Task]) -> list[Task]:
     """Return the same tasks, with nothing in the background."""
     return [
-        replace(task, stream=FOREGROUND) if isinstance(task, Exchange) else task for task in tasks
+        replace(task, stream=FOREGROUND) if isinstance(task, ExchangeTask) else task
+        for task in tasks
     ]
 
 
@@ -194,7 +195,7 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
         0,
     )
     for task in tasks:
-        if isinstance(task, Compute):
+        if isinstance(task, ComputeTask):
             messages += interconnect.accelerators
             continue
         for (sender, receiver), rounds in messages_of(task, interconnect).items():
@@ -209,11 +210,11 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
     assert done.events == messages
     assert done.level_bytes == pytest.approx([float(size) for size in levels], rel=1e-12)
     assert done.link_bytes == pytest.approx([float(size) for size in links], rel=1e-12)
-    communication_only = sum(task.bytes for task in tasks if isinstance(task, Exchange))
+    communication_only = sum(task.bytes for task in tasks if isinstance(task, ExchangeTask))
     assert sum(done.level_bytes) == pytest.approx(communication_only, rel=1e-12)
 
 
-def messages_of(task: Exchange, interconnect: Interconnect) -> Counter[tuple[int, int]]:
+def messages_of(task: ExchangeTask, interconnect: Interconnect) -> Counter[tuple[int, int]]:
     """Return how many messages go from whom to whom."""
     counts: Counter[tuple[int, int]] = Counter()
     groups: dict[int, list[int]] = {}
@@ -239,7 +240,7 @@ def test_no_task_starts_before_its_operands_have_arrived(
             behind = is_overlapped(task)
             assert span.start >= now if behind else span.start == now
             now = now if behind else span.end
-            if isinstance(task, Compute):
+            if isinstance(task, ComputeTask):
                 assert span.end == pytest.approx(span.start + task.seconds)
                 continue
             for (sender, receiver), rounds in messages_of(task, interconnect).items():
@@ -300,7 +301,7 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     """Return the seconds of what is in front, had each message all links to itself."""
     ready = [0.0] * interconnect.accelerators
     for task in tasks:
-        if isinstance(task, Compute):
+        if isinstance(task, ComputeTask):
             ready = [time + task.seconds for time in ready]
             continue
         if is_overlapped(task):
@@ -326,6 +327,6 @@ def test_without_rings_and_background_durations_add_up(
     Rings' neighbours are not: who has done one exchange earlier begins the next one earlier.
     """
     tasks = data.draw(programs(interconnect.levels))
-    tasks = [task for task in in_front(tasks) if isinstance(task, Compute) or not task.ring]
+    tasks = [task for task in in_front(tasks) if isinstance(task, ComputeTask) or not task.ring]
     expected = [run([task], interconnect).seconds for task in tasks]
     assert list(run(tasks, interconnect).task_seconds) == pytest.approx(expected, rel=1e-9)

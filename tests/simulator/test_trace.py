@@ -15,7 +15,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.run import run
 from hypar_opt.simulator.spans import trace_of
-from hypar_opt.simulator.tasks import Compute, Task
+from hypar_opt.simulator.tasks import ComputeTask, Task
 from hypar_opt.simulator.trace import chrome_trace
 from tests.simulator import exchange, programs, random_interconnects, wired
 
@@ -40,9 +40,9 @@ def test_a_step_with_gradients_in_the_background() -> None:
     # half a second, then with the partial sums, which end at 3.5; 4 bytes are left.
     interconnect = wired([(0, 1, 8)])
     tasks: list[Task] = [
-        Compute("conv1", Phase.GRADIENT, 1),
+        ComputeTask("conv1", Phase.GRADIENT, 1),
         exchange(interconnect, 0, 32, background=True),
-        Compute("conv1", Phase.FORWARD, 0.5),
+        ComputeTask("conv1", Phase.FORWARD, 0.5),
         exchange(interconnect, 0, 16),
     ]
     events = traced(tasks, interconnect)

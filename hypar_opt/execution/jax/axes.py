@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Axis:
+class StoredAxis:
     """An axis as it is stored.
 
     Parameters
@@ -108,7 +108,7 @@ class AxisTies:
             axis = self._same[axis]
         return axis
 
-    def solve(self) -> list[Axis]:
+    def solve(self) -> list[StoredAxis]:
         """Return all axes as they are stored.
 
         Raises
@@ -127,7 +127,7 @@ class AxisTies:
             uneven = next((segment for segment in segments if segment % parts), None)
             if uneven is not None:
                 raise HyparError(_uneven(name, size, uneven, sorted(split[root])))
-            axes.append(Axis(self._levels, tuple(sorted(split[root])), segments))
+            axes.append(StoredAxis(self._levels, tuple(sorted(split[root])), segments))
         return axes
 
     def _tied_levels(self) -> list[set[int]]:

@@ -17,8 +17,8 @@ from hypar_opt.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
-    from hypar_opt.execution.jax.weights import Given
+    from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
+    from hypar_opt.execution.jax.weights import StepInput
 
 _FOLDER = Path(__file__).parent
 
@@ -172,11 +172,11 @@ def _weights_table(sharded: ShardedNetwork) -> str:
     return _table(rows)
 
 
-def _given_table(given: Mapping[str, Given]) -> str:
+def _given_table(given: Mapping[str, StepInput]) -> str:
     return _table({name: [*_array(one.tensor), str(one.below)] for name, one in given.items()})
 
 
-def _array(tensor: Tensor) -> list[str]:
+def _array(tensor: StoredTensor) -> list[str]:
     """Return the text of an array's shape and of its sharding."""
     axes = list(tensor.mesh_axes)
     while axes and axes[-1] is None:

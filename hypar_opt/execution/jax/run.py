@@ -21,7 +21,7 @@ from hypar_opt.sharding.passes import Phase
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.execution.jax.tensors import ShardedNetwork, Tensor
+    from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
     from hypar_opt.sharding.program import Exchange, Program
 
     Array = NDArray[Any]
@@ -45,7 +45,7 @@ class TrafficRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class CompiledStep:
     """What a compiled step moves, and what it computed.
 
     Parameters
@@ -90,7 +90,7 @@ def load(text: str, *, name: str = "model_sharded") -> ModuleType:
     return module
 
 
-def run_step(sharded: ShardedNetwork, data: Data) -> Step:
+def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     """Run one training step, forward and backward, as one program on all devices.
 
     Raises
@@ -118,7 +118,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> Step:
         moved = list(collectives(compiled.as_text(), sharded.levels))
     except ValueError as error:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
-    return Step(
+    return CompiledStep(
         *traffic(sharded.program, moved),
         float(loss),
         {name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()},
@@ -147,7 +147,7 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
 
     rng = np.random.default_rng(seed)
 
-    def draw(tensor: Tensor, below: int | None = None) -> Array:
+    def draw(tensor: StoredTensor, below: int | None = None) -> Array:
         shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
         if below is not None:
             return rng.integers(0, below, shape, np.int32)

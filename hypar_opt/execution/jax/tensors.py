@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import Axis
+from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.program import Program
@@ -45,18 +45,19 @@ ACTIVATIONS = {
 """What jax calls the activations of network files."""
 
 
-class Tensor(NamedTuple):
+class StoredTensor(NamedTuple):
     """An array of a program: its dimensions in order, and the levels that split some of them.
 
     Parameters
     ----------
     dims
-        An `Axis`, of a dimension a level and one of the rest, or the size of one dimension.
+        Either a `StoredAxis`, with one dimension per level and one for the rest, or the size of a
+        single dimension.
     split
         For each of ``dims`` the levels that split it in this tensor.
     """
 
-    dims: tuple[Axis | int, ...]
+    dims: tuple[StoredAxis | int, ...]
     split: tuple[tuple[int, ...], ...]
 
     @property
@@ -128,26 +129,26 @@ class ShardedNetwork(NetworkMaps):
         return self.program.workload.shared
 
     @cached_property
-    def batch(self) -> Axis:
+    def batch(self) -> StoredAxis:
         """The axis of the batch."""
         return self._split.axes[0]
 
-    def written(self, position: int) -> Axis:
+    def written(self, position: int) -> StoredAxis:
         """The axis of the channels that a layer writes."""
         return self._split.axes[self._split.shapes[position].writes]
 
-    def read(self, position: int, number: int = 0) -> Axis:
+    def read(self, position: int, number: int = 0) -> StoredAxis:
         """The axis of the channels that a layer reads as one of its inputs, flattened if it is."""
         return self._split.axes[self._split.shapes[position].reads[number]]
 
-    def rows(self, position: int) -> Axis:
+    def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""
         rows = self._split.shapes[position].rows
         assert rows is not None
         return self._split.axes[rows]
 
     @cached_property
-    def input_axis(self) -> Axis:
+    def input_axis(self) -> StoredAxis:
         """The axis of the channels of the network's input."""
         return self._split.axes[1]
 

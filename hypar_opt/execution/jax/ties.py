@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.execution.jax.axes import Axis, AxisTies
+from hypar_opt.execution.jax.axes import AxisTies, StoredAxis
 from hypar_opt.execution.jax.maps import NETWORK_INPUT, NetworkMaps
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.workload.operators.maps import TokenMap
@@ -38,7 +38,7 @@ class SplitAxes(NamedTuple):
         level splits the map by channel: its features need not be split as channels are.
     """
 
-    axes: list[Axis]
+    axes: list[StoredAxis]
     shapes: list[Shapes]
     flattened_first: frozenset[int]
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.maps import NETWORK_INPUT
-from hypar_opt.execution.jax.tensors import Tensor
+from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import Layout
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.jax.axes import Axis
+    from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.sharding.conversions import Layouts
 
@@ -26,7 +26,7 @@ _ENDS = {"i": 0, "o": 1, "g": 1, "c": 1}
 
 
 @dataclass(frozen=True)
-class Weights:
+class StoredWeights:
     """The weights of a layer, or of several.
 
     Parameters
@@ -38,13 +38,13 @@ class Weights:
         scale and shift.
     """
 
-    tensor: Tensor
+    tensor: StoredTensor
     reduced: tuple[int, ...]
     summed: int
 
 
 @dataclass(frozen=True)
-class Given:
+class StepInput:
     """An input, or the targets of an output.
 
     Parameters
@@ -53,9 +53,9 @@ class Given:
         Integers below it, or numbers if None.
     """
 
-    tensor: Tensor
+    tensor: StoredTensor
     below: int | None = None
-    labels: Axis | None = None
+    labels: StoredAxis | None = None
     """The axis of which the integers are indices: a stored label is a stored position."""
 
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -65,7 +65,7 @@ class Given:
         return self.tensor.stored(array)
 
 
-def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
+def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
     """Return the weights by the layer that they are called after."""
     found = {}
     owners = {
@@ -80,11 +80,14 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
         lead: tuple[int, ...] = ()
         match layer.kind:
             case "embedding":
-                ends: tuple[Axis | int, ...] = (sharded.rows(position), sharded.written(position))
+                ends: tuple[StoredAxis | int, ...] = (
+                    sharded.rows(position),
+                    sharded.written(position),
+                )
             case "norm":
                 lead, ends = (sizes["s"],), (sharded.written(position),)
             case "conv":
-                inputs: Axis | int = sizes["i"] if "g" in sizes else sharded.read(position)
+                inputs: StoredAxis | int = sizes["i"] if "g" in sizes else sharded.read(position)
                 lead, ends = (sizes["k"], sizes["l"]), (inputs, sharded.written(position))
             case _:
                 ends = (sharded.read(position), sharded.written(position))
@@ -94,8 +97,8 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, Weights]:
         if summed is None:
             summed = sizes["i"] * math.prod(lead)
         empty: tuple[tuple[int, ...], ...] = ((),) * len(lead)
-        tensor = Tensor((*lead, *ends), (*empty, *split[-len(ends) :]))
-        found[layer.name] = Weights(tensor, tuple(sorted(reduced)), summed)
+        tensor = StoredTensor((*lead, *ends), (*empty, *split[-len(ends) :]))
+        found[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), summed)
     return found
 
 
@@ -116,9 +119,9 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
     return tuple(ends[0]), tuple(ends[1])
 
 
-def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, Given], dict[int, str]]:
+def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
     """Return the network's input as each layer reads it, and what that is called, by layer."""
-    given: dict[str, Given] = {}
+    given: dict[str, StepInput] = {}
     called: dict[int, str] = {}
     for position, (layer, reads) in enumerate(
         zip(sharded.network.layers, sharded.network.sources, strict=True)
@@ -128,15 +131,15 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, Given], dict[int, str]
         node = position + sharded.shared
         layouts = sharded.program.read[node]
         if layer.kind == "embedding":
-            ids: tuple[Axis | int, ...] = (sharded.batch, *sharded.input_positions)
+            ids: tuple[StoredAxis | int, ...] = (sharded.batch, *sharded.input_positions)
             data = split_by(sharded.program.written[node], Layout.BATCH)
             below = getattr(sharded.network.input, "vocabulary", None)
-            tensor = Tensor(ids, (data, *((),) * (len(ids) - 1)))
-            one = Given(tensor, below, sharded.rows(position))
+            tensor = StoredTensor(ids, (data, *((),) * (len(ids) - 1)))
+            one = StepInput(tensor, below, sharded.rows(position))
         elif Layout.SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
-            one = Given(_tensor(sharded, sharded.input_positions, sharded.input_axis, layouts))
+            one = StepInput(_tensor(sharded, sharded.input_positions, sharded.input_axis, layouts))
         same = (name for name, other in given.items() if other == one)
         free = "input" if "input" not in given else f"input of {layer.name}"
         name = next(same, free)
@@ -145,7 +148,7 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, Given], dict[int, str]
     return given, called
 
 
-def targets_of(sharded: ShardedNetwork) -> dict[str, Given]:
+def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
     """Return the targets of each layer that ends the network."""
     return {
         sharded.network.layers[position].name: _target(sharded, position)
@@ -159,14 +162,14 @@ def ends_of(sharded: ShardedNetwork) -> Iterator[int]:
     yield from (n for n in range(len(sharded.network.layers)) if n not in read)
 
 
-def _target(sharded: ShardedNetwork, position: int) -> Given:
+def _target(sharded: ShardedNetwork, position: int) -> StepInput:
     layouts = sharded.program.stored[position + sharded.shared]
     whole = _tensor(sharded, sharded.positions[position], sharded.written(position), layouts)
     if not is_softmax(sharded, position):
-        return Given(whole)
+        return StepInput(whole)
     # A label for each position instead of a channel's values.
     labels = sharded.written(position)
-    return Given(Tensor(whole.dims[:-1], whole.split[:-1]), labels.size, labels)
+    return StepInput(StoredTensor(whole.dims[:-1], whole.split[:-1]), labels.size, labels)
 
 
 def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
@@ -175,7 +178,7 @@ def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
     return layer.kind == "output" and getattr(layer, "loss", "") == "softmax"
 
 
-def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, Tensor]:
+def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
     """Return what each layer writes, as it is stored for its readers."""
     writers = sharded.program.workload.tensor_writers
     shared = {writer: node for node, writer in writers.items()}
@@ -190,10 +193,12 @@ def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, Tensor]:
 
 
 def _tensor(
-    sharded: ShardedNetwork, positions: tuple[int, ...], channels: Axis, layouts: Layouts
-) -> Tensor:
+    sharded: ShardedNetwork, positions: tuple[int, ...], channels: StoredAxis, layouts: Layouts
+) -> StoredTensor:
     batch, channel = (split_by(layouts, layout) for layout in (Layout.BATCH, Layout.CHANNEL))
-    return Tensor((sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel))
+    return StoredTensor(
+        (sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel)
+    )
 
 
 def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import Share
-from hypar_opt.execution.virtual.shares import DividedAxis, Tensor
+from hypar_opt.execution.virtual.arithmetic.base import LayerShard
+from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor
 from hypar_opt.execution.virtual.weights import Held, cut_weights, held_weights, transposed, within
 from hypar_opt.sharding.index_labels import batch_labels, labels_of
 from hypar_opt.sharding.layouts import Layout
@@ -17,7 +17,7 @@ from hypar_opt.sharding.ties import Axis
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.data import StepData
-    from hypar_opt.execution.virtual.shares import Array, Indices
+    from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
@@ -48,12 +48,11 @@ class Division:
         self.images = DividedAxis(batch_labels(program))
         self._groups = groups
         self._position = {layer.name: p for p, layer in enumerate(network.layers)}
-        self._tensors: dict[tuple[int, int | None], Tensor] = {}
-        self._shares: dict[tuple[int, int], Share] = {}
+        self._tensors: dict[tuple[int, int | None], DividedTensor] = {}
 
     # Tensors
 
-    def tensor(self, source: int, reader: int | None = None) -> Tensor:
+    def tensor(self, source: int, reader: int | None = None) -> DividedTensor:
         """Return a layer's output, or the network's input, as a reader splits it."""
         deals = reader is not None and self.network.layers[reader].kind == "shuffle"
         key = source, reader if deals else None
@@ -64,10 +63,12 @@ class Division:
             if reader is not None and deals:
                 shuffled = self.labels.shuffled(self.network, reader)
             channels = DividedAxis(own, shuffled)
-            self._tensors[key] = Tensor(self.levels, self.images, channels, 2 if over.tokens else 1)
+            self._tensors[key] = DividedTensor(
+                self.levels, self.images, channels, 2 if over.tokens else 1
+            )
         return self._tensors[key]
 
-    def output_tensor(self, position: int) -> Tensor:
+    def output_tensor(self, position: int) -> DividedTensor:
         """Return a layer's output as it is stored: for the one that reads it, if it is one."""
         readers = self._readers[position]
         return self.tensor(position, readers[0] if len(readers) == 1 else None)
@@ -93,7 +94,7 @@ class Division:
 
     # Layers
 
-    def share(self, position: int, device: int, data: StepData) -> Share:
+    def shard(self, position: int, device: int, data: StepData) -> LayerShard:
         """Return which part of a layer a device computes."""
         layer, node = self.network.layers[position], position + self.shared
         read, written = self.program.read[node], self.program.written[node]
@@ -113,7 +114,7 @@ class Division:
         groups = [np.arange(len(images))]
         if self._groups is not None and position in self._groups:
             groups = list(self._groups[position])
-        return Share(
+        return LayerShard(
             layer,
             self.maps[position],
             self.images.size,

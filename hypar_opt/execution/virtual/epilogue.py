@@ -8,12 +8,12 @@ from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps
 
 
-class Tail:
+class Epilogue:
     """A layer's activation and pool on one device."""
 
     def __init__(self, layer: Operator, maps: LayerMaps) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.execution.virtual.shares import Array, Tensor, cut, place
+from hypar_opt.execution.virtual.shards import Array, DividedTensor, cut, place
 from hypar_opt.sharding.conversions import Layouts, Step, StepKind
 
 if TYPE_CHECKING:
@@ -59,7 +59,12 @@ class Fabric:
         return arrived
 
     def convert(
-        self, tensor: Tensor, blocks: Blocks, layouts: Layouts, steps: Sequence[Step], whose: Source
+        self,
+        tensor: DividedTensor,
+        blocks: Blocks,
+        layouts: Layouts,
+        steps: Sequence[Step],
+        whose: Source,
     ) -> tuple[Blocks, Layouts]:
         """Return a tensor in another layout, reached by these steps."""
         for step in steps:
@@ -70,7 +75,7 @@ class Fabric:
 
     def _take(
         self,
-        tensor: Tensor,
+        tensor: DividedTensor,
         blocks: Blocks,
         before: Layouts,
         after: Layouts,

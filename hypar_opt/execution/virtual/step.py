@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic import arithmetic
 from hypar_opt.execution.virtual.arithmetic.losses import SoftmaxLoss
-from hypar_opt.execution.virtual.epilogue import Tail
+from hypar_opt.execution.virtual.epilogue import Epilogue
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
 from hypar_opt.sharding.conversions import Layouts, backward, dual
 from hypar_opt.sharding.layouts import Layout
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
     from hypar_opt.execution.virtual.data import StepData
     from hypar_opt.execution.virtual.division import Division
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
 
 Progress = Callable[[int, int], None]
 
@@ -60,7 +60,7 @@ class TrainingStep:
         self.record = StepRecord(self.fabric)
         self.devices = self.fabric.devices
         self._arithmetic: dict[int, list[Arithmetic]] = {}
-        self._tails: dict[int, list[Tail]] = {}
+        self._epilogues: dict[int, list[Epilogue]] = {}
         self._stored: dict[int, Blocks] = {}
         self._errors: dict[int, Blocks] = {}
         self._weights = division.weights(data.weights)
@@ -94,7 +94,7 @@ class TrainingStep:
             if layer.kind != "embedding"
         ]
         of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
-        own = [arithmetic(self.division.share(position, d, self.data)) for d in self.devices]
+        own = [arithmetic(self.division.shard(position, d, self.data)) for d in self.devices]
         self._arithmetic[position] = own
         sums = self._sums(position, phase, [a.sums(r) for a, r in zip(own, of_device, strict=True)])
         outputs = [
@@ -104,8 +104,10 @@ class TrainingStep:
         written, tensor = program.written[node], self.division.output_tensor(position)
         steps, whose = program.output_steps(node), Source(phase, node, None)
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
-        self._tails[position] = [Tail(layer, self.division.maps[position]) for _ in self.devices]
-        blocks = [t.forward(b) for t, b in zip(self._tails[position], outputs, strict=True)]
+        self._epilogues[position] = [
+            Epilogue(layer, self.division.maps[position]) for _ in self.devices
+        ]
+        blocks = [e.forward(b) for e, b in zip(self._epilogues[position], outputs, strict=True)]
         self._stored[node] = blocks
         self.record.outputs[position] = layouts, blocks
         self._add_loss(position, layouts, blocks)
@@ -173,7 +175,7 @@ class TrainingStep:
         program, node = self.program, position + self.division.shared
         phase, tensor = Phase.BACKWARD, self.division.output_tensor(position)
         error = self._arrived(position)
-        error = [t.backward(e) for t, e in zip(self._tails.pop(position), error, strict=True)]
+        error = [t.backward(e) for t, e in zip(self._epilogues.pop(position), error, strict=True)]
         steps, whose = backward(program.output_steps(node)), Source(phase, node, None)
         layouts = dual(program.stored[node])
         error, _ = self.fabric.convert(tensor, error, layouts, steps, whose)

@@ -9,7 +9,7 @@ import numpy as np
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array, Indices
+    from hypar_opt.execution.virtual.shards import Array, Indices
 
 Held = tuple["Indices", ...]
 """The indices of each axis of the weights, ascending: what is held is their product."""

@@ -18,8 +18,8 @@ TOPOLOGIES: Registry[type[Topology]] = Registry(
         "torus": "hypar_opt.hardware.topologies.torus:Torus",
         "mesh": "hypar_opt.hardware.topologies.mesh:Mesh",
         "ring": "hypar_opt.hardware.topologies.ring:Ring",
-        "nodes": "hypar_opt.hardware.topologies.nodes:Nodes",
-        "graph": "hypar_opt.hardware.topologies.graph:Graph",
+        "nodes": "hypar_opt.hardware.topologies.nodes:NodesTopology",
+        "graph": "hypar_opt.hardware.topologies.graph:GraphTopology",
     },
     base="hypar_opt.hardware.topologies.base:Topology",
 )

@@ -31,7 +31,7 @@ Id = Annotated[
 ]
 
 
-class Node(Document):
+class NodeSpec(Document):
     """An accelerator, by its number, or a switch."""
 
     id: Id
@@ -46,7 +46,7 @@ class Node(Document):
         return self.id if isinstance(self.id, str) else f"switch {self.id}"
 
 
-class Edge(LinkSpec):
+class EdgeSpec(LinkSpec):
     """A link between two nodes, by their ids."""
 
     source: Id
@@ -65,8 +65,8 @@ class NodeLink(Document):
     multigraph: Annotated[bool, Strict()] = False
     graph: Annotated[dict[str, Any], AfterValidator(_dropped)] = Field(default={}, exclude=True)
     """The graph's own attributes, which are ignored and not written back."""
-    nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
-    edges: tuple[Edge, ...]
+    nodes: Annotated[tuple[NodeSpec, ...], Field(min_length=1)]
+    edges: tuple[EdgeSpec, ...]
 
     @model_validator(mode="before")
     @classmethod
@@ -121,7 +121,7 @@ class NodeLink(Document):
             pairs.add(pair)
 
 
-class Graph(Topology):
+class GraphTopology(Topology):
     """Any connected graph, inline or in a file."""
 
     summary: ClassVar[str] = "any graph, inline or in a node-link JSON file of networkx"

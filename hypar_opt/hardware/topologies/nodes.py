@@ -10,7 +10,7 @@ from pydantic import model_validator
 from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, check_size
 
 
-class Nodes(Topology):
+class NodesTopology(Topology):
     """The accelerators of a node linked to its switch, and these switches to the fabric's.
 
     Accelerator ``i`` of node ``n`` is number ``n * per_node + i``.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.conversions import converted
-from hypar_opt.proofs.reference.nodes import Node, Nodes, nodes_of
+from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, nodes_of
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -90,7 +90,7 @@ class Reduction(NamedTuple):
     choice: int
     step: Pass
     tensor: str
-    """The field of `Copies` that counts it."""
+    """The field of `TensorCopies` that counts it."""
     quarters: int
     all_reduce: bool
 
@@ -117,14 +117,14 @@ class Exchanges:
     """
 
     choices: int
-    graph: Nodes
+    graph: PlanGraph
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[tuple[Matrix, ...], ...]
     passes: int
     in_order: bool
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[PlanNode, ...]:
         return self.graph.nodes
 
     def reduced(self, node: int, counts: Counts) -> list[tuple[Reduction, int]]:
@@ -269,7 +269,7 @@ def shares_tensors(plan: Plan) -> bool:
 
 
 def _reductions(
-    reading: ReadingFactors, node: Node, choices: int, *, is_fed: bool
+    reading: ReadingFactors, node: PlanNode, choices: int, *, is_fed: bool
 ) -> Iterator[Reduction]:
     """Yield the reductions of each choice of a node: Table 1, and AccPar's Type III.
 
@@ -295,7 +295,7 @@ def _reductions(
 
 
 def _conversions(
-    reading: ReadingFactors, step: Pass, source: Node, target: Node, choices: int
+    reading: ReadingFactors, step: Pass, source: PlanNode, target: PlanNode, choices: int
 ) -> Matrix:
     """Return the quarters of an element of A for each pair of choices: Table 2, and AccPar's."""
     quarters = {

@@ -35,7 +35,7 @@ class Split(NamedTuple):
         return self.input != "batch" and self.output != "whole"
 
 
-class Copies(NamedTuple):
+class TensorCopies(NamedTuple):
     """Exponents of 2, for each of a layer's tensors."""
 
     weights: int
@@ -45,7 +45,7 @@ class Copies(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Node:
+class PlanNode:
     """One layer, or what several layers share: its tensors in elements, of the whole batch.
 
     Parameters
@@ -78,10 +78,10 @@ class Node:
     kernel_rows: int = 1
     output_rows: int = 1
 
-    def copies(self, counts: Sequence[int]) -> Copies:
+    def copies(self, counts: Sequence[int]) -> TensorCopies:
         """Return the number of copies of each tensor in the array, as exponents of 2."""
         chosen = list(zip(self.splits, counts, strict=False))
-        return Copies(
+        return TensorCopies(
             weights=sum(count for split, count in chosen if split.keeps_weights),
             inputs=sum(count for split, count in chosen if split.input == "whole"),
             outputs=sum(count for split, count in chosen if split.output in ("partial", "whole")),
@@ -89,7 +89,7 @@ class Node:
         )
 
 
-class Edge(NamedTuple):
+class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses."""
 
     source: int
@@ -98,15 +98,15 @@ class Edge(NamedTuple):
     weights: bool = False
 
 
-class Nodes(NamedTuple):
+class PlanGraph(NamedTuple):
     """All nodes, what is shared first; and the edges between their positions."""
 
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[PlanNode, ...]
+    edges: tuple[PlanEdge, ...]
     shared: int
 
     @property
-    def layers(self) -> tuple[Node, ...]:
+    def layers(self) -> tuple[PlanNode, ...]:
         return self.nodes[self.shared :]
 
     def users(self, node: int) -> list[int]:
@@ -114,7 +114,7 @@ class Nodes(NamedTuple):
         return [edge.target for edge in self.edges if edge.weights and edge.source == node]
 
 
-def nodes_of(plan: Plan, *, shared_tensors: bool) -> Nodes:
+def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     """Return a plan's graph.
 
     Parameters
@@ -146,21 +146,23 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> Nodes:
     users = {user for of_owner in tied.values() for user in of_owner}
     nodes += [replace(layer, stored=0) if n in users else layer for n, layer in enumerate(layers)]
     edges = [
-        Edge(n, user + shared, layers[owner].weights, weights=True)
+        PlanEdge(n, user + shared, layers[owner].weights, weights=True)
         for n, (owner, of_owner) in enumerate(tied.items())
         for user in of_owner
     ]
-    edges += [Edge(source + shared, node, layers[source].pooled) for source, node in tensor.items()]
     edges += [
-        Edge(tensor.get(source, source + shared), reader + shared, layers[source].pooled)
+        PlanEdge(source + shared, node, layers[source].pooled) for source, node in tensor.items()
+    ]
+    edges += [
+        PlanEdge(tensor.get(source, source + shared), reader + shared, layers[source].pooled)
         for source, reader in read
     ]
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
-    return Nodes(tuple(nodes), tuple(edges), shared)
+    return PlanGraph(tuple(nodes), tuple(edges), shared)
 
 
-def _layer(described: Operator, maps: LayerMaps, batch: int) -> Node:
+def _layer(described: Operator, maps: LayerMaps, batch: int) -> PlanNode:
     read, weight, _ = described.contraction
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
@@ -168,7 +170,7 @@ def _layer(described: Operator, maps: LayerMaps, batch: int) -> Node:
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
     # Ids of an embedding are no feature map.
     inputs = maps.input.elements + sum(other.elements for other in maps.others) if read else 0
-    return Node(
+    return PlanNode(
         described.name,
         splits=tuple(_splits(described, sizes)),
         weights=kernel,
@@ -207,20 +209,20 @@ def _statistics(described: Operator, maps: LayerMaps, batch: int) -> tuple[int, 
     return forward * positions, backward * positions
 
 
-def _weights(owner: Node) -> Node:
+def _weights(owner: PlanNode) -> PlanNode:
     """Return the node of shared weights: whole, or split as its users split them."""
     first, *others = owner.splits
     # Of an embedding and of a fully-connected layer alike the choices beyond the first split the
     # weights; that an axis is one of their tensors' does not matter here.
     splits = [Split(split.size, "channel", "channel", keeps_weights=False) for split in others]
     whole = Split(first.size, "batch", "batch", keeps_weights=True)
-    return Node(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
+    return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
 
 
-def _tensor(writer: Operator, maps: LayerMaps, batch: int) -> Node:
+def _tensor(writer: Operator, maps: LayerMaps, batch: int) -> PlanNode:
     splits = (
         Split(batch, "batch", "batch", keeps_weights=False),
         Split(maps.pooled.channels, "channel", "channel", keeps_weights=False),
         Split(0, "whole", "whole", keeps_weights=False),
     )
-    return Node(f"output of {writer.name}", splits)
+    return PlanNode(f"output of {writer.name}", splits)

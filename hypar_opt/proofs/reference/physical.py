@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.conversions import each_level
 from hypar_opt.proofs.reference.exchanges import Counts, Exchanges, Matrix, State, exchanges_of
-from hypar_opt.proofs.reference.nodes import Node
+from hypar_opt.proofs.reference.nodes import PlanNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.interconnect import BisectionLink
+    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
 
 # Its own table, as the rest of this derivation shares none with the search.
@@ -36,7 +36,7 @@ def _array_of(plan: Plan, ending: str) -> tuple[Array, tuple[int, ...], int]:
     return plan.array.description, plan.placement, parts[plan.cost.unit]
 
 
-def _macs(layer: Node, array: Array) -> int:
+def _macs(layer: PlanNode, array: Array) -> int:
     """Return a pass's multiply-accumulates, over the output or, as the paper, over the input."""
     by_input = array.accelerator.mac_count == "input"
     return layer.macs_by_input if by_input else layer.macs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import Counts
-from hypar_opt.proofs.reference.nodes import Node, Nodes
+from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -26,9 +26,9 @@ class Restrictions:
         At a pin that is malformed, or names no layer, level or choice of the plan.
     """
 
-    def __init__(self, plan: Plan, graph: Nodes) -> None:
+    def __init__(self, plan: Plan, graph: PlanGraph) -> None:
         self._plan = plan
-        self._nodes: Sequence[Node] = graph.nodes
+        self._nodes: Sequence[PlanNode] = graph.nodes
         self._shared = graph.shared
         self._pins = self._read_pins()
         self._least: dict[tuple[int, Counts], int | None] = {}  # counts add up to the level

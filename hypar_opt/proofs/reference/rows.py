@@ -13,7 +13,7 @@ from hypar_opt.costs.table import Integers
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Charges, built_in
 from hypar_opt.proofs.reference.exchanges import Counts, State, shares_tensors
-from hypar_opt.proofs.reference.nodes import Node, Nodes, nodes_of
+from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, nodes_of
 from hypar_opt.proofs.reference.own_cost import OwnCost
 from hypar_opt.proofs.reference.restrictions import Restrictions, one_more
 
@@ -50,12 +50,12 @@ def charges_of(plan: Plan) -> Charges:
     return built_in(plan) or OwnCost(plan)
 
 
-def graph_of(plan: Plan) -> Nodes:
+def graph_of(plan: Plan) -> PlanGraph:
     return nodes_of(plan, shared_tensors=shares_tensors(plan))
 
 
 def nodes_rows(
-    plan: Plan, charges: Charges, graph: Nodes
+    plan: Plan, charges: Charges, graph: PlanGraph
 ) -> Iterator[tuple[list[Counts], list[int]]]:
     """Yield, for each level, all nodes' choices and how often each makes a choice above it.
 
@@ -77,7 +77,7 @@ def nodes_rows(
     yield from _free_rows(plan, charges, graph, layouts)
 
 
-def _stated(plan: Plan, graph: Nodes, tensors: Sequence[int]) -> dict[int, Sequence[int]]:
+def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, Sequence[int]]:
     """Return the layouts of shared tensors that a plan states, as choices; H1 first."""
     if plan.layouts is None:
         return {}
@@ -95,7 +95,7 @@ def _stated(plan: Plan, graph: Nodes, tensors: Sequence[int]) -> dict[int, Seque
     return stated
 
 
-def _cheapest_state(plan: Plan, charges: Charges, graph: Nodes, node: int) -> State:
+def _cheapest_state(plan: Plan, charges: Charges, graph: PlanGraph, node: int) -> State:
     """Return a shared tensor's layouts at all levels that cost least, given the layers'."""
     rows = plan.assignments()
     restrictions = Restrictions(plan, graph)
@@ -116,7 +116,7 @@ def _cheapest_state(plan: Plan, charges: Charges, graph: Nodes, node: int) -> St
 
 
 def _free_rows(
-    plan: Plan, charges: Charges, graph: Nodes, layouts: Mapping[int, Sequence[int]]
+    plan: Plan, charges: Charges, graph: PlanGraph, layouts: Mapping[int, Sequence[int]]
 ) -> Iterator[tuple[list[Counts], list[int]]]:
     """Yield the levels as `nodes_rows`, shared tensors in given layouts, or in any parts."""
     counts: list[Counts] = [(0,) * len(plan.choices) for _ in graph.nodes]
@@ -137,7 +137,7 @@ def _free_rows(
 
 def _tensor_costs(
     charges: Charges,
-    graph: Nodes,
+    graph: PlanGraph,
     level: int,
     node: int,
     counts: Sequence[Counts],
@@ -157,7 +157,7 @@ def _tensor_costs(
     return costs
 
 
-def _even_layouts(tensor: Node, costs: Sequence[Sequence[int]]) -> Sequence[int]:
+def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[int]:
     """Return a shared tensor's layouts, H1 first: the cheapest in equal parts, if there are any."""
     batch, channels = (split.size for split in tensor.splits[:2])
     # By how often it is split by batch: the least cost so far, and its layouts.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.charges import Charges
     from hypar_opt.proofs.reference.exchanges import Counts, Matrix, State
-    from hypar_opt.proofs.reference.nodes import Nodes
+    from hypar_opt.proofs.reference.nodes import PlanGraph
 
 MOST_PAIRS = 2**20
 MOST_ENTRIES = 2**27
@@ -87,7 +87,7 @@ def _has_thresholds(plan: Plan, charges: Bytes, restrictions: Restrictions) -> b
 
 
 def _level_tables(
-    plan: Plan, charges: Charges, graph: Nodes, restrictions: Restrictions
+    plan: Plan, charges: Charges, graph: PlanGraph, restrictions: Restrictions
 ) -> list[CostTable]:
     # A ring's time depends on all levels at which the layer reduces.
     if charges.joins_levels:
@@ -133,12 +133,12 @@ def _appended(
     return added
 
 
-def _ends(graph: Nodes) -> NDArray[np.intp]:
+def _ends(graph: PlanGraph) -> NDArray[np.intp]:
     pairs = [(edge.source, edge.target) for edge in graph.edges]
     return np.array(pairs, np.intp).reshape(-1, 2)
 
 
-def _threshold_table(plan: Plan, charges: Bytes, graph: Nodes) -> CostTable:
+def _threshold_table(plan: Plan, charges: Bytes, graph: PlanGraph) -> CostTable:
     """Return H independent graphs, t = 1..H: "model at t levels or more?" for each node.
 
     Over all levels a node with model parallelism at m of them is charged 2^(t-1) times its
@@ -161,7 +161,7 @@ def _threshold_table(plan: Plan, charges: Bytes, graph: Nodes) -> CostTable:
 
 
 def _states_table(
-    plan: Plan, charges: Charges, graph: Nodes, restrictions: Restrictions
+    plan: Plan, charges: Charges, graph: PlanGraph, restrictions: Restrictions
 ) -> CostTable:
     """Return one table with a choice for each state of a node, in the order of `states`."""
     nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
@@ -193,7 +193,7 @@ def _states_table(
     return _restricted(_table(charges, node, edges, graph, columns), restrictions, load)
 
 
-def _check_states(plan: Plan, graph: Nodes) -> None:
+def _check_states(plan: Plan, graph: PlanGraph) -> None:
     nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
     pairs = choices ** (2 * levels)
     if pairs > MOST_PAIRS or max(nodes, len(graph.edges)) * pairs > MOST_ENTRIES:
@@ -214,7 +214,7 @@ def _load(restrictions: Restrictions, layer: int, state: State) -> int | None:
 
 
 def _step(
-    charges: Charges, level: int, columns: Sequence[State], graph: Nodes, choices: int
+    charges: Charges, level: int, columns: Sequence[State], graph: PlanGraph, choices: int
 ) -> tuple[NDArray[np.intp], Integers, Integers]:
     """Return one level's charges, by how often each choice is made above it.
 
@@ -253,7 +253,7 @@ def _objects(edge: Sequence[Matrix | Integers], choices: int) -> Integers:
 
 
 def _table(
-    charges: Charges, node: Integers, edge: Integers, graph: Nodes, columns: Sequence[State]
+    charges: Charges, node: Integers, edge: Integers, graph: PlanGraph, columns: Sequence[State]
 ) -> CostTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers.
 

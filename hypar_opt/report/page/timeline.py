@@ -19,7 +19,7 @@ from hypar_opt.units import axis_unit, format_seconds
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import LinkTraffic, StepResult
-    from hypar_opt.simulator.spans import Span, Trace
+    from hypar_opt.simulator.spans import Span, StepTrace
 
 _MAX_ACCELERATORS = 4
 _MAX_BARS = 4000
@@ -171,7 +171,7 @@ def _busiest(links: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTra
     return [(group[0], len(group)) for group in groups]
 
 
-def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) -> list[_Row]:
+def _rows(trace: StepTrace, busiest: list[tuple[LinkTraffic, int]], pixel: float) -> list[_Row]:
     """Choose accelerators across the array and the busiest links, as many as stay legible."""
     accelerators = _unlike_accelerators(trace, pixel)
     link_spans = {track.name: track.spans for track in trace.links}
@@ -189,7 +189,7 @@ def _rows(trace: Trace, busiest: list[tuple[LinkTraffic, int]], pixel: float) ->
     return rows
 
 
-def _unlike_accelerators(trace: Trace, pixel: float) -> list[list[_Row]]:
+def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
     """Return the rows of one accelerator of each group that looks the same on a screen."""
     groups: dict[tuple[tuple[str, int, int], ...], list[list[_Row]]] = {}
     for track in trace.accelerators:

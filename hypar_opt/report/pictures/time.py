@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hypar_opt.simulator.spans import Span, Trace, Track
+    from hypar_opt.simulator.spans import Span, StepTrace, Track
 
 _PASSES = {"forward": DATA, "gradient": OTHER, "backward": HYPAR}
 _LEVELS = ("#7f2704", "#d94801", "#fd8d3c", "#fdbe85", "#fee6ce")
@@ -53,7 +53,7 @@ class _TimeScale:
 
 @style()
 def timeline(
-    trace: Trace,
+    trace: StepTrace,
     *,
     accelerators: Sequence[int] | None = None,
     links: Sequence[str] | None = None,
@@ -171,7 +171,7 @@ def _color(kind: str) -> str:
     return _LEVELS[min(int(kind[1:]), len(_LEVELS)) - 1]
 
 
-def _accelerator_rows(trace: Trace, wanted: Sequence[int] | None) -> list[Track]:
+def _accelerator_rows(trace: StepTrace, wanted: Sequence[int] | None) -> list[Track]:
     """Return the accelerators' own tracks, each followed by its background's."""
     tracks = trace.accelerators
     if wanted is None:
@@ -184,7 +184,7 @@ def _accelerator_rows(trace: Trace, wanted: Sequence[int] | None) -> list[Track]
     return [stream for number in wanted for stream in tracks[number].streams()]
 
 
-def _link_tracks(trace: Trace, wanted: Sequence[str] | None) -> list[Track]:
+def _link_tracks(trace: StepTrace, wanted: Sequence[str] | None) -> list[Track]:
     if wanted is None:
         used = [track for track in trace.links if track.spans]
         return [used[index] for index in _unlike(used)]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.interconnect import Interconnect, Link
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.links import Link
 
 Point = tuple[float, float]
 Points = Mapping[Hashable, Point]

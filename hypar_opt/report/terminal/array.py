@@ -14,7 +14,7 @@ from hypar_opt.units import format_bytes, format_number, format_rate, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.interconnect import Link
+    from hypar_opt.hardware.links import Link
 
 _ENERGIES = {
     "mac": "a multiply-accumulate",

@@ -23,7 +23,7 @@ _AT_ONCE = 2**18
 
 
 @dataclass(frozen=True, eq=False)
-class Charges:
+class PairwiseCharges:
     """Charges of layers and pairs, in several functions at once.
 
     Parameters
@@ -111,7 +111,7 @@ class Buckets:
         return sum(int(self.messages[layer][function]) for layer in roots)
 
 
-def eliminate(charges: Charges, order: Order, deadline: Deadline) -> Buckets:
+def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buckets:
     """Eliminate every layer in turn.
 
     Raises

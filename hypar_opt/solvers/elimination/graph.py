@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.solvers.elimination.schedule import Schedule, schedule_of
+from hypar_opt.solvers.elimination.schedule import EliminationSchedule, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ class PairGraph:
         return tuple(zip(self.low.tolist(), self.high.tolist(), strict=True))
 
     @cached_property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> EliminationSchedule:
         """In which rounds layers of at most two neighbours are eliminated."""
         return schedule_of(self.layers, self.low, self.high)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
-    from hypar_opt.solvers.elimination.schedule import Schedule
+    from hypar_opt.solvers.elimination.schedule import EliminationSchedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Eliminated:
 
 
 def eliminate(
-    schedule: Schedule,
+    schedule: EliminationSchedule,
     constant: Sequence[int],
     linear: Integers,
     quadratic: Integers,
@@ -103,7 +103,9 @@ def eliminate(
     return Eliminated(rest[:core], rest[core:-1], rest[-1], prefers, tied)
 
 
-def cheapest_few(schedule: Schedule, eliminated: Eliminated) -> tuple[NDArray[np.bool_], bool]:
+def cheapest_few(
+    schedule: EliminationSchedule, eliminated: Eliminated
+) -> tuple[NDArray[np.bool_], bool]:
     """Return an optimum of the core's `FEW` variables of every function, and whether it tied.
 
     Of equals it is the one that comes first when ones count as digits, so none has fewer ones
@@ -119,7 +121,7 @@ def cheapest_few(schedule: Schedule, eliminated: Eliminated) -> tuple[NDArray[np
 
 
 def traced_back(
-    schedule: Schedule, eliminated: Eliminated, core: NDArray[np.bool_]
+    schedule: EliminationSchedule, eliminated: Eliminated, core: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], bool]:
     """Return an optimum of every function, from one of the core, and whether a tie was decided.
 

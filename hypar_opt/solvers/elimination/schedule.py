@@ -52,7 +52,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class EliminationSchedule:
     """The rounds of a graph, and what they leave.
 
     Coefficients are rows of one array: the variables' linear terms, a row of zeros, the pairs'
@@ -107,7 +107,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class _Draft:
+class _DraftRound:
     """A round in terms of coefficients: variables, then a row of zeros, then pairs.
 
     Parameters
@@ -135,7 +135,7 @@ class _Left:
     slots: Indices
 
 
-def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
+def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSchedule:
     """Return the rounds that eliminate all variables of at most two neighbours.
 
     Parameters
@@ -148,7 +148,7 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
     slots = variables + 1 + np.arange(pairs)
     next_slot = variables + 1 + pairs
     alive = np.ones(variables, bool)
-    drafts: list[_Draft] = []
+    drafts: list[_DraftRound] = []
     components, multiplier = 0, _HASH
     left = _Left(0, alive.copy(), low, high, slots)
     while True:
@@ -178,7 +178,7 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> Schedule:
         )
         product = np.full(len(v), none)
         product[both] = target[len(target) - len(added) :]
-        drafts.append(_Draft(v, neighbours, own, product))
+        drafts.append(_DraftRound(v, neighbours, own, product))
     width = None
     if not alive.any():
         # A tree ends with a variable without neighbours, and has one pair fewer than variables.
@@ -243,11 +243,11 @@ def _merged(
 def _laid_out(
     variables: int,
     pairs: int,
-    drafts: Sequence[_Draft],
+    drafts: Sequence[_DraftRound],
     left: _Left,
     constant: int,
     width: int | None,
-) -> Schedule:
+) -> EliminationSchedule:
     """Return a schedule: for every coefficient, the rows that add up to it."""
     none, core = variables, np.flatnonzero(left.alive)
     own = np.append(np.arange(variables + 1 + pairs), constant)
@@ -277,4 +277,6 @@ def _laid_out(
     )
     rest = read(np.concatenate([core, left.slots, [constant]]), np.zeros((2, 0), np.intp))
     core_pairs = np.searchsorted(core, np.stack([left.low, left.high], axis=1))
-    return Schedule(variables, pairs, rounds, position[:-1], core, core_pairs, rest, width)
+    return EliminationSchedule(
+        variables, pairs, rounds, position[:-1], core, core_pairs, rest, width
+    )

@@ -16,11 +16,11 @@ from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.elimination import buckets, rounds
-from hypar_opt.solvers.elimination.buckets import Buckets, Charges
+from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
-from hypar_opt.solvers.elimination.schedule import FEW, Schedule
+from hypar_opt.solvers.elimination.schedule import FEW, EliminationSchedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
@@ -156,7 +156,7 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
 
 
 def _core_optimum(
-    schedule: Schedule, left: rounds.Eliminated, deadline: Deadline
+    schedule: EliminationSchedule, left: rounds.Eliminated, deadline: Deadline
 ) -> tuple[NDArray[np.bool_], bool]:
     """Return an optimum of what rounds leave, and whether it tied; add its cost to the constant."""
     if len(schedule.core) <= FEW:
@@ -185,7 +185,7 @@ def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np
 
 def _of_variables(
     linear: Integers, quadratic: Integers, pairs: Iterable[tuple[int, int]]
-) -> Charges:
+) -> PairwiseCharges:
     """Return the charges of 0-1 variables: of 1, and of two that are both 1."""
     zero = np.zeros_like(linear)
     nodes = np.stack([zero, linear], axis=-1)
@@ -195,7 +195,7 @@ def _of_variables(
         both[:, 1, 1] = quadratic[pair]
         return both
 
-    return Charges(list(nodes), {uv: partial(charge, n) for n, uv in enumerate(pairs)})
+    return PairwiseCharges(list(nodes), {uv: partial(charge, n) for n, uv in enumerate(pairs)})
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
@@ -206,7 +206,7 @@ def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     return _optimal(assignment, objective, order.width, order.largest)
 
 
-def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges:
+def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:
     """Return a table's charges, without those of choices that are not allowed."""
 
     def charge(edge: int) -> Integers:
@@ -215,7 +215,9 @@ def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Charges
         return entries
 
     nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
-    return Charges(nodes, _pair_charges(graph_of(table.layers, table.ends), table.ends, charge))
+    return PairwiseCharges(
+        nodes, _pair_charges(graph_of(table.layers, table.ends), table.ends, charge)
+    )
 
 
 def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
@@ -236,7 +238,7 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together by the table of all pairs of states."""
     graph = graph_of(len(table.node), table.ends)
-    charges = Charges(
+    charges = PairwiseCharges(
         [row[None, table.columns] for row in table.node],
         _pair_charges(graph, table.ends, partial(charges_of_pairs, table)),
     )
@@ -246,7 +248,7 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     return _optimal(tuple(states), objective, order.width, order.largest)
 
 
-def _canonical(charges: Charges, deadline: Deadline) -> tuple[list[int], int, Order]:
+def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
     """Return the canonical optimum of one function, its cost, and the order that found it."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
     found = buckets.eliminate(charges, order, deadline)

@@ -117,7 +117,7 @@ def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequen
     # A layer without an axis has one state, and all plans its load.
     fixed = sum(term[0] for layer, term in enumerate(terms) if layer not in axes)
     total = reduce(np.add.outer, [terms[layer] for layer in axes]) + fixed
-    whole: Values = (-(-total // exploration.plan.accelerators)).astype(np.float64)
+    whole: Values = (-(-total // instance.problem.accelerators)).astype(np.float64)
     return whole
 
 

@@ -23,7 +23,7 @@ from hypar_opt.execution.virtual.arithmetic.products import (
 )
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Share
+    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, LayerShard
 
 _KINDS: dict[str, type[Arithmetic]] = {
     "conv": ConvArithmetic,
@@ -44,9 +44,9 @@ KINDS = (*_KINDS, "output")
 """The kinds of layers that run."""
 
 
-def arithmetic(share: Share) -> Arithmetic:
+def arithmetic(shard: LayerShard) -> Arithmetic:
     """Return what a device computes of a layer."""
-    if share.layer.kind == "output":
-        softmax = getattr(share.layer, "loss", None) == "softmax"
-        return SoftmaxLoss(share) if softmax else IdentityArithmetic(share)
-    return _KINDS[share.layer.kind](share)
+    if shard.layer.kind == "output":
+        softmax = getattr(shard.layer, "loss", None) == "softmax"
+        return SoftmaxLoss(shard) if softmax else IdentityArithmetic(shard)
+    return _KINDS[shard.layer.kind](shard)

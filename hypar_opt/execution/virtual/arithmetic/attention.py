@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Share
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, LayerShard
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.attention import Attention
 
 
@@ -20,12 +20,12 @@ class AttentionArithmetic(Arithmetic):
     Inside, arrays are ``(images, key-value heads, queries of a head, tokens, features)``.
     """
 
-    def __init__(self, share: Share) -> None:
-        super().__init__(share)
-        layer = cast("Attention", share.layer)
-        self._sizes = layer.sizes(share.maps)
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        layer = cast("Attention", shard.layer)
+        self._sizes = layer.sizes(shard.maps)
         heads = self._sizes["g"] or 1
-        self._heads = len(share.written) * heads // share.maps.output.channels
+        self._heads = len(shard.written) * heads // shard.maps.output.channels
         self._causal = bool(layer.causal)
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002

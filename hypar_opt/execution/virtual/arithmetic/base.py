@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array, Indices
+    from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class LayerShard:
     """Which part of a layer a device computes.
 
     Parameters
@@ -53,8 +53,8 @@ class Arithmetic(ABC):
     of tokens.
     """
 
-    def __init__(self, share: Share) -> None:
-        self.share = share
+    def __init__(self, shard: LayerShard) -> None:
+        self.shard = shard
 
     def sums(self, reads: Sequence[Array]) -> Array | None:  # noqa: ARG002
         """Return what all channels of a position share, of those here: ``(positions, numbers)``."""

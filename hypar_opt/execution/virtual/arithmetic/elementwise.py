@@ -9,7 +9,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
-    Share,
+    LayerShard,
     channel_axis,
     position_axes,
 )
@@ -17,7 +17,7 @@ from hypar_opt.execution.virtual.arithmetic.windows import Pooling
 from hypar_opt.sharding.ties import dealt
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool
     from hypar_opt.workload.operators.maps import FeatureMap
 
@@ -30,7 +30,7 @@ class _BroadcastArithmetic(Arithmetic):
     def aligned(self, reads: Sequence[Array]) -> list[Array]:
         self._shapes = [read.shape for read in reads]
         # A vector and a single token are the same numbers.
-        tokens = bool(self.share.maps.output.tokens)
+        tokens = bool(self.shard.maps.output.tokens)
         return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
 
     def narrowed(self, errors: Sequence[Array]) -> list[Array]:
@@ -84,7 +84,7 @@ class MulArithmetic(_BroadcastArithmetic):
 
 class ConcatArithmetic(Arithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        by_channels = cast("Concat", self.share.layer).axis == "channels"
+        by_channels = cast("Concat", self.shard.layer).axis == "channels"
         self._axis = channel_axis(reads[0]) if by_channels else 1
         self._ends = np.cumsum([read.shape[self._axis] for read in reads])[:-1]
         return np.concatenate(reads, axis=self._axis)
@@ -94,10 +94,10 @@ class ConcatArithmetic(Arithmetic):
 
 
 class PoolArithmetic(Arithmetic):
-    def __init__(self, share: Share) -> None:
-        super().__init__(share)
-        read, written = share.maps.input, share.maps.output
-        pool = cast("Pool", share.layer).pool
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        read, written = shard.maps.input, shard.maps.output
+        pool = cast("Pool", shard.layer).pool
         self._pool = Pooling(pool, cast("FeatureMap", read)[1:], cast("FeatureMap", written)[1:])
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
@@ -113,7 +113,7 @@ class GlobalPoolArithmetic(Arithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         read = reads[0] if reads[0].ndim == 3 else _pixels(reads[0])
         self._shape, positions = reads[0].shape, read.shape[1]
-        over = cast("GlobalPool", self.share.layer).over
+        over = cast("GlobalPool", self.shard.layer).over
         if over == "average":
             self._shares = np.full_like(read, 1.0 / positions)
         else:
@@ -141,7 +141,7 @@ class FlattenArithmetic(Arithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         (read,) = reads
         self._shape = read.shape
-        self._tokens = cast("Flatten", self.share.layer).to == "tokens"
+        self._tokens = cast("Flatten", self.shard.layer).to == "tokens"
         if self._tokens:
             return read if read.ndim == 3 else _pixels(read)
         return read.reshape(read.shape[0], int(np.prod(read.shape[1:])), 1, 1)
@@ -155,10 +155,10 @@ class FlattenArithmetic(Arithmetic):
 class ShuffleArithmetic(Arithmetic):
     """The channels of groups, dealt out in turn; a device has read those that it writes."""
 
-    def __init__(self, share: Share) -> None:
-        super().__init__(share)
-        source = dealt(share.layer, share.maps.input.channels)
-        self._order = np.searchsorted(share.read, source[share.written])
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        source = dealt(shard.layer, shard.maps.input.channels)
+        self._order = np.searchsorted(shard.read, source[shard.written])
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         return np.take(reads[0], self._order, axis=channel_axis(reads[0]))

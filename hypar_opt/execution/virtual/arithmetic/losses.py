@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, by_position, channel_axis
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
 
 
 class IdentityArithmetic(Arithmetic):
@@ -32,11 +32,11 @@ class SoftmaxLoss(Arithmetic):
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
         logits = by_position(reads[0])
-        assert self.share.given is not None
-        targets = self.share.given.reshape(-1)
+        assert self.shard.given is not None
+        targets = self.shard.given.reshape(-1)
         largest = logits.max(axis=1, initial=-np.inf)
         relative = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0)[:, None])
-        self._hits = targets[:, None] == self.share.read
+        self._hits = targets[:, None] == self.shard.read
         of_target = np.where(self._hits, logits, 0.0).sum(axis=1)
         return np.stack([largest, relative.sum(axis=1), of_target], axis=1)
 
@@ -48,7 +48,7 @@ class SoftmaxLoss(Arithmetic):
         assert sums is not None
         (self._read,) = reads
         logits = by_position(self._read)
-        positions = self.share.batch * self.share.maps.output.positions
+        positions = self.shard.batch * self.shard.maps.output.positions
         shares = np.exp(logits - sums[:, :1]) / sums[:, 1:2]
         self._error = (shares - self._hits) / positions
         self.loss = float((sums[:, 0] + np.log(sums[:, 1]) - sums[:, 2]).sum() / positions)

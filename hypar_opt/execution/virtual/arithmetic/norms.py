@@ -9,7 +9,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
-    Share,
+    LayerShard,
     along_channels,
     along_positions,
     by_position,
@@ -17,7 +17,7 @@ from hypar_opt.execution.virtual.arithmetic.base import (
 )
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.norm import Norm
 
 EPSILON = 1e-5
@@ -26,10 +26,10 @@ EPSILON = 1e-5
 class NormArithmetic(Arithmetic):
     """A norm with its scale and shift; layer and RMS norm use sums over all channels."""
 
-    def __init__(self, share: Share) -> None:
-        super().__init__(share)
-        self._norm = cast("Norm", share.layer).norm
-        self._channels = share.maps.input.channels
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        self._norm = cast("Norm", shard.layer).norm
+        self._channels = shard.maps.input.channels
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
         values = by_position(reads[0])
@@ -58,7 +58,7 @@ class NormArithmetic(Arithmetic):
             return (read - along_positions(mean, read)) * spread, spread
         axes = (0, *position_axes(read))
         normed, spread = np.empty_like(read), np.empty_like(read)
-        for images in self.share.groups:
+        for images in self.shard.groups:
             part = read[images]
             apart = part - part.mean(axis=axes, keepdims=True)
             variance = (apart**2).mean(axis=axes, keepdims=True)
@@ -76,7 +76,7 @@ class NormArithmetic(Arithmetic):
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:
         axes = (0, *position_axes(error))
         gradients = [(error * self._normed).sum(axis=axes), error.sum(axis=axes)]
-        shifts = cast("Norm", self.share.layer).sizes(self.share.maps)["s"]
+        shifts = cast("Norm", self.shard.layer).sizes(self.shard.maps)["s"]
         return [self._input_error(sums) * self._spread], np.stack(gradients[:shifts])
 
     def _input_error(self, sums: Array | None) -> Array:
@@ -91,7 +91,7 @@ class NormArithmetic(Arithmetic):
             return rest
         axes = (0, *position_axes(scaled))
         made = np.empty_like(scaled)
-        for images in self.share.groups:
+        for images in self.shard.groups:
             part, own = scaled[images], normed[images]
             mean = part.mean(axis=axes, keepdims=True)
             made[images] = part - mean - own * (part * own).mean(axis=axes, keepdims=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Share
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, LayerShard
 from hypar_opt.execution.virtual.arithmetic.windows import Windows
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shares import Array
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.conv import Conv
     from hypar_opt.workload.operators.maps import FeatureMap
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class ConvArithmetic(Arithmetic):
     """A convolution by unfolding: a matrix product for each group."""
 
-    def __init__(self, share: Share) -> None:
-        super().__init__(share)
-        layer = cast("Conv", share.layer)
-        read, written = share.maps.input, cast("FeatureMap", share.maps.output)
+    def __init__(self, shard: LayerShard) -> None:
+        super().__init__(shard)
+        layer = cast("Conv", shard.layer)
+        read, written = shard.maps.input, cast("FeatureMap", shard.maps.output)
         self._windows = Windows(
             cast("FeatureMap", read)[1:],
             written[1:],
@@ -64,15 +64,15 @@ class ConvArithmetic(Arithmetic):
         windows = windows.reshape(groups, images, p, q, rows, columns, inputs)
         windows = windows.transpose(1, 0, 6, 2, 3, 4, 5)
         windows = windows.reshape(images, groups * inputs, p, q, rows, columns)
-        if "groups" not in _axes(self.share):
+        if "groups" not in _axes(self.shard):
             gradient = gradient[:, :, 0]
         folded = self._windows.added(windows.shape[:2], lambda k, m: windows[..., k, m])
         return [folded], gradient
 
 
-def _axes(share: Share) -> tuple[str, ...]:
+def _axes(shard: LayerShard) -> tuple[str, ...]:
     """Return ``groups`` for a convolution whose weights have an axis of groups."""
-    return ("groups",) if (getattr(share.layer, "groups", None) or 1) > 1 else ()
+    return ("groups",) if (getattr(shard.layer, "groups", None) or 1) > 1 else ()
 
 
 class FullyConnectedArithmetic(Arithmetic):
@@ -105,13 +105,13 @@ class EmbeddingArithmetic(Arithmetic):
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert weights is not None
-        share = self.share
-        tokens = share.maps.output.tokens
+        shard = self.shard
+        tokens = shard.maps.output.tokens
         self._shape = weights.shape
         # A table that is read whole has a row a token, for each image alike.
-        ids = np.tile(np.arange(tokens), (share.images, 1)) if share.given is None else share.given
-        self._here = np.isin(ids, share.rows)
-        self._row = np.searchsorted(share.rows, ids[self._here])
+        ids = np.tile(np.arange(tokens), (shard.images, 1)) if shard.given is None else shard.given
+        self._here = np.isin(ids, shard.rows)
+        self._row = np.searchsorted(shard.rows, ids[self._here])
         made = np.zeros((*ids.shape, weights.shape[1]))
         made[self._here] = weights[self._row]
         return made

@@ -79,7 +79,7 @@ def _where(chosen: NDArray[np.bool_]) -> Where:
     return slice(first, last + 1) if last - first + 1 == len(positions) else positions
 
 
-class Tensor:
+class DividedTensor:
     """A tensor's two axes that levels split, whatever its layout.
 
     Parameters

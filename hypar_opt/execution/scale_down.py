@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hypar_opt.errors import RefusedError
-from hypar_opt.execution.sizes import Size, Sizes, constant, plus, times
 from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.network import SCHEMA, Network
 from hypar_opt.workload.operators.maps import FeatureMap, TokenMap
@@ -82,6 +81,82 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     return Scaled(made, images, tuple(changes))
 
 
+Size = Mapping[int | None, int]
+"""A sum: how often each free size occurs, and, under None, a constant."""
+
+
+def constant(number: int) -> Size:
+    """Return a size that is known."""
+    return {None: number}
+
+
+def plus(sizes: Iterable[Size]) -> Size:
+    """Return the sum of sizes."""
+    total: dict[int | None, int] = {}
+    for size in sizes:
+        for key, count in size.items():
+            total[key] = total.get(key, 0) + count
+    return total
+
+
+def times(size: Size, factor: int) -> Size:
+    """Return a multiple of a size."""
+    return {key: count * factor for key, count in size.items()}
+
+
+class FreeSizes:
+    """Free sizes, some of them determined by others.
+
+    Parameters
+    ----------
+    default
+        What a free size is that nothing determines.
+    """
+
+    def __init__(self, default: int) -> None:
+        self._default = default
+        self._defaults: list[int] = []
+        self._value: dict[int, Size] = {}
+
+    def free(self, default: int | None = None) -> Size:
+        """Return a new size."""
+        self._defaults.append(self._default if default is None else default)
+        return {len(self._defaults) - 1: 1}
+
+    def equate(self, one: Size, other: Size, layer: str) -> None:
+        """Make two sizes equal, as a layer needs them.
+
+        Raises
+        ------
+        RefusedError
+            If both are sums of several, or other constants.
+        """
+        one, other = self._resolved(one), self._resolved(other)
+        if one == other:
+            return
+        for left, right in ((one, other), (other, one)):
+            (key, count), *more = left.items()
+            if not more and key is not None and count == 1 and key not in right:
+                self._value[key] = right
+                return
+        raise RefusedError(f"layer {layer!r} ties sizes for which no small ones are known")
+
+    def of(self, size: Size) -> int:
+        """Return a size as a number."""
+        return sum(
+            count * (1 if key is None else self._defaults[key])
+            for key, count in self._resolved(size).items()
+        )
+
+    def _resolved(self, size: Size) -> Size:
+        while True:
+            known = next((key for key in size if key is not None and key in self._value), None)
+            if known is None:
+                return {key: count for key, count in size.items() if count}
+            rest = {key: count for key, count in size.items() if key != known}
+            size = plus([rest, times(self._value[known], size[known])])
+
+
 class _Scaling:
     """One pass over the layers: each keeps what its kind ties together, the rest is free.
 
@@ -95,7 +170,7 @@ class _Scaling:
 
     def __init__(self, network: Network, parts: int, side: int) -> None:
         self.given, self.parts, self.side = network, parts, side
-        self.sizes = Sizes(parts)
+        self.sizes = FreeSizes(parts)
         self.keys: list[dict[str, Size | list[int]]] = []
         self.made: list[_Map] = []
         self.original = list(network.maps())
