@@ -24,9 +24,9 @@ TARGET = 15
 def vgg_e() -> tuple[cp_model.CpModel, int]:
     """Return the model that the solver makes, as it exports it, and its optimum."""
     workload = ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 256)
-    separable = CommunicationCost().separable(workload, 4)
-    assert separable is not None
-    table = separable.as_one_table()
+    thresholds = CommunicationCost().thresholds(workload, 4)
+    assert thresholds is not None
+    table = thresholds.as_one_table()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.pb")
         result = SOLVERS["cpsat"]().solve(table, SolverOptions(export=file))

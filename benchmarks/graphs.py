@@ -25,8 +25,8 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, seconds
 from benchmarks.programs import bare_cuts, highs, one_ilp
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.state_tables import expanded
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.problem import Problem
@@ -40,9 +40,9 @@ CUT, DP, OPTIONS = MinimumCut(), DynamicProgramming(), SolverOptions()
 LEVELS = 4
 
 
-def table_of(network: ho.Network) -> SeparableTable:
+def table_of(network: ho.Network) -> ThresholdTable:
     found = Instance(network, Problem(batch=256, levels=LEVELS, reading="executed"))
-    table = found.cost.separable(found.workload, LEVELS)
+    table = found.cost.thresholds(found.workload, LEVELS)
     assert table is not None
     return table
 
@@ -54,7 +54,7 @@ def gpt(layers: int) -> ho.Network:
     return ho.Network.model_validate(description)
 
 
-def answers_by_layer(table: SeparableTable) -> list[int]:
+def answers_by_layer(table: ThresholdTable) -> list[int]:
     answers = DP.solve(table, OPTIONS).assignment
     assert answers is not None
     assert answers == CUT.solve(table, OPTIONS).assignment
@@ -72,7 +72,7 @@ def against_cuts() -> bool:
     return missed | against_ilp(table)
 
 
-def against_ilp(table: SeparableTable) -> bool:
+def against_ilp(table: ThresholdTable) -> bool:
     assert one_ilp(table) == answers_by_layer(table)
     value = ratio(lambda: one_ilp(table), lambda: DP.solve(table, OPTIONS), 11)
     return judged("CBC against dp", value, 30, at_least=True)
@@ -96,7 +96,7 @@ def lp() -> bool:
     return judged("HiGHS against dp", value, 10, at_least=True)
 
 
-def order_seconds(table: SeparableTable) -> float:
+def order_seconds(table: ThresholdTable) -> float:
     """Return the seconds that it takes to find the order of elimination."""
     graph = PseudoBoolean.of(table).graph
     return seconds(lambda: schedule_of(graph.layers, graph.low, graph.high))

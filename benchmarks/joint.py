@@ -20,9 +20,9 @@ import numpy as np
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, seconds
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.state_tables import factored
 from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.product_states import transition
@@ -34,13 +34,13 @@ def vgg_e() -> ho.Workload:
     return ho.Workload.of(ho.layer_graph(ho.load("vgg-e")), 256)
 
 
-def separable(workload: ho.Workload, levels: int) -> SeparableTable:
-    table = CommunicationCost().separable(workload, levels)
+def thresholds(workload: ho.Workload, levels: int) -> ThresholdTable:
+    table = CommunicationCost().thresholds(workload, levels)
     assert table is not None
     return table
 
 
-def levels_of(table: SeparableTable | CostTable, layers: int = 19) -> list[int]:
+def levels_of(table: ThresholdTable | CostTable, layers: int = 19) -> list[int]:
     """Return how many levels each layer takes model parallelism at, by our kernel."""
     answers = DP.solve(table, OPTIONS).assignment
     assert answers is not None
@@ -50,11 +50,11 @@ def levels_of(table: SeparableTable | CostTable, layers: int = 19) -> list[int]:
 def linear() -> bool:
     random = np.random.default_rng(0)
 
-    def chain(layers: int) -> SeparableTable:
+    def chain(layers: int) -> ThresholdTable:
         numbers = random.integers(1, 10**9, (3, layers)).tolist()
         sizes = numbers[2][1:]
         pairs = ([0] * len(sizes), sizes, sizes, sizes)
-        return SeparableTable(numbers[0], numbers[1], chain_ends(layers), pairs, levels=4)
+        return ThresholdTable(numbers[0], numbers[1], chain_ends(layers), pairs, levels=4)
 
     short, long = chain(10**3), chain(10**6)
     rounds = []
@@ -71,7 +71,7 @@ def levels() -> bool:
     workload = vgg_e()
 
     def solve(levels: int) -> list[int]:
-        return levels_of(separable(workload, levels))
+        return levels_of(thresholds(workload, levels))
 
     many = ratio(lambda: solve(64), lambda: solve(4))
     return judged("VGG-E, 64 levels against four", many, 20)

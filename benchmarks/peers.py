@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.joint import DP, levels_of, separable, vgg_e
+from benchmarks.joint import DP, levels_of, thresholds, vgg_e
 from benchmarks.measure import judged, ratio, seconds
 from benchmarks.programs import alpa, bare_cuts, highs, one_ilp
 from hypar_opt.costs.communication import CommunicationCost
@@ -41,7 +41,7 @@ from hypar_opt.solvers.base import SolverOptions
 
 LEVELS = 4
 WORKLOAD = vgg_e()
-TABLE = separable(WORKLOAD, LEVELS)
+TABLE = thresholds(WORKLOAD, LEVELS)
 
 
 def ours() -> list[int]:

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.solvers.backends.base import load_pulp
 from hypar_opt.solvers.minimum_cut import networks_of
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 
-def tight_program(separable: SeparableTable) -> tuple[list[int], list[list[int]]]:
+def tight_program(thresholds: ThresholdTable) -> tuple[list[int], list[list[int]]]:
     """Return costs of a variable a layer and question, then one an edge; and the edges.
 
     An edge's variable z, at least x_u and x_v, stands for "either": with charges a, b, c, d of
     the four pairs and a + d <= b + c, the edge costs
     a + (d - b) x_u + (d - c) x_v + (b + c - a - d) z.
     """
-    table = separable.as_one_table()
+    table = thresholds.as_one_table()
     (a, b), (c, d) = table.edge.transpose(1, 2, 0)
     layer = table.node[:, 1] - table.node[:, 0]
     np.add.at(layer, table.ends[:, 0], d - b)
@@ -29,7 +29,7 @@ def tight_program(separable: SeparableTable) -> tuple[list[int], list[list[int]]
     return [*layer.tolist(), *(b + c - a - d).tolist()], table.ends.tolist()
 
 
-def one_ilp(table: SeparableTable) -> list[int]:
+def one_ilp(table: ThresholdTable) -> list[int]:
     """Build the tight ILP with PuLP and solve it with CBC once, ties as they come."""
     pulp = load_pulp()
     costs, ends = tight_program(table)
@@ -87,7 +87,7 @@ def alpa(table: CostTable) -> list[int]:
     return [[round(column.value()) for column in columns].index(1) for columns in s]
 
 
-def bare_cuts(table: SeparableTable) -> Callable[[], Any]:
+def bare_cuts(table: ThresholdTable) -> Callable[[], Any]:
     """Return OR-Tools' calls for the minimum cuts of a table, on arrays that are there."""
     from ortools.graph.python.max_flow import SimpleMaxFlow  # type: ignore[import-untyped]
 
@@ -104,11 +104,11 @@ def bare_cuts(table: SeparableTable) -> Callable[[], Any]:
     return cut
 
 
-def lp_arrays(separable: SeparableTable) -> Any:
+def lp_arrays(thresholds: ThresholdTable) -> Any:
     """Return the LP with a variable a layer and question, and one an edge: z >= x_u, z >= x_v."""
     import highspy
 
-    costs, pairs = tight_program(separable)
+    costs, pairs = tight_program(thresholds)
     cost, ends = np.array(costs, float), np.array(pairs)
     edges = len(ends)
     layers = len(cost) - edges
@@ -125,7 +125,7 @@ def lp_arrays(separable: SeparableTable) -> Any:
     return model
 
 
-def highs(table: SeparableTable) -> tuple[Callable[[], None], list[int]]:
+def highs(table: ThresholdTable) -> tuple[Callable[[], None], list[int]]:
     """Return a call by which HiGHS solves the LP of arrays, and its answers to all questions."""
     import highspy
 

@@ -17,7 +17,7 @@ from hypar_opt.execution.virtual.data import random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
 from hypar_opt.instance.instance import Instance
-from hypar_opt.plan.stored_layouts import plan_nodes
+from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 
 ROUNDS = 5
@@ -31,7 +31,7 @@ def main() -> None:
     network, workload = instance.network, instance.executed_workload
     data = random_data(network, workload, seed=0)
     alone = Division(network, Program(workload, ()))
-    devices = Division(network, Program(workload, plan_nodes(plan, workload)))
+    devices = Division(network, Program(workload, rows_of_plan(plan, workload)))
 
     def one() -> object:
         return TrainingStep(alone, data).run()

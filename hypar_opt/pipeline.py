@@ -42,7 +42,7 @@ from hypar_opt.plan.plan import (
     words_of,
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
-from hypar_opt.plan.stored_layouts import plan_nodes, plan_tensors
+from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.check_result import check_record
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order
@@ -54,7 +54,7 @@ from hypar_opt.search.model_file import (
     write_instance,
 )
 from hypar_opt.search.placement import best_placement
-from hypar_opt.search.result import Assignments, Progress, Search, silent
+from hypar_opt.search.result import Assignments, Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.solver_settings import options_from, options_of, settings_of
 from hypar_opt.solvers import SOLVERS
@@ -135,7 +135,9 @@ def solve(
     if answer is not None:
         _check_goes_with_solution(solver=solver, search=search, start=start, place=place)
         search = "joint"  # its model is of all levels
-    how = _How(solver, _search_for(stated, search), options, settings, start, deadline, answer)
+    how = SolveRequest(
+        solver, _search_for(stated, search), options, settings, start, deadline, answer
+    )
     if place:
         return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
     return _solve(Instance(described, stated), how, progress)
@@ -198,12 +200,12 @@ def solve_problem(
     options = options_from(options)
     settings = settings_of(options, warm_start=False)
     deadline = Deadline.after(options.time_limit)
-    how = _How(solver, _search_for(problem, search), options, settings, None, deadline)
+    how = SolveRequest(solver, _search_for(problem, search), options, settings, None, deadline)
     return _solve(Instance(network, problem), how, progress)
 
 
 @dataclass(frozen=True)
-class _How:
+class SolveRequest:
     """The solver, the search and their options for a problem."""
 
     solver: str | None
@@ -236,11 +238,11 @@ def _search_for(problem: Problem, search: str | None) -> str:
     return search
 
 
-def _solve_placed(network: Network, how: _How, problem: Problem) -> Plan:
+def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
     return _solve(Instance(network, problem), how, silent)
 
 
-def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
+def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
     """Search, order the levels, and price the plan again, whatever the solver claims."""
     started = time.perf_counter()
     named = how.solver
@@ -254,7 +256,7 @@ def _solve(instance: Instance, how: _How, progress: Progress) -> Plan:
     method = how.answer or SOLVERS[solver]()
     try:
         start = None if how.start is None else _rows_to_start_from(how.start, instance)
-        search = Search(instance, method, how.options, start, progress, how.deadline)
+        search = SearchRequest(instance, method, how.options, start, progress, how.deadline)
         partition = SEARCHES[how.search](search)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, so that the exit status stays; the name of the solver in front, since a
@@ -442,7 +444,7 @@ def read_plan(path: str | Path) -> Plan:
     if plan.constraints.any:
         try:
             instance = Instance.of_plan(plan)
-            instance.constraints.check(plan.assignments(), plan_nodes(plan, instance.workload))
+            instance.constraints.check(plan.assignments(), rows_of_plan(plan, instance.workload))
         except HyparError as error:
             raise InputError(error.message, file=file) from None
     check_record(plan, file=file)

@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.documents.parsing import MOST_BITS, MOST_DEPTH, parse_json, parse_toml
+from hypar_opt.documents.parsing import MAX_BITS, MAX_DEPTH, parse_json, parse_toml
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.topologies import graph
@@ -89,7 +89,7 @@ def test_a_network_of_many_layers_is_shown_in_part(
 
 
 def test_numbers_and_depth_have_an_end() -> None:
-    most = 2**MOST_BITS - 1
+    most = 2**MAX_BITS - 1
     assert parse_toml(f"a = {most:#x}", file="f") == {"a": most}
     assert parse_json(f"[{most}]", file="f") == [most]
     for text in (f"a = {2 * most:#x}", f"b.a = [{2 * most:#x}]"):
@@ -97,10 +97,10 @@ def test_numbers_and_depth_have_an_end() -> None:
             parse_toml(text, file="f")
     with pytest.raises(InputError, match="should have at most 1,000 digits"):
         parse_json(str(2 * most), file="f")
-    deep = "[" * MOST_DEPTH + "]" * MOST_DEPTH
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deep, file="f") == json.loads(deep)
     for parse, text in ((parse_json, f'{{"a": {deep}}}'), (parse_toml, f"a = {deep}")):
-        with pytest.raises(InputError, match=f"^f: a: should be at most {MOST_DEPTH} tables or"):
+        with pytest.raises(InputError, match=f"^f: a: should be at most {MAX_DEPTH} tables or"):
             parse(text, file="f")
 
 

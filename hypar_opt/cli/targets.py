@@ -28,10 +28,10 @@ def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | No
 
 def exported_models(model: Path | None) -> list[Path]:
     """Return the files that ``--export-model`` may write: one per level in a levelwise search."""
-    from hypar_opt.plan.problem import MOST_LEVELS
+    from hypar_opt.plan.problem import MAX_LEVELS
 
     if model is None or not model.name:
         return [] if model is None else [model]
     # The number of levels is not known before the array is, so all possible names are checked.
-    names = [f"{model.stem}-H{level}" for level in range(1, MOST_LEVELS + 1)]
+    names = [f"{model.stem}-H{level}" for level in range(1, MAX_LEVELS + 1)]
     return [model, *map(model.with_stem, names)]

@@ -15,8 +15,8 @@ from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.separable import SeparableTable
     from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
@@ -99,7 +99,7 @@ class PlanChoices:
         return below
 
 
-class EndStates(NamedTuple):
+class BoundaryStates(NamedTuple):
     """Boundaries with the states of both ends, their choices at all levels.
 
     Parameters
@@ -117,19 +117,19 @@ class EndStates(NamedTuple):
     @classmethod
     def of_one(
         cls, boundary: int, sources: NDArray[np.intp], targets: NDArray[np.intp]
-    ) -> EndStates:
+    ) -> BoundaryStates:
         """Return many states of the ends of one boundary."""
         return cls(np.full(sources.shape[1], boundary), sources, targets)
 
     @classmethod
     def of_rows(
         cls, workload: Workload, boundaries: NDArray[np.intp], rows: NDArray[np.intp]
-    ) -> EndStates:
+    ) -> BoundaryStates:
         """Return the states of boundaries in a plan's rows, ``(levels, nodes)``."""
         sources, targets = rows[:, workload.ends[boundaries].T].transpose(1, 0, 2)
         return cls(boundaries, sources, targets)
 
-    def above(self, level: int) -> EndStates:
+    def above(self, level: int) -> BoundaryStates:
         """Return the same boundaries with the states of the levels above one."""
         return self._replace(sources=self.sources[:level], targets=self.targets[:level])
 
@@ -179,8 +179,9 @@ class CostModel(ABC):
         """Return the charges of pairs of choices: ``(boundaries, choices, choices)``.
 
         A boundary's charge depends on the splits of its source in ``source`` and on those
-        of its target in ``target``; in a level's table the two are the same state. Boundaries
-        that lead from shared weights (`Workload.leads_weights`) are free: tables keep them alike.
+        of its target in ``target``; in a level's table the two are the same state. Those
+        that lead from shared weights (`Workload.is_weight_boundary`) are free: tables keep these
+        alike.
         """
 
     def reads_splits(self, workload: Workload) -> tuple[bool, bool]:  # noqa: ARG002
@@ -190,11 +191,11 @@ class CostModel(ABC):
         """
         return True, True
 
-    def pairs(self, workload: Workload, ends: EndStates) -> Integers:  # noqa: ARG002
+    def pairs(self, workload: Workload, ends: BoundaryStates) -> Integers:  # noqa: ARG002
         """Return the charges of boundaries at every level, given the states of both ends.
 
         What is stored whole at one level and read whole there repeats the exchanges at all other
-        levels, so that no charge of a level alone has them (`Workload.coupled`).
+        levels, so that no charge of a level alone has them (`Workload.replica_boundaries`).
 
         Returns
         -------
@@ -219,8 +220,8 @@ class CostModel(ABC):
         """
         return None
 
-    def separable(self, workload: Workload, levels: int) -> SeparableTable | None:  # noqa: ARG002
-        """Return the charges of all levels together, if the levels are separable; else None."""
+    def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
+        """Return the charges of all levels together by thresholds; None if they depend on more."""
         return None
 
     def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
@@ -265,10 +266,10 @@ def level_table(cost: CostModel, workload: Workload, splits: SplitCounts) -> Cos
     """
     # Within a level both ends of a boundary have the same levels above them.
     node, edge = cost.node(workload, splits), cost.edge(workload, splits, splits)
-    if workload.couples_levels(cost.choices):
-        coupled = np.flatnonzero(workload.coupled(cost.choices))
+    if workload.has_replicas(cost.choices):
+        replica_boundaries = np.flatnonzero(workload.replica_boundaries(cost.choices))
         edge = edge.astype(object)
-        edge[coupled] = _appended(cost, workload, coupled, splits)
+        edge[replica_boundaries] = _appended(cost, workload, replica_boundaries, splits)
         largest = int(node.max(axis=1).sum()) + int(edge.max(axis=(1, 2)).sum())
         node, edge = (part.astype(exact_dtype(largest)) for part in (node, edge))
     each_choice = [(choice,) for choice in range(cost.choices)]
@@ -288,14 +289,14 @@ def _appended(
 ) -> Integers:
     """Return what a level adds to the exchanges of boundaries: ``(n, choices, choices)``."""
     rows = np.array(splits.rows, np.intp).reshape(splits.level, len(workload.nodes))
-    above = EndStates.of_rows(workload, boundaries, rows)
+    above = BoundaryStates.of_rows(workload, boundaries, rows)
     shape = (len(boundaries), cost.choices, cost.choices)
     numbers, *here = (index.reshape(-1) for index in np.indices(shape))
     sources, targets = (
         np.vstack([states[:, numbers], choice])
         for states, choice in zip(above[1:], here, strict=True)
     )
-    total: Integers = cost.pairs(workload, EndStates(boundaries[numbers], sources, targets))
+    total: Integers = cost.pairs(workload, BoundaryStates(boundaries[numbers], sources, targets))
     before: Integers = cost.pairs(workload, above).sum(axis=0)
     added: Integers = total.sum(axis=0).reshape(shape) - before[:, None, None]
     return added

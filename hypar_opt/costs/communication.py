@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
+from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.reading_factors import conversions_of, quarters_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.sharding.layouts import Layout, layouts
 
@@ -218,7 +218,7 @@ class CommunicationCost(CostModel):
         # What is read whole has a copy for each level above at which it was.
         return False, bool(workload.lacking(self.choices).input.any())
 
-    def pairs(self, workload: Workload, ends: EndStates) -> Integers:
+    def pairs(self, workload: Workload, ends: BoundaryStates) -> Integers:
         boundaries, sources, targets = ends
         levels = len(sources)
         dtype = exact_dtype(sum(self.upper_bound(workload, level) for level in range(levels)))
@@ -241,7 +241,7 @@ class CommunicationCost(CostModel):
         return charges
 
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
-        if workload.couples_levels(self.choices):
+        if workload.has_replicas(self.choices):
             return None
         nodes, boundaries = self.exchanged(workload, PlanChoices.of(plans, self.choices))
         levels: Integers = nodes.sum(axis=2) + boundaries.sum(axis=2)
@@ -336,7 +336,7 @@ class CommunicationCost(CostModel):
         """Return the quarters of an element that a boundary moves for each pair of choices."""
         return conversions_of(workload, self.reading, self.phases, self.choices)
 
-    def separable(self, workload: Workload, levels: int) -> SeparableTable | None:
+    def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal level weights.
 
         Source: docs/decisions/0005-joint-optimum.md.
@@ -359,11 +359,11 @@ class CommunicationCost(CostModel):
             charges += scale * quarters * lacks
         conversions: Integers = self._conversions(workload).astype(object)
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
-        weights = workload.leads_weights
+        weights = workload.is_weight_boundary
         stored = charges.max(axis=0)[workload.ends[weights, 0]]
-        # As `with_penalties`: no question charges the weights' node as much as this.
+        # As `with_penalties`: no threshold charges the weights' node as much as this.
         pairs[2, weights] = 1 + (stored << levels)
-        table = SeparableTable(
+        table = ThresholdTable(
             data=charges[0],
             model=charges[1],
             ends=workload.ends,
@@ -391,7 +391,7 @@ class CommunicationCost(CostModel):
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and below
         # 2^level groups no tensor has more than 2^level copies.
-        beyond = bool(workload.weight_users) or workload.couples_levels(self.choices)
+        beyond = bool(workload.weight_users) or workload.has_replicas(self.choices)
         copies = self._above(level) if beyond else level
         return 8 * self._scale(level) * workload.elements << copies
 

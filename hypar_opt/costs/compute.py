@@ -15,7 +15,7 @@ from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.workload.tensors import MOST_CHOICES
+from hypar_opt.workload.tensors import MAX_CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
@@ -224,8 +224,8 @@ class Work:
         words = 0
         # Words, a sum of powers of 2 in the counts, are convex in them, and so largest where all
         # levels make one choice; the sum over the choices bounds the largest of these.
-        for choice in range(MOST_CHOICES):
-            counts: Integers = np.zeros((MOST_CHOICES, len(workload.nodes)), object)
+        for choice in range(MAX_CHOICES):
+            counts: Integers = np.zeros((MAX_CHOICES, len(workload.nodes)), object)
             counts[choice] = self.hierarchy.levels
             words += sum(int(part.sum()) for part in local_words(workload, counts))
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth

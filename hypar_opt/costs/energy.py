@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
+from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_words
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
@@ -124,7 +124,7 @@ class EnergyCost(CostModel):
         return self.communication.reads_splits(workload)
 
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
-        if workload.couples_levels(self.choices):
+        if workload.has_replicas(self.choices):
             return None
         choices = PlanChoices.of(plans, self.choices)
         dtype = exact_dtype(self.largest)
@@ -144,7 +144,7 @@ class EnergyCost(CostModel):
             charges[:, 0] += self._before_any_choice(workload).astype(dtype).sum()
         return charges
 
-    def pairs(self, workload: Workload, ends: EndStates) -> Integers:
+    def pairs(self, workload: Workload, ends: BoundaryStates) -> Integers:
         moved = self.communication.pairs(workload, ends)
         rates = [self._of_byte(hops) * self.per_joule for hops in self.hops]
         charges = [rounded(*level) for level in zip(moved, rates, strict=False)]

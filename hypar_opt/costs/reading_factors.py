@@ -32,7 +32,7 @@ def conversions_of(
     reads, writes = layouts(workload, choices)
     sources, targets = workload.ends.T
     pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
-    pairs[workload.leads_weights] = 0
+    pairs[workload.is_weight_boundary] = 0
     pairs.setflags(write=False)
     return pairs
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class RowNames:
     """The layer, the level and the choices behind a table's rows and columns.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, EndStates, SplitCounts, level_table
+from hypar_opt.costs.base import BoundaryStates, CostModel, SplitCounts, level_table
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.sharding.weights import shared_weights as shared_weights
 
@@ -23,7 +23,7 @@ Rows = Sequence[Sequence[int]]
 Tensors = Sequence[Mapping[int, int]]
 """By level, H1 first, the choice of each shared tensor's node."""
 
-MOST_STATES = 3**6
+MAX_STATES = 3**6
 """Of a shared tensor, its layouts at all levels, that are compared."""
 
 _LARGEST_ARRAY = 2**20
@@ -52,8 +52,8 @@ def level_tables(
     even
         Whether shared tensors, too, are split into equal parts only.
     """
-    if tensors is None and workload.couples_levels(cost.choices):
-        few = cost.choices ** len(rows) <= MOST_STATES
+    if tensors is None and workload.has_replicas(cost.choices):
+        few = cost.choices ** len(rows) <= MAX_STATES
         derived = _over_all_levels if few else _level_by_level
         tensors = derived(workload, cost, rows, even=even)
     elif tensors is None and even and workload.shared:
@@ -66,7 +66,7 @@ def level_tables(
         splits = splits.after(full)
 
 
-def nodes_choices(
+def rows_with_shared(
     workload: Workload,
     cost: CostModel,
     rows: Rows,
@@ -142,7 +142,7 @@ def _over_all_levels(
             for end in range(2)
         ]
         place = np.tile(some, states.shape[1])
-        pairs = EndStates(place, *(end.reshape(len(rows), -1) for end in ends))
+        pairs = BoundaryStates(place, *(end.reshape(len(rows), -1) for end in ends))
         charges = cost.pairs(workload, pairs).sum(axis=0).reshape(states.shape[1], -1)
         np.add.at(totals, workload.ends[some][is_end[some]], charges.T)
     for node in workload.tensor_writers:

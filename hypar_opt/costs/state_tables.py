@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.base import CostModel, EndStates, SplitCounts
+from hypar_opt.costs.base import BoundaryStates, CostModel, SplitCounts
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
@@ -33,18 +33,18 @@ Counts = tuple[int, ...]
 EdgeOf = Callable[[Counts, Counts], "Integers"]
 """The charges of boundaries at a level, by the splits of source and target above it."""
 
-MOST_STATES = 2**20
-MOST_ENTRIES = 2**27
+MAX_STATES = 2**20
+MAX_ENTRIES = 2**27
 """The largest number of entries of a table: 1 GiB of int64."""
 
 
-MOST_STATES_KEPT = 2**14
+MAX_STATES_KEPT = 2**14
 """States of a layer up to which their order is kept: it is that of every placement of an array."""
 
 
 def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> Sequence[State]:
     """Return all states in canonical order."""
-    if choices**levels <= MOST_STATES_KEPT:
+    if choices**levels <= MAX_STATES_KEPT:
         return _canonical_states(levels, choices)
     return _sorted_states(levels, choices, deadline)
 
@@ -118,7 +118,7 @@ def factored(
     """
     choices = cost.choices
     check_states(len(workload.nodes), choices, levels)
-    if workload.couples_levels(choices):
+    if workload.has_replicas(choices):
         return None
     edge = _edges_of(cost, workload, deadline)
     node = _nodes(cost, workload, levels, edge, deadline)
@@ -187,11 +187,11 @@ def expanded(
             edge[:, rows, columns] += pair(source, target)[
                 :, choices_here[rows], choices_here[columns]
             ]
-    coupled = np.flatnonzero(workload.coupled(choices))
-    if coupled.size:
-        charges = _coupled(cost, workload, coupled, states, deadline)
+    replica_boundaries = np.flatnonzero(workload.replica_boundaries(choices))
+    if replica_boundaries.size:
+        charges = _coupled(cost, workload, replica_boundaries, states, deadline)
         edge = edge.astype(np.result_type(edge, charges), copy=False)
-        edge[coupled] = charges
+        edge[replica_boundaries] = charges
     node, (edge,) = with_penalties(workload, node, [edge], states)
     return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
 
@@ -214,7 +214,7 @@ def _coupled(
     charged: list[Integers] = []
     for places in alike.values():
         deadline.check()
-        ends = EndStates.of_one(boundaries[places[0]], sources, targets)
+        ends = BoundaryStates.of_one(boundaries[places[0]], sources, targets)
         total: Integers = cost.pairs(workload, ends).sum(axis=0)
         charged.append(total.reshape(len(states), len(states)))
     charges = np.empty((len(boundaries), *charged[0].shape), np.result_type(*charged))
@@ -331,7 +331,7 @@ def check_states(layers: int, choices: int, levels: int) -> None:
         Naming the number of states.
     """
     states = choices**levels
-    if states > MOST_STATES or layers * states > MOST_ENTRIES:
+    if states > MAX_STATES or layers * states > MAX_ENTRIES:
         raise RefusedError(
             f"all levels together have {choices}^{levels} states a layer, more than memory allows"
             f" for {layers} layers; search levelwise, or fewer levels"

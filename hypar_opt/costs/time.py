@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, EndStates, PlanChoices, SplitCounts
+from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
@@ -139,7 +139,7 @@ class TimeCost(CostModel):
         return self.communication.reads_splits(workload)
 
     def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
-        if workload.couples_levels(self.choices):
+        if workload.has_replicas(self.choices):
             return None
         choices = PlanChoices.of(plans, self.choices)
         dtype = exact_dtype(self.largest)
@@ -162,7 +162,7 @@ class TimeCost(CostModel):
             charges[:, -1] += work.astype(dtype).sum(axis=1)
         return charges
 
-    def pairs(self, workload: Workload, ends: EndStates) -> Integers:
+    def pairs(self, workload: Workload, ends: BoundaryStates) -> Integers:
         shape = ends.sources.shape
         charges: Integers = np.zeros(shape, object)
         for phase in self.communication.phases:

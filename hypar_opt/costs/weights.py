@@ -38,7 +38,7 @@ def with_penalties(
     tuple
         ``node`` and ``edges``, with integers that hold every sum of them.
     """
-    weights = np.flatnonzero(workload.leads_weights)
+    weights = np.flatnonzero(workload.is_weight_boundary)
     if not weights.size:
         return node, list(edges)
     penalty: Integers = 1 + node.max(axis=1).astype(object)[workload.ends[weights, 0]]

@@ -18,7 +18,7 @@ from typing import IO
 
 from hypar_opt.errors import InputError, worded
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """The size limit of a file that is read; devices such as /dev/zero never end."""
 
 # Drafts are recognised by this prefix when leftovers are removed.
@@ -89,12 +89,12 @@ def _held_input() -> _StandardInput:
     if stream is None:
         raise InputError("is closed; name a file", file=file_name("-"))
     if _standard_input is None or _standard_input.stream is not stream:
-        _standard_input = _StandardInput(stream, stream.buffer.read(MOST_BYTES + 1))
+        _standard_input = _StandardInput(stream, stream.buffer.read(MAX_BYTES + 1))
     return _standard_input
 
 
 def read_text(path: str | Path) -> str:
-    """Read a UTF-8 file, or standard input (``-``), of at most `MOST_BYTES`.
+    """Read a UTF-8 file, or standard input (``-``), of at most `MAX_BYTES`.
 
     Raises
     ------
@@ -110,9 +110,9 @@ def read_text(path: str | Path) -> str:
             with Path(path).open("rb") as stream:
                 # One byte more than allowed tells a file that is too large; its size on disk would
                 # not tell a pipe or a device.
-                data = stream.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise InputError(f"should have at most {MOST_BYTES // 2**20} MiB", file=file)
+                data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InputError(f"should have at most {MAX_BYTES // 2**20} MiB", file=file)
         # Line endings become "\n", as when a file is opened as text.
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
     except OSError as error:

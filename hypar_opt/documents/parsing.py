@@ -8,10 +8,10 @@ from typing import Any
 
 from hypar_opt.errors import InputError
 
-MOST_BITS = 3320
+MAX_BITS = 3320
 """The most bits of an integer in a file, 1,000 digits: Python refuses to print very long ones."""
 
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """The deepest nesting of tables and arrays in a file."""
 
 
@@ -69,11 +69,11 @@ def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int
         if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
             problem = f"should be Unicode text, got half a surrogate pair in {ascii(value)[:40]}"
     elif isinstance(value, int):
-        if value.bit_length() > MOST_BITS:
+        if value.bit_length() > MAX_BITS:
             problem = "should have at most 1,000 digits"
     elif isinstance(value, dict | list):
-        if depth >= MOST_DEPTH:
-            problem = f"should be at most {MOST_DEPTH} tables or arrays deep"
+        if depth >= MAX_DEPTH:
+            problem = f"should be at most {MAX_DEPTH} tables or arrays deep"
         elif isinstance(value, dict):
             for name, entry in value.items():
                 _check_values(name, file, where, depth)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
-from hypar_opt.plan.stored_layouts import plan_nodes
+from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.tensors import workload_of
@@ -28,7 +28,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         raise HyparError("the plan is of inference; what is exported is a training step")
     network = plan.network.description
     workload = workload_of(network, plan.batch, shared_tensors=True)
-    return ShardedNetwork(network, Program(workload, plan_nodes(plan, workload)))
+    return ShardedNetwork(network, Program(workload, rows_of_plan(plan, workload)))
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

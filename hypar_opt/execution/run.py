@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.execution.result import ExchangeRow, largest_difference
 from hypar_opt.execution.virtual.checks import (
-    MOST_BYTES,
+    MAX_BYTES,
     check_division,
     check_layers,
     check_memory,
@@ -50,7 +50,7 @@ def run_program(
     element_bytes: Fraction = Fraction(4),
     inference: bool = False,
     scaled: bool = False,
-    max_memory: int = MOST_BYTES,
+    max_memory: int = MAX_BYTES,
     progress: Progress = lambda done, total: None,
 ) -> Compared:
     """Run one step of a program on virtual devices, and on one.

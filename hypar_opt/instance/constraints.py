@@ -41,7 +41,7 @@ MAX_WAYS = 1_000
 """The most splits of shared weights that are compared at a level, each with a table of its own."""
 
 
-class Feasibility:
+class ConstraintSet:
     """The constraints of a problem on one network and batch.
 
     Raises
@@ -133,8 +133,8 @@ class Feasibility:
         """Return which of all levels' states each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
 
-    def answers(self) -> NDArray[np.bool_]:
-        """Return what constraints `by_counts` on two choices allow a `SeparableTable`'s questions.
+    def thresholds(self) -> NDArray[np.bool_]:
+        """Return what constraints `by_counts` on two choices allow at each threshold.
 
         Returns
         -------
@@ -301,7 +301,7 @@ class Feasibility:
 
         To store them whole takes memory, so that other layers may have to choose otherwise, too.
         """
-        weights = self._workload.leads_weights
+        weights = self._workload.is_weight_boundary
         if not weights.any():
             return table
         penalty = 1 + table.largest

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.costs.row_names import Labels
-from hypar_opt.instance.constraints import Feasibility
+from hypar_opt.costs.row_names import RowNames
+from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.tensors import Workload, workload_of
 
@@ -73,9 +73,9 @@ class Instance:
             return self._plain  # no tensor is shared, as in a chain
         return workload_of(self.network, self.problem.batch, shared_tensors=True)
 
-    def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> Labels:
+    def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return what the rows and columns of a table stand for: of levels, or of states."""
-        return Labels(*self._names, levels, states)
+        return RowNames(*self._names, levels, states)
 
     @cached_property
     def _names(self) -> tuple[list[str], list[list[str]]]:
@@ -109,7 +109,7 @@ class Instance:
         return COSTS["bytes"].from_problem(executed, self.executed_workload)
 
     @cached_property
-    def constraints(self) -> Feasibility:
+    def constraints(self) -> ConstraintSet:
         """The problem's constraints.
 
         Raises
@@ -119,4 +119,4 @@ class Instance:
         InfeasibleError
             If no plan satisfies them.
         """
-        return Feasibility(self.problem, self.workload)
+        return ConstraintSet(self.problem, self.workload)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel, EndStates, SplitCounts, level_table
-from hypar_opt.costs.shared_nodes import Rows, Tensors, nodes_choices
+from hypar_opt.costs.base import BoundaryStates, CostModel, SplitCounts, level_table
+from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.plan import SCHEMA, Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.plan.stored_layouts import (
-    nodes_rows,
     plan_tensors,
+    rows_with_stored,
     stored_layouts,
 )
 from hypar_opt.workload.parallelism import DATA, MODEL
@@ -107,8 +107,8 @@ def _nodes(
 ) -> Rows:
     """Return the choices of all nodes, ``(levels, nodes)``."""
     if workload.shared and tensors is not None:
-        return nodes_rows(workload, rows, tensors)
-    return nodes_choices(workload, cost, rows, even=even)
+        return rows_with_stored(workload, rows, tensors)
+    return rows_with_shared(workload, cost, rows, even=even)
 
 
 def _by_tables(workload: Workload, cost: CostModel, full: Rows) -> list[int]:
@@ -138,10 +138,10 @@ def _with_states(
 
 def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels: list[int]) -> None:
     """Charge every level what crosses it, where tables charge what appending a level adds."""
-    coupled = np.flatnonzero(workload.coupled(cost.choices))
-    if not coupled.size or not full:
+    replica_boundaries = np.flatnonzero(workload.replica_boundaries(cost.choices))
+    if not replica_boundaries.size or not full:
         return
-    ends = EndStates.of_rows(workload, coupled, np.array(full, np.intp))
+    ends = BoundaryStates.of_rows(workload, replica_boundaries, np.array(full, np.intp))
     before = 0
     for level, crossing in enumerate(cost.pairs(workload, ends)):
         total = int(cost.pairs(workload, ends.above(level + 1)).sum())
@@ -161,7 +161,7 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     """
     workload = instance.executed_workload
     cost = instance.cost if instance.workload is workload else instance.executed
-    nodes = nodes_choices(workload, cost, rows, even=instance.problem.constraints.even)
+    nodes = rows_with_shared(workload, cost, rows, even=instance.problem.constraints.even)
     return tuple({node: row[node] for node in workload.tensor_writers} for row in nodes)
 
 
@@ -180,7 +180,7 @@ def layouts_of(
     workload = instance.executed_workload
     if tensors is None:
         tensors = tensors_of(instance, rows)
-    return stored_layouts(workload, nodes_rows(workload, rows, tensors))
+    return stored_layouts(workload, rows_with_stored(workload, rows, tensors))
 
 
 def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cost:
@@ -301,7 +301,7 @@ def check_plan(plan: Plan, *, file: str) -> None:
         raise InputError(problem, where="solver, bound", file=file)
 
 
-def too_fine(plan: Plan) -> list[str]:
+def oversplit_warnings(plan: Plan) -> list[str]:
     """Return a warning for each axis that a plan splits below one image or one channel.
 
     The model halves exactly, also below one image or channel; a program cannot.

@@ -27,7 +27,7 @@ from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
-MOST_LEVELS = 64
+MAX_LEVELS = 64
 ELEMENT_BYTES = (1, 2, 4, 8)
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
@@ -79,7 +79,7 @@ def _optimizer(value: object) -> object:
     return value
 
 
-Levels = Annotated[int, Strict(), Field(ge=0, le=MOST_LEVELS)]
+Levels = Annotated[int, Strict(), Field(ge=0, le=MAX_LEVELS)]
 Flag = Annotated[bool, Strict()]
 
 

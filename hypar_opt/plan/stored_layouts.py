@@ -87,7 +87,7 @@ def tensor_columns(
     return rows
 
 
-def nodes_rows(
+def rows_with_stored(
     workload: Workload, rows: Rows, tensors: Sequence[Mapping[int, int]]
 ) -> list[tuple[int, ...]]:
     """Return the choices of all nodes, ``(levels, nodes)``, given the layers' and the layouts.
@@ -128,6 +128,6 @@ def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
     return tensor_columns(workload, plan.layouts, len(plan.choices), plan.levels)
 
 
-def plan_nodes(plan: Plan, workload: Workload) -> list[tuple[int, ...]]:
+def rows_of_plan(plan: Plan, workload: Workload) -> list[tuple[int, ...]]:
     """Return the choices of all nodes of a plan, ``(levels, nodes)``; else as `plan_tensors`."""
-    return nodes_rows(workload, plan.assignments(), plan_tensors(plan, workload))
+    return rows_with_stored(workload, plan.assignments(), plan_tensors(plan, workload))

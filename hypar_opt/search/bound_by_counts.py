@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import EndStates, SplitCounts
-from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.costs.base import BoundaryStates, SplitCounts
+from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.costs.weights import unlike
 from hypar_opt.instance.pins import Pin
-from hypar_opt.search.check_result import assigned
+from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.result import silent
 from hypar_opt.sharding.layouts import kind_of_boundary
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.search.result import Search
+    from hypar_opt.search.result import SearchRequest
     from hypar_opt.search.table_solver import TableSolver
 
 State = tuple[int, ...]
 
-MOST_STATES = 2**13
+MAX_STATES = 2**13
 """States of a layer that an improvement compares at once; of more, those with its counts."""
-MOST_LEVELS = 10
+MAX_LEVELS = 10
 """Beyond, alignments of two layers' levels, and the orders of one's, are too many."""
 
 _ROUNDS = 20
@@ -53,14 +53,14 @@ def few_levels_alike(problem: Problem) -> bool:
     pins = map(Pin.parse, problem.constraints.fix)
     return (
         problem.cost == "bytes"
-        and problem.levels <= MOST_LEVELS
+        and problem.levels <= MAX_LEVELS
         and len(set(problem.level_weights)) <= 1
         and problem.constraints.memory is None
         and all(pin.level is None for pin in pins)
     )
 
 
-def by_counts(search: Search, tables: TableSolver) -> tuple[list[tuple[int, ...]], bool]:
+def by_counts(search: SearchRequest, tables: TableSolver) -> tuple[list[tuple[int, ...]], bool]:
     """Return a plan, ``(levels, nodes)``, and whether it attains the bound of counts.
 
     Raises
@@ -68,20 +68,20 @@ def by_counts(search: Search, tables: TableSolver) -> tuple[list[tuple[int, ...]
     RefusedError
         If the solver does not accept the table of counts.
     """
-    problem = _Counted(search)
+    problem = CountsProblem(search)
     table = search.instance.constraints.states(problem.table(), problem.states, search.deadline)
     result = tables.solve(table)
-    chosen = assigned(result)
+    chosen = assignment_of(result)
     allowed = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
     plans = [problem.aligned(chosen), problem.level_by_level()]
     best = min((problem.improved(plan, allowed) for plan in plans), key=problem.total)
     return list(zip(*best, strict=True)), problem.total(best) == result.bound
 
 
-class _Counted:
+class CountsProblem:
     """A problem over counts: its table, and plans of states with given counts."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: SearchRequest) -> None:
         instance = search.instance
         self._search, self._cost, self._workload = search, instance.cost, instance.workload
         self._levels, self._choices = search.levels, instance.cost.choices
@@ -136,7 +136,7 @@ class _Counted:
         search = self._search
         options = replace(search.options, export=None, warm_start=None)
         found = levelwise(replace(search, options=options, start=None, progress=silent))
-        rows = nodes_choices(self._workload, self._cost, found.assignments, found.tensors)
+        rows = rows_with_shared(self._workload, self._cost, found.assignments, found.tensors)
         return [tuple(state) for state in zip(*rows, strict=True)]
 
     def total(self, plan: Sequence[State]) -> int:
@@ -151,7 +151,7 @@ class _Counted:
         """Return a plan in which no node alone has a cheaper state, from another plan."""
         nodes = range(len(start))
         plan = dict(enumerate(start))
-        every = self._choices**self._levels <= MOST_STATES
+        every = self._choices**self._levels <= MAX_STATES
         for _ in range(_ROUNDS):
             before = dict(plan)
             for node in nodes:
@@ -191,7 +191,7 @@ class _Counted:
             penalty = 1 + self._node[self._workload.ends[boundary, 0]].max()
             charge: Integers = penalty * unlike(sources, targets).any(axis=0)
             return charge
-        ends = EndStates.of_one(boundary, sources, targets)
+        ends = BoundaryStates.of_one(boundary, sources, targets)
         total: Integers = self._cost.pairs(self._workload, ends).sum(axis=0)
         return total
 

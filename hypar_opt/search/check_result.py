@@ -29,7 +29,7 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
     WrongClaimError
         Naming the claim and what holds instead.
     """
-    assignment = assigned(result)
+    assignment = assignment_of(result)
     if len(assignment) != table.layers:
         raise WrongClaimError(f"assigned {len(assignment)} of {table.layers} layers")
     claims = (*assignment, result.objective or 0, result.bound or 0)
@@ -69,7 +69,7 @@ def _violation(table: CostTable, assignment: Sequence[int]) -> str | None:
     return None
 
 
-def assigned(result: SolveResult) -> tuple[int, ...]:
+def assignment_of(result: SolveResult) -> tuple[int, ...]:
     """Return the assignment of a result that has one; callers have checked its status."""
     assert result.assignment is not None
     return result.assignment

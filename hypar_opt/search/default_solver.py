@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.search.joint_table import separable_table
+from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.search.prefix_costs import is_chain
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def default_solver(instance: Instance, search: str) -> str:
     """Return ``dp``, or ``cut`` where a graph's tables are minimum cuts.
 
-    They are with two choices, in one level's table or where all levels together are separable,
+    They are with two choices, in one level's table or where all levels together are thresholds,
     and without a capacity. Both are exact, and return the same plan.
     """
     workload, problem = instance.workload, instance.problem
@@ -24,4 +24,4 @@ def default_solver(instance: Instance, search: str) -> str:
         return "dp"
     if search == "levelwise":
         return "cut"
-    return "dp" if separable_table(instance) is None else "cut"
+    return "dp" if thresholds_of(instance) is None else "cut"

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.state_tables import (
     FactoredTable,
     canonical_states,
     check_states,
     factored,
 )
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import NoAnswerError, RefusedError
-from hypar_opt.search.check_result import assigned
-from hypar_opt.search.joint_table import question_table, separable_table, state_table
+from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.joint_table import state_table, threshold_table, thresholds_of
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.table_solver import TableSolver, least_cost
-from hypar_opt.search.to_result import to_partition
+from hypar_opt.search.to_result import to_result
 from hypar_opt.solvers.base import too_large
 
 if TYPE_CHECKING:
-    from hypar_opt.search.result import Partition, Search
+    from hypar_opt.search.result import SearchRequest, SearchResult
 
 FEW_STATES = 3**4
 """Of a layer, with which elimination on a graph takes no longer than its bound by counts."""
 
 
-def joint(search: Search) -> Partition:
+def joint(search: SearchRequest) -> SearchResult:
     """Find the cheapest plan over all levels together.
 
     Where the levels are alike and nothing couples them, a layer's charges telescope and the
-    problem is separable: a two-choice chain for each t = 1..H, "does this layer take model
+    thresholds are independent: a two-choice chain for each t = 1..H, "does this layer take model
     parallelism at t levels or more?", which is the table of a level below t - 1 model and
     H - t data choices of every layer. Model parallelism at the topmost levels is then best,
     given how many. Otherwise a layer's choice is a state: its choices at all levels.
@@ -50,57 +50,57 @@ def joint(search: Search) -> Partition:
         return replace(levelwise(search), scope="joint")
     instance = search.instance
     tables = TableSolver(search, 1)
-    separable, stopped_by = separable_table(instance), None
+    thresholds, stopped_by = thresholds_of(instance), None
     try:
         search.deadline.check()
-        if separable is not None:
-            rows = _from_questions(search, separable, tables)
+        if thresholds is not None:
+            rows = _from_thresholds(search, thresholds, tables)
         else:
             rows, stopped_by = _from_states_or_counts(search, tables)
     except NoAnswerError as error:
-        return to_partition(search, "joint", [], tables, error.stopped_by)
-    return to_partition(search, "joint", rows, tables, stopped_by)
+        return to_result(search, "joint", [], tables, error.stopped_by)
+    return to_result(search, "joint", rows, tables, stopped_by)
 
 
-def _from_questions(
-    search: Search, separable: SeparableTable, tables: TableSolver
+def _from_thresholds(
+    search: SearchRequest, thresholds: ThresholdTable, tables: TableSolver
 ) -> list[tuple[int, ...]]:
-    """Solve the questions "at t levels or more?", and count each node's yes answers."""
+    """Solve each threshold, and count those that each node reaches."""
     levels = search.levels
-    # A separable table forbids no answers.
-    if SeparableTable in search.solver.accepted_tables and not search.instance.constraints.any:
-        result = tables.solve_compact(separable)
+    # A table by thresholds forbids nothing.
+    if ThresholdTable in search.solver.accepted_tables and not search.instance.constraints.any:
+        result = tables.solve_compact(thresholds)
     else:
         start = None
         if search.start:
             starts = [search.start_of(level) or () for level in range(levels)]
             model = np.sum(starts, axis=0)
-            # The warm start answers the question of each threshold t.
+            # The warm start says which layers reach each threshold t.
             start = tuple(int(m >= t) for t in range(1, levels + 1) for m in model)
-        table, labels = question_table(search.instance, separable)
+        table, labels = threshold_table(search.instance, thresholds)
         result = tables.solve(table, start, labels=labels)
     # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
     # in which it does not, the number of levels is still a plan, and priced as such.
-    answers = np.reshape(assigned(result), (levels, -1))
-    counts = answers.sum(axis=0).tolist()
+    reached = np.reshape(assignment_of(result), (levels, -1))
+    counts = reached.sum(axis=0).tolist()
     return [tuple(int(level < count) for count in counts) for level in range(levels)]
 
 
 def _from_states_or_counts(
-    search: Search, tables: TableSolver
+    search: SearchRequest, tables: TableSolver
 ) -> tuple[list[tuple[int, ...]], str | None]:
     """Solve for states, or for counts where those are many; return what stopped the proof, too.
 
     Where a plan attains the bound of counts it is optimal. Else states decide, if memory allows.
     """
-    # Imported late: most problems are separable.
+    # Imported late: most problems have thresholds.
     from hypar_opt.search.bound_by_counts import by_counts, few_levels_alike
 
     instance = search.instance
     choices = instance.cost.choices
     counts = (
         choices**search.levels > FEW_STATES
-        and instance.workload.couples_levels(choices)
+        and instance.workload.has_replicas(choices)
         and few_levels_alike(instance.problem)
         # A program has a size of its own, up to which elimination ends, too.
         and search.solver.most_columns is None
@@ -118,7 +118,7 @@ def _from_states_or_counts(
     return rows, None if optimal else "memory"
 
 
-def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
+def _from_states(search: SearchRequest, tables: TableSolver) -> list[tuple[int, ...]]:
     """Solve for the state of each node: its choices at all levels together."""
     instance, levels, deadline = search.instance, search.levels, search.deadline
     cost, workload, constraints = instance.cost, instance.workload, instance.constraints
@@ -130,7 +130,7 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)
-    if workload.couples_levels(choices):
+    if workload.has_replicas(choices):
         sizes = constraints.allowed(states, deadline).sum(axis=1).tolist()
         refusal = search.solver.refuses_size(sizes, workload.ends)
         if refusal:
@@ -149,4 +149,4 @@ def _from_states(search: Search, tables: TableSolver) -> list[tuple[int, ...]]:
             rows = [search.start_of(level) or () for level in range(levels)]
             start = tuple(map(states.index, zip(*rows, strict=True)))
         result = tables.solve(plain, start, labels=labels)
-    return list(zip(*(states[column] for column in assigned(result)), strict=True))
+    return list(zip(*(states[column] for column in assignment_of(result)), strict=True))

@@ -13,15 +13,15 @@ from hypar_opt.solvers.base import columns
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.row_names import Labels
-    from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.instance.instance import Instance
 
 
 def joint_table(
     instance: Instance, most_columns: int | None, deadline: Deadline = NEVER
-) -> tuple[CostTable, Labels]:
+) -> tuple[CostTable, RowNames]:
     """Return the table of which a plan of all levels is an assignment, as a program solves it.
 
     Parameters
@@ -41,9 +41,9 @@ def joint_table(
     levels = instance.problem.levels
     if levels == 0:
         raise HyparError(f"{argument('levels')} should be 1 or more: 0 leave nothing to choose")
-    separable = separable_table(instance)
-    if separable is not None:
-        return question_table(instance, separable)
+    thresholds = thresholds_of(instance)
+    if thresholds is not None:
+        return threshold_table(instance, thresholds)
     nodes, choices = len(instance.workload.nodes), instance.cost.choices
     check_states(nodes, choices, levels)
     count = columns(nodes, len(instance.workload.ends), choices**levels)
@@ -59,33 +59,33 @@ def joint_table(
     return table, labels
 
 
-def separable_table(instance: Instance) -> SeparableTable | None:
-    """Return the problem as questions, without its constraints, which forbid answers.
+def thresholds_of(instance: Instance) -> ThresholdTable | None:
+    """Return the problem by thresholds, without its constraints; None if it has none.
 
     None where levels differ, or constraints tell them apart: those apply to states.
     """
     constraints, levels = instance.constraints, instance.problem.levels
     if constraints.any and not constraints.by_counts:
         return None
-    return instance.cost.separable(instance.workload, levels)
+    return instance.cost.thresholds(instance.workload, levels)
 
 
-def question_table(instance: Instance, separable: SeparableTable) -> tuple[CostTable, Labels]:
-    """Return the questions "at t levels or more?", for each t, as one table.
+def threshold_table(instance: Instance, thresholds: ThresholdTable) -> tuple[CostTable, RowNames]:
+    """Return all thresholds, "model parallelism at t levels or more", as one table.
 
-    A plan has model parallelism at the topmost levels, so that the question of t is that of
+    A plan has model parallelism at the topmost levels, so that threshold t is that of
     level Ht: its second choice is model parallelism there.
     """
     levels = instance.problem.levels
-    table = replace(separable.as_one_table(), trick=instance.workload.trick * levels)
+    table = replace(thresholds.as_one_table(), trick=instance.workload.trick * levels)
     if instance.constraints.any:
-        table = replace(table, allowed=instance.constraints.answers().reshape(-1, 2))
+        table = replace(table, allowed=instance.constraints.thresholds().reshape(-1, 2))
     return table, instance.labels(*_names(levels))
 
 
 def state_table(
     instance: Instance, states: Sequence[State], deadline: Deadline
-) -> tuple[CostTable, Labels]:
+) -> tuple[CostTable, RowNames]:
     """Return the table of states, each a layer's choices at all levels, with its constraints."""
     levels = instance.problem.levels
     table = expanded(instance.cost, instance.workload, levels, deadline)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError
@@ -28,7 +28,7 @@ Rows = Sequence[tuple[int, ...]]
 Order = tuple[int, ...]
 """The index of each level's row among a plan's distinct rows, H1 first."""
 
-MOST_ORDERS = 50_000
+MAX_ORDERS = 50_000
 """The number of orders that are compared; beyond it a local search swaps two levels."""
 
 
@@ -50,17 +50,17 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
     choices = list(dict.fromkeys(rows))
     given_order = tuple(map(choices.index, rows))
     # A level's bytes, and so what its layers share, do not depend on the levels above it.
-    nodes = nodes_choices(instance.workload, instance.cost, choices)
+    nodes = rows_with_shared(instance.workload, instance.cost, choices)
     try:
         timed = problem.model_copy(update={"cost": "time"})
         cost = COSTS["time"].from_problem(timed, instance.workload)
         distinct = np.array(nodes, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
-        orders = list(islice(_orders(Counter(given_order), interchangeable), MOST_ORDERS + 1))
+        orders = list(islice(_orders(Counter(given_order), interchangeable), MAX_ORDERS + 1))
         # The given order comes first and argmin takes the first minimum: it stays unless another is
         # strictly faster.
         best = _first_fastest([given_order, *orders], times)
-        if len(orders) > MOST_ORDERS:
+        if len(orders) > MAX_ORDERS:
             best = _swapped(given_order, times)
     except HyparError:  # too many states, a problem that time cannot charge, or the deadline
         return rows

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.errors import NoAnswerError, RefusedError, argument
-from hypar_opt.search.check_result import assigned
+from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.table_solver import TableSolver
-from hypar_opt.search.to_result import to_partition
+from hypar_opt.search.to_result import to_result
 from hypar_opt.sharding.weights import with_users
 
 if TYPE_CHECKING:
-    from hypar_opt.search.result import Partition, Search
+    from hypar_opt.search.result import SearchRequest, SearchResult
 
 
-def levelwise(search: Search) -> Partition:
+def levelwise(search: SearchRequest) -> SearchResult:
     """Solve level by level, H1 first, each given the choices above it.
 
     The total is the levels' sum, since a table charges all groups of its level
@@ -50,14 +50,14 @@ def levelwise(search: Search) -> Partition:
             labels = instance.labels(f"H{level + 1}")
             start, suffix = search.start_of(level), f"-H{level + 1}"
             result = tables.solve(limited, start, suffix, labels, ways=ways)
-            nodes = with_users(workload, assigned(result))
+            nodes = with_users(workload, assignment_of(result))
             rows.append(nodes)
             # Greedy: what this level chose is what the next one has to split.
             splits = splits.after(nodes)
     except NoAnswerError as error:
-        return to_partition(search, "level", rows, tables, error.stopped_by)
+        return to_result(search, "level", rows, tables, error.stopped_by)
     # Known only of a complete plan: whether the DRAM binds depends on the final shards.
     charged = cost.beyond_levels(workload, splits)
     if charged is not None and search.solver.searches:
         raise RefusedError(f"{charged}: {needs_joint}")
-    return to_partition(search, "level", rows, tables)
+    return to_result(search, "level", rows, tables)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import Progress
 
-MOST_ORDERS = 50_000
+MAX_ORDERS = 50_000
 """The number of orders of bisections that are enumerated; distinct ones are solved."""
 
 
@@ -64,9 +64,9 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
     array = problem.array.description
     distinct: dict[tuple[BisectionLink, ...], tuple[int, ...]] = {}
     for count, placement in enumerate(array.orders()):
-        if count >= MOST_ORDERS:
+        if count >= MAX_ORDERS:
             place = argument("place", True)
-            raise RefusedError(f"{place}: {array.name} allows {MOST_ORDERS} orders or more")
+            raise RefusedError(f"{place}: {array.name} allows {MAX_ORDERS} orders or more")
         if distinct and deadline.passed():
             break
         # The first order of equal links is kept; the array's default placement comes first.

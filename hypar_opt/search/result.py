@@ -29,7 +29,7 @@ def silent(done: int, of: int) -> None:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchRequest:
     """The input of a search.
 
     Parameters
@@ -67,7 +67,7 @@ class Search:
         None where they follow, level by level, from those of the layers.
         """
         workload = self.instance.workload
-        if not workload.couples_levels(self.instance.cost.choices):
+        if not workload.has_replicas(self.instance.cost.choices):
             return None
         return tuple({node: row[node] for node in workload.tensor_writers} for row in rows)
 
@@ -79,7 +79,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Partition:
+class SearchResult:
     """The result of a search: an assignment for every level, H1 first, and its proof status.
 
     Parameters

@@ -20,11 +20,11 @@ from hypar_opt.solvers.feasibility import trivially_infeasible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.row_names import Labels
-    from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.search.result import Search
+    from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.search.result import SearchRequest
 
 
 def least_cost(node: Integers, *pairs: Integers) -> int:
@@ -50,7 +50,7 @@ class TableSolver:
         If the solver does not support one of the options.
     """
 
-    def __init__(self, search: Search, count: int) -> None:
+    def __init__(self, search: SearchRequest, count: int) -> None:
         self._search = search
         self._count = count
         self.results: list[SolveResult] = []
@@ -67,7 +67,7 @@ class TableSolver:
         self,
         start: tuple[int, ...] | None = None,
         suffix: str = "",
-        labels: Labels | None = None,
+        labels: RowNames | None = None,
     ) -> SolverOptions:
         """Return the solver's options for a table: the time that is left, and its export file."""
         options = self._search.options
@@ -79,7 +79,7 @@ class TableSolver:
             options = replace(options, export=export)
         return replace(options, warm_start=start, labels=labels)
 
-    def solve_compact(self, table: SeparableTable | FactoredTable) -> SolveResult:
+    def solve_compact(self, table: ThresholdTable | FactoredTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
 
         Raises
@@ -96,7 +96,7 @@ class TableSolver:
         table: CostTable,
         start: tuple[int, ...] | None = None,
         suffix: str = "",
-        labels: Labels | None = None,
+        labels: RowNames | None = None,
         *,
         ways: Sequence[CostTable] = (),
     ) -> SolveResult:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import NoAnswerError, WrongClaimError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.search.check_result import assigned
-from hypar_opt.search.result import Assignments, Partition, Search
+from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.baselines import BASELINES
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from hypar_opt.search.table_solver import TableSolver
 
 
-def to_partition(
-    search: Search,
+def to_result(
+    search: SearchRequest,
     scope: str,
     nodes: Sequence[tuple[int, ...]],
     tables: TableSolver,
     stopped_by: str | None = None,
-) -> Partition:
+) -> SearchResult:
     """Return the partition of the solved tables; unsolved levels get a baseline's choices.
 
     Parameters
@@ -56,7 +56,7 @@ def to_partition(
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     # Also after an "optimal" table: a levelwise sum of optima has to equal the price.
     optimal = solved and found_by is None and bound == total
-    return Partition(
+    return SearchResult(
         assignments=plan,
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         scope=scope,
@@ -69,14 +69,14 @@ def to_partition(
     )
 
 
-def _fits(search: Search, plan: Assignments) -> bool:
+def _fits(search: SearchRequest, plan: Assignments) -> bool:
     """Return whether a plan fits the memory: within a wide gap, shared weights may be unlike."""
     constraints = search.instance.constraints
     return not constraints.couple_layers or constraints.allow(plan)
 
 
 def _best_known(
-    search: Search, rows: Sequence[tuple[int, ...]], stopped_by: str
+    search: SearchRequest, rows: Sequence[tuple[int, ...]], stopped_by: str
 ) -> tuple[str | None, Assignments]:
     """Return the cheapest known feasible plan once a limit was reached, and its origin.
 
@@ -109,7 +109,7 @@ def _best_known(
 
 
 def _bound(
-    search: Search, scope: str, tables: TableSolver, plan: Assignments, found_by: str | None
+    search: SearchRequest, scope: str, tables: TableSolver, plan: Assignments, found_by: str | None
 ) -> Fraction | None:
     """Add up the bounds of the tables that a plan rests on; None if one is unknown.
 
@@ -119,7 +119,7 @@ def _bound(
     bounds = [result.bound for result in tables.results]
     if found_by is not None:
         solved = [] if scope == "joint" else tables.results
-        rows = [search.layers_of(assigned(result)) for result in solved]
+        rows = [search.layers_of(assignment_of(result)) for result in solved]
         first_difference = next(
             (level for level, row in enumerate(rows) if row != plan[level]), None
         )

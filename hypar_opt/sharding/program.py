@@ -164,16 +164,16 @@ class Program:
         statistics = workload.nodes[node].statistics[0]
         yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
         yield from _moved(phase, node, None, self.output_steps(node), workload.outputs[node])
-        if node in workload.into_shared:
-            boundary = workload.into_shared[node]
+        if node in workload.boundary_into_shared:
+            boundary = workload.boundary_into_shared[node]
             steps = self.input_steps(boundary)
             target = workload.boundaries[boundary].target
             yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
 
     def _backward(self, node: int) -> Iterator[Exchange]:
         workload, phase = self.workload, Phase.BACKWARD
-        if node in workload.into_shared:
-            boundary = workload.into_shared[node]
+        if node in workload.boundary_into_shared:
+            boundary = workload.boundary_into_shared[node]
             steps = backward(self.input_steps(boundary))
             target = workload.boundaries[boundary].target
             yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.traffic import Indices, Traffic
 
-_MOST_BITS = 52
+_MAX_BITS = 52
 """Of a load in units: a float64 holds it exactly, and its products with few flows."""
 
 
@@ -74,7 +74,7 @@ class PatternRoutes(RouteTable):
             raise NotInLockstepError
         # Loads in halves, quarters and so on, whose sums are exact.
         in_units = self._paths.repeated(traffic.loads(len(self.capacities)), block)
-        if traffic.unit & (traffic.unit - 1) or int(in_units.max()) >> _MOST_BITS:
+        if traffic.unit & (traffic.unit - 1) or int(in_units.max()) >> _MAX_BITS:
             raise NotInLockstepError
         loads = in_units.astype(np.float64) / traffic.unit
         number = len(self._patterns)

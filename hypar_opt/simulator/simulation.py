@@ -54,7 +54,7 @@ def simulate_step(
         With as many accelerators as the plan. The plan's own placement applies if the plan was
         made for this array.
     rows : (levels, nodes)
-        The choices of all the workload's nodes, as ``hypar_opt.costs.shared_nodes.nodes_choices``
+        The choices of all the workload's nodes, as `hypar_opt.costs.shared_nodes.rows_with_shared`
         returns them; None where layers share nothing.
 
     Raises

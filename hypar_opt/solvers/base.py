@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.checked import check
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.frozen import Frozen, FrozenDict
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.row_names import Labels
+    from hypar_opt.costs.row_names import RowNames
 
-Table = CostTable | SeparableTable | FactoredTable
+Table = CostTable | ThresholdTable | FactoredTable
 """The input of a solver: one level's costs, or all levels' together in one of three forms."""
 
 
@@ -80,7 +80,7 @@ class SolverOptions(Frozen):
     hint: bool = False
     log: Path | None = None
     export: Path | None = None
-    labels: Labels | None = None
+    labels: RowNames | None = None
 
     def __post_init__(self) -> None:
         for name in ("log", "export"):  # a caller may name files by strings
@@ -171,7 +171,7 @@ class Solver(ABC):
 
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable})
     """The types of table that `solve` accepts. Every solver accepts a `CostTable`; a
-    `SeparableTable` or a `FactoredTable` describes all levels together in far less memory."""
+    `ThresholdTable` or a `FactoredTable` describes all levels together in far less memory."""
 
     most_columns: ClassVar[int | None] = None
     """Columns that its program may have, as `columns` counts them; None for any number. Checked

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
@@ -44,7 +44,7 @@ class DynamicProgramming(Solver):
     )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset(
-        {CostTable, SeparableTable, FactoredTable}
+        {CostTable, ThresholdTable, FactoredTable}
     )
 
     def accepts(self, table: Table) -> str | None:
@@ -70,8 +70,8 @@ class DynamicProgramming(Solver):
 
                 return solve(table, deadline)
             match table:
-                case SeparableTable():
-                    return _separable(table, deadline)
+                case ThresholdTable():
+                    return _by_thresholds(table, deadline)
                 case FactoredTable():
                     return _factored(table, deadline)
                 case CostTable():
@@ -82,7 +82,7 @@ class DynamicProgramming(Solver):
 
 def _is_chain(table: Table) -> bool:
     match table:
-        case SeparableTable():
+        case ThresholdTable():
             if len(table.ends) >= len(table.data):
                 return False
             sources, targets = np.reshape(table.ends, (-1, 2)).T
@@ -111,7 +111,7 @@ def _table(table: CostTable, deadline: Deadline) -> SolveResult:
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 
 
-def _separable(table: SeparableTable, deadline: Deadline) -> SolveResult:
+def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together as independent chains, without building their tables.
 
     Chain t asks of every layer whether at least t of its levels are model parallel. In
@@ -158,7 +158,7 @@ def _as_list(column: Sequence[int] | Integers) -> list[int]:
     return entries
 
 
-def _with_gaps(table: SeparableTable, pairs: Sequence[Sequence[int]]) -> list[list[int]]:
+def _with_gaps(table: ThresholdTable, pairs: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the pairs' charges, with zeros where a layer begins another chain."""
     # A pair's column starts with the second layer, hence the shift by one.
     targets = [target - 1 for _, target in table.ends]

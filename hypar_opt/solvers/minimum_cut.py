@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
@@ -38,9 +38,9 @@ class MinimumCut(Solver):
         " like ones"
     )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
-    accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable, SeparableTable})
+    accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable, ThresholdTable})
 
-    def accepts(self, table: CostTable | SeparableTable) -> str | None:
+    def accepts(self, table: CostTable | ThresholdTable) -> str | None:
         if isinstance(table, CostTable):
             if table.choices != 2:
                 return f"takes two choices a layer, and there are {table.choices}; try dp"
@@ -54,7 +54,7 @@ class MinimumCut(Solver):
             return error.message
         return None
 
-    def solve(self, table: CostTable | SeparableTable, options: SolverOptions) -> SolveResult:
+    def solve(self, table: CostTable | ThresholdTable, options: SolverOptions) -> SolveResult:
         import ortools
 
         deadline = Deadline.after(options.time_limit)

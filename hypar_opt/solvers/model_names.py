@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.row_names import Labels
+    from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable
 
 LONGEST_NAME = 255
@@ -60,7 +60,7 @@ def _as_bytes(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
-def column_namer(table: CostTable, labels: Labels | None) -> Callable[[str], str]:
+def column_namer(table: CostTable, labels: RowNames | None) -> Callable[[str], str]:
     """Return a function from a program's own names, as ``x_3_1``, to plain ones.
 
     What stands for no layer, as a knapsack's carry, keeps its name; all do without labels.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 
 _LARGEST = 2**56
@@ -19,7 +19,7 @@ _LARGEST = 2**56
 class PseudoBoolean:
     """Functions ``constant + sum(linear * x) + sum(quadratic * x_u * x_v)`` on one graph.
 
-    One function for a level, one a threshold for a `SeparableTable`; they differ in their
+    One function for a level, one a threshold for a `ThresholdTable`; they differ in their
     linear terms alone.
 
     Parameters
@@ -46,9 +46,9 @@ class PseudoBoolean:
     fixed: NDArray[np.int8] | None = None
 
     @classmethod
-    def of(cls, table: CostTable | SeparableTable) -> PseudoBoolean:
+    def of(cls, table: CostTable | ThresholdTable) -> PseudoBoolean:
         """Return the function of a table of two choices in which every layer is allowed one."""
-        if isinstance(table, SeparableTable):
+        if isinstance(table, ThresholdTable):
             return cls._of_thresholds(table)
         dtype = np.int64 if table.largest < _LARGEST else np.object_
         first, second = table.node.T.astype(dtype)
@@ -64,7 +64,7 @@ class PseudoBoolean:
         return whole if table.allowed is None else whole._with_allowed(table.allowed)
 
     @classmethod
-    def _of_thresholds(cls, table: SeparableTable) -> PseudoBoolean:
+    def _of_thresholds(cls, table: ThresholdTable) -> PseudoBoolean:
         dtype = np.int64 if table.largest < _LARGEST else np.object_
         data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))
         graph = graph_of(len(table.data), table.ends)

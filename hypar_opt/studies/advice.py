@@ -10,11 +10,11 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import too_fine
+from hypar_opt.instance.pricing import oversplit_warnings
 from hypar_opt.pipeline import repriced, solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.joint_table import separable_table
+from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 
@@ -118,7 +118,7 @@ def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
         # Levels that are alike separate into one problem for each: fast at any size. Else a layer
         # has choices^levels product states (decision 5).
         many = len(plan.choices) ** plan.levels > most
-        if many and separable_table(Instance.of_plan(plan)) is None:
+        if many and thresholds_of(Instance.of_plan(plan)) is None:
             return None
         # Advice only: a joint search that is refused takes nothing from the plan at hand.
         return _solved(plan, plan.problem, deadline, search="joint")
@@ -158,7 +158,7 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
         sentences.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
-    return [*sentences, *too_fine(plan)]
+    return [*sentences, *oversplit_warnings(plan)]
 
 
 def warnings_of_cost(plan: Plan) -> list[str]:

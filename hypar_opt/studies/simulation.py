@@ -19,7 +19,7 @@ from hypar_opt.pipeline import plan_of, repriced, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
-from hypar_opt.plan.stored_layouts import plan_nodes
+from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
@@ -95,7 +95,7 @@ def simulate(
     instance = Instance.of_plan(plan)
     workload, rows = instance.workload, None
     if workload.shared:
-        rows = plan_nodes(plan, workload)
+        rows = rows_of_plan(plan, workload)
     return simulate_step(plan, workload, target, RunOptions(**run), rows=rows)
 
 

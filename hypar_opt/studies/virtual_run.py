@@ -14,7 +14,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.plan import Plan, json_number
 from hypar_opt.plan.problem import parse_bytes
-from hypar_opt.plan.stored_layouts import plan_nodes, plan_tensors
+from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
@@ -28,7 +28,7 @@ BACKENDS = ("numpy", "jax")
 JAX_TOLERANCE = 1e-5
 """The largest relative difference of gradients in single precision."""
 
-MOST_DEVICES = 256
+MAX_DEVICES = 256
 LARGEST_SEED = 2**32 - 1
 
 
@@ -80,12 +80,12 @@ def run(
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scale_down import scaled_down
-    from hypar_opt.execution.virtual.checks import MOST_BYTES, check_memory
+    from hypar_opt.execution.virtual.checks import MAX_BYTES, check_memory
 
     _check_arguments(plan, backend, seed)
-    most = MOST_BYTES if max_memory is None else _bytes(max_memory)
+    most = MAX_BYTES if max_memory is None else _bytes(max_memory)
     instance = Instance.of_plan(plan)
-    rows = plan_nodes(plan, instance.executed_workload)
+    rows = rows_of_plan(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
     changes: tuple[str, ...] = ()
     if scale_down:
@@ -125,10 +125,10 @@ def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
         raise UnknownNameError("backend", backend, list(BACKENDS))
     if not 0 <= seed <= LARGEST_SEED:
         raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
-    if plan.accelerators > MOST_DEVICES:
+    if plan.accelerators > MAX_DEVICES:
         raise HyparError(
             f"the plan is for {plan.accelerators:,} accelerators, and a run has at most"
-            f" {MOST_DEVICES}"
+            f" {MAX_DEVICES}"
         )
 
 

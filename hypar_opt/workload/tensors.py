@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
 
-MOST_CHOICES = 3
+MAX_CHOICES = 3
 """The largest number of choices of a kind of layer; each is a column of a cost table."""
 
-MOST_LAYERS_KEPT = 4096
+MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
 
 
@@ -193,38 +193,38 @@ class Workload:
 
     @derived
     def _whole(self) -> NDArray[np.bool_]:
-        whole = np.zeros((MOST_CHOICES, len(self.nodes)), bool)
+        whole = np.zeros((MAX_CHOICES, len(self.nodes)), bool)
         for position, node in enumerate(self.nodes):
-            for column, choice in enumerate(node.operator.splits[:MOST_CHOICES]):
+            for column, choice in enumerate(node.operator.splits[:MAX_CHOICES]):
                 whole[column, position] = not choice.axis
         return whole
 
-    def coupled(self, columns: int) -> NDArray[np.bool_]:
+    def replica_boundaries(self, columns: int) -> NDArray[np.bool_]:
         """Return the boundaries whose exchanges at a level are repeated by replicas below it.
 
         They lead from a node that may be whole: ``(boundaries,)``.
         """
         return self._coupled[columns]
 
-    def couples_levels(self, columns: int) -> bool:
-        """Return whether any boundary is `coupled`."""
+    def has_replicas(self, columns: int) -> bool:
+        """Return whether any boundary is `replica_boundaries`."""
         return self._couples[columns]
 
     @derived
     def _coupled(self) -> tuple[NDArray[np.bool_], ...]:
-        coupled = []
-        for columns in range(MOST_CHOICES + 1):
+        replica_boundaries = []
+        for columns in range(MAX_CHOICES + 1):
             may_be_whole: NDArray[np.bool_] = np.any(self.whole(columns), axis=0)
-            coupled.append(may_be_whole[self.ends[:, 0]] & self.replicas)
-        return tuple(coupled)
+            replica_boundaries.append(may_be_whole[self.ends[:, 0]] & self.replicas)
+        return tuple(replica_boundaries)
 
     @derived
     def _couples(self) -> tuple[bool, ...]:
-        return tuple(bool(coupled.any()) for coupled in self._coupled)
+        return tuple(bool(replica_boundaries.any()) for replica_boundaries in self._coupled)
 
     @derived
     def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
-        shape = (MOST_CHOICES, len(self.nodes))
+        shape = (MAX_CHOICES, len(self.nodes))
         lacking = Lacking(*np.zeros((3, *shape), bool))
         # A choice that a kind does not have reads as data parallelism's, and charges nothing: the
         # constraints forbid it, but the arrays of all layers have the same columns.
@@ -234,7 +234,7 @@ class Workload:
             alike.setdefault((node.operator.contraction, node.operator.splits), []).append(position)
         for positions in alike.values():
             operator = self.nodes[positions[0]].operator
-            for column, choice in enumerate(operator.splits[:MOST_CHOICES]):
+            for column, choice in enumerate(operator.splits[:MAX_CHOICES]):
                 for tensor, axes in zip(lacking, operator.contraction, strict=True):
                     # A tensor that a layer does not have lacks nothing.
                     tensor[column, positions] = bool(axes) and choice.axis not in axes
@@ -282,7 +282,7 @@ class Workload:
         return {boundary.target: boundary.source for boundary in shared}
 
     @derived
-    def into_shared(self) -> Mapping[int, int]:
+    def boundary_into_shared(self) -> Mapping[int, int]:
         """For every node whose output several layers read, the boundary to its shared node."""
         return {
             boundary.source: number
@@ -291,7 +291,7 @@ class Workload:
         }
 
     @derived
-    def read_over(self) -> Mapping[tuple[int, int], int]:
+    def boundary_between(self) -> Mapping[tuple[int, int], int]:
         """The boundary over which a layer's node reads what another's writes: writer, reader."""
         writers = self.tensor_writers
         return {
@@ -301,7 +301,7 @@ class Workload:
         }
 
     @derived
-    def leads_weights(self) -> NDArray[np.bool_]:
+    def is_weight_boundary(self) -> NDArray[np.bool_]:
         """Which boundaries lead from shared weights to their users: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)
 
@@ -309,7 +309,7 @@ class Workload:
 def workload_of(network: Network, batch: int, *, shared_tensors: bool = False) -> Workload:
     """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
     # Workloads are frozen, and much is derived of one and kept: of small networks the last few are.
-    made = _kept if len(network.layers) <= MOST_LAYERS_KEPT else Workload.of_network
+    made = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
     return made(network, batch, shared_tensors=shared_tensors)
 
 

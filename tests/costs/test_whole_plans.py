@@ -55,7 +55,7 @@ def test_a_whole_plan_costs_what_its_tables_say(instance: Instance, data: st.Dat
     )
     charged = cost.of_plans(workload, np.array(plans, np.intp))
     if charged is None:
-        assert workload.couples_levels(cost.choices)
+        assert workload.has_replicas(cost.choices)
         return
     for plan, own in zip(plans, charged.tolist(), strict=True):
         above = SplitCounts.down(len(workload.nodes), cost.choices, plan)

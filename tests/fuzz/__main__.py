@@ -21,13 +21,13 @@ from typing import Any
 from tests.fuzz.calls import call
 from tests.fuzz.run import broken
 
-MOST_ADDRESSES = 8 * 2**30
+MAX_ADDRESSES = 8 * 2**30
 """Bytes of addresses that a process may have: what a call is held to is far below."""
 
 
 def _work(seeds: Sequence[int], seconds: float, results: Connection) -> None:
     """Run seeds; send each before it is run, and what was wrong with it after."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             results.send((seed, None))

@@ -19,7 +19,7 @@ from tests.fuzz.calls import Call, call, place
 STATUSES = {0, 1, 2, 3, 4}
 
 
-MOST_MEMORY = 2**30
+MAX_MEMORY = 2**30
 """Bytes that a call may add to what the process has."""
 
 
@@ -76,7 +76,7 @@ def _wrong_memory(before: int | None, told: str) -> str:
     if "memory is short" in told:
         return told
     taken = 0 if before is None else _of_status("VmHWM") - before
-    return f"took {taken / 2**20:,.0f} MiB" if taken > MOST_MEMORY else ""
+    return f"took {taken / 2**20:,.0f} MiB" if taken > MAX_MEMORY else ""
 
 
 def _wrong_status(status: int, told: str) -> str:

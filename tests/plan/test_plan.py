@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import InputError
-from hypar_opt.instance.pricing import check_plan, too_fine
+from hypar_opt.instance.pricing import check_plan, oversplit_warnings
 from hypar_opt.pipeline import solve_again
 from hypar_opt.plan.plan import json_number, parse_plan
 from hypar_opt.studies.advice import difference, warnings
@@ -337,12 +337,14 @@ def test_halves_of_a_byte_are_exact_or_refused() -> None:
 
 def test_a_plan_past_the_last_image_or_channel_says_so() -> None:
     plan = ho.solve("lenet-c", solver="model", batch=3, levels=2)
-    assert too_fine(plan) == [
+    assert oversplit_warnings(plan) == [
         "splits 1 layer below one input channel: conv1 has 1 input channel for 2^2 parts"
     ]
     plan = ho.solve("lenet-c", solver="data", batch=3, levels=2)
-    assert too_fine(plan) == ["splits 4 layers below one image: conv1 has 3 images for 2^2 parts"]
-    assert too_fine(ho.solve("lenet-c", solver="data", batch=4, levels=2)) == []
+    assert oversplit_warnings(plan) == [
+        "splits 4 layers below one image: conv1 has 3 images for 2^2 parts"
+    ]
+    assert oversplit_warnings(ho.solve("lenet-c", solver="data", batch=4, levels=2)) == []
 
 
 def test_warnings_name_the_reading_that_does_better() -> None:

@@ -19,7 +19,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
-from hypar_opt.instance.constraints import Feasibility
+from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import price_table
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.reference.rows import price_of, states
@@ -157,7 +157,7 @@ def test_the_same_plans_are_allowed_as_in_the_search(inference: bool) -> None:
         columns = states(asked["levels"], len(asked["choices"]))
         found = list(every_rows(len(network.layers), asked["levels"], len(asked["choices"])))
         try:
-            limits = Feasibility(problem_of(**asked), workload_of(network, asked["batch"]))
+            limits = ConstraintSet(problem_of(**asked), workload_of(network, asked["batch"]))
         except ho.HyparError:
             limits = None
         plan = write(found[0])

@@ -372,9 +372,9 @@ def test_a_threshold_table_counts_the_parts_of_its_cost(
 ) -> None:
     cost = CommunicationCost("text", element_bytes, level_weights=weights)
     workload = ho.Workload.of(ho.layer_graph(fully_connected(8, 1)), 4)
-    separable = cost.separable(workload, 2)
-    assert separable is not None
-    top, below = separable.tables()
+    thresholds = cost.thresholds(workload, 2)
+    assert thresholds is not None
+    top, below = thresholds.tables()
     assert (top.unit, top.resolution) == (cost.unit, cost.resolution)
     least = sum(each.in_units(int(each.node.min())) for each in (top, below))
     weight = weights[0] if weights else 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.base import SplitCounts, level_table
-from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import expanded
 from hypar_opt.costs.table import CostTable
 from hypar_opt.documents.document import validate
@@ -114,7 +114,7 @@ def test_a_plan_costs_what_the_search_and_its_program_say(seed: int) -> None:
         assert price_of(plan) == Fraction(plan.cost.total)
         instance = Instance.of_plan(plan)
         if plan.cost.unit == "bytes":
-            full = nodes_choices(instance.workload, instance.cost, plan.assignments())
+            full = rows_with_shared(instance.workload, instance.cost, plan.assignments())
             exchanges = Program(instance.executed_workload, full).exchanges(
                 INFERENCE if plan.inference else TRAINING
             )
@@ -134,7 +134,7 @@ def test_shared_tensors_are_in_the_layouts_that_a_plan_states(seed: int) -> None
     cost, layouts = price(instance, rows, tensors), layouts_of(instance, rows, tensors)
     stating = plan.model_copy(update={"cost": cost, "layouts": layouts})
     assert price_of(stating) == Fraction(cost.total)
-    nodes = nodes_choices(instance.workload, instance.cost, rows, tensors)
+    nodes = rows_with_shared(instance.workload, instance.cost, rows, tensors)
     added = [
         table.in_units(price_table(table, row))
         for table, row in zip(tables_of(stating), nodes, strict=True)
@@ -196,7 +196,7 @@ def test_the_table_of_a_level_is_the_one_that_the_search_solves(seed: int) -> No
     instance = Instance.of_plan(plan)
     workload = instance.workload
     splits = SplitCounts.none(len(workload.nodes), 3)
-    nodes = nodes_choices(workload, instance.cost, plan.assignments())
+    nodes = rows_with_shared(workload, instance.cost, plan.assignments())
     for ours, row in zip(tables_of(plan), nodes, strict=True):
         same_charges(ours, level_table(instance.cost, workload, splits), workload.forbidden(3))
         splits = splits.after(row)
@@ -257,7 +257,7 @@ def test_the_tables_of_levels_add_up_to_the_plan(seed: int) -> None:
     for rows in [some_rows(rng, network, asked["levels"]) for _ in range(4)]:
         plan = write(rows)
         instance = Instance.of_plan(plan)
-        nodes = nodes_choices(instance.workload, instance.cost, rows)
+        nodes = rows_with_shared(instance.workload, instance.cost, rows)
         tables = tables_of(plan)
         added = [
             table.in_units(price_table(table, row))

@@ -13,7 +13,7 @@ from hypar_opt.costs import COSTS
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.errors import RefusedError
-from hypar_opt.instance.constraints import Feasibility
+from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.certificate import certify, check_certificate
@@ -104,7 +104,7 @@ def best_bound(plan: ho.Plan) -> Fraction:
     cost = COSTS["bytes"].from_problem(plan.problem, workload)
     states = canonical_states(plan.levels, cost.choices)
     plain = expanded(cost, workload, plan.levels)
-    table = Feasibility(plan, workload).states(plain, states)
+    table = ConstraintSet(plan, workload).states(plain, states)
     costs, over = every_assignment(table)
     # Of all assignments only those count that none beats in both: cheaper ones take more.
     order = np.lexsort((over, costs))

@@ -26,7 +26,7 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
-from hypar_opt.search.joint_table import separable_table
+from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.strategies.networks import networks
@@ -166,7 +166,7 @@ def test_pins_for_all_levels_and_even_splits_are_answers_to_the_thresholds(
     except ho.HyparError:  # nothing keeps to them
         return
     instance = Instance.of_plan(plan)
-    assert separable_table(instance) is not None
+    assert thresholds_of(instance) is not None
     table = chain_table(instance)
     assert table is not None
     least, found = cheapest_states(table, np.argsort(table.columns))
@@ -214,9 +214,9 @@ def test_a_threshold_is_a_level_of_uniform_splits(
     """Question t charges what a level does below t - 1 model and H - t data choices."""
     workload, cost = workload_of(network, batch), CommunicationCost(reading)
     layers = len(workload.layers)
-    separable = cost.separable(workload, levels)
-    assert separable is not None
-    for t, table in enumerate(separable.tables(), 1):
+    thresholds = cost.thresholds(workload, levels)
+    assert thresholds is not None
+    for t, table in enumerate(thresholds.tables(), 1):
         level = level_table(cost, workload, SplitCounts.uniform(layers, (levels - t, t - 1)))
         for answers in itertools.product(range(2), repeat=layers):
             assert price_table(table, answers) == price_table(level, answers)
@@ -225,9 +225,9 @@ def test_a_threshold_is_a_level_of_uniform_splits(
 def test_a_threshold_table_is_a_level_below_so_many_choices() -> None:
     workload = workload_of(ho.load("vgg-a"), 256)
     cost = CommunicationCost("figures")
-    separable = cost.separable(workload, 3)
-    assert separable is not None
-    tables = separable.tables()
+    thresholds = cost.thresholds(workload, 3)
+    assert thresholds is not None
+    tables = thresholds.tables()
     w, f = workload.weights[-1], workload.pooled[-1]
     assert [table.node[-1].tolist() for table in tables] == [
         [8 * w * 4, 8 * f * 1],

@@ -141,7 +141,7 @@ def test_of_too_many_orders_no_swap_of_two_levels_takes_less(
 ) -> None:
     plan = repriced(ho.solve("lenet-c", array="h100-8x8", batch=64), cost="time")
     best = seconds(plan, tuple(fastest_order(instance(), ROWS)))
-    monkeypatch.setattr(level_order, "MOST_ORDERS", 10)
+    monkeypatch.setattr(level_order, "MAX_ORDERS", 10)
     rows = tuple(fastest_order(instance(), ROWS))
     assert Counter(rows) == Counter(ROWS)
     assert best <= seconds(plan, rows) < seconds(plan, ROWS)

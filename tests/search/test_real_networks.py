@@ -83,9 +83,9 @@ def test_programs_find_the_same_optimum(name: str, batch: int) -> None:
         optimum = SOLVERS["cut"]().solve(tables[-1], OPTIONS)
         splits = splits.after(optimum.assignment or ())
     for levels in range(1, 5):
-        separable = cost.separable(workload, levels)
-        assert separable is not None
-        tables += separable.tables()
+        thresholds = cost.thresholds(workload, levels)
+        assert thresholds is not None
+        tables += thresholds.tables()
     with SolverProcess() as process:
         session = Session(find_backend(OPTIONS), process, OPTIONS, Deadline.after(None))
         for table in tables:

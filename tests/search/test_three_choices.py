@@ -16,7 +16,7 @@ from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.bound_by_counts import by_counts
-from hypar_opt.search.result import Search
+from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
@@ -87,7 +87,7 @@ def test_counts_bound_every_plan_and_find_one(seed: int) -> None:
     instance, _, _ = _random(1000 + seed, most=4)
     if len(instance.workload.nodes) > 9:
         pytest.skip("its states are too many to be compared")
-    search = Search(instance, SOLVERS["dp"]())
+    search = SearchRequest(instance, SOLVERS["dp"]())
     tables = TableSolver(search, 1)
     rows, attained = by_counts(search, tables)
     bound = Fraction(tables.results[0].bound or 0, instance.cost.resolution)

@@ -19,7 +19,7 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
-from hypar_opt.plan.stored_layouts import plan_nodes, plan_tensors
+from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import RunOptions, simulate_step
 from hypar_opt.simulator.run import run as run_tasks
@@ -78,7 +78,7 @@ def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
 def tasks_of(plan: ho.Plan, **options: Any) -> tuple[Task, ...]:
     assert plan.array is not None
     instance = Instance.of_plan(plan)
-    rows = plan_nodes(plan, instance.workload)
+    rows = rows_of_plan(plan, instance.workload)
     array_, options_ = plan.array.description, RunOptions(**options)
     return program(plan, instance.workload, array_, options_, rows)
 
@@ -108,9 +108,9 @@ def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     """By pass, level and kind of exchange, replicas of what is whole among them."""
     workload = Instance.of_plan(plan).workload
     expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
-    for phase, kind, level, *_, elements in Program(workload, plan_nodes(plan, workload)).exchanges(
-        phases_of(plan)
-    ):
+    for phase, kind, level, *_, elements in Program(
+        workload, rows_of_plan(plan, workload)
+    ).exchanges(phases_of(plan)):
         expected[phase, kind, level] += elements * plan.element_bytes
     moved: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     for task in exchanges_of(plan):

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.thresholds import ThresholdTable
 
 
 def random_graph(
@@ -63,12 +63,12 @@ def optimum(table: CostTable) -> tuple[int, tuple[int, ...]] | None:
     return int(costs[best]), tuple(map(int, assignments[best]))
 
 
-def separable(table: CostTable, levels: int) -> SeparableTable:
+def thresholds(table: CostTable, levels: int) -> ThresholdTable:
     """Return the joint table of a graph of two choices that is alike at every level."""
     data, model = table.node.T.tolist()
     dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
     ends = [(u, v) for u, v in table.ends.tolist()]
-    return SeparableTable(data, model, ends, (dd, dm, md, mm), levels)
+    return ThresholdTable(data, model, ends, (dd, dm, md, mm), levels)
 
 
 def grid(side: int, choices: int = 2) -> CostTable:

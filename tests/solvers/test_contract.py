@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.search.check_result import check_claim
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions, Status
@@ -88,13 +88,13 @@ def test_thresholds_are_answered_the_same_in_blocks_of_any_size(
         data, model = table.node.T.tolist()
         dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
         ends = [(int(u), int(v)) for u, v in table.ends]
-        separable = SeparableTable(data, model, ends, (dd, dm, md, mm), levels)
-        unblocked = DynamicProgramming().solve(separable, SolverOptions())
+        thresholds = ThresholdTable(data, model, ends, (dd, dm, md, mm), levels)
+        unblocked = DynamicProgramming().solve(thresholds, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)
-            blocks = DynamicProgramming().solve(separable, SolverOptions())
+            blocks = DynamicProgramming().solve(thresholds, SolverOptions())
         assert blocks == unblocked
-        free = separable.as_one_table()
+        free = thresholds.as_one_table()
         assert unblocked == DynamicProgramming().solve(free, SolverOptions())
 
 

@@ -23,7 +23,7 @@ from tests.solvers.graphs import (
     grid,
     optimum,
     random_graph,
-    separable,
+    thresholds,
     with_forbidden,
 )
 
@@ -89,7 +89,7 @@ def test_all_thresholds_are_solved_as_one_table_is(
 ) -> None:
     rng = np.random.default_rng(seed)
     table = random_graph(rng, layers, 2 * layers, submodular=submodular)
-    joint = separable(table, levels)
+    joint = thresholds(table, levels)
     expected = [optimum(threshold) for threshold in joint.tables()]
     cost = sum(found[0] for found in expected if found is not None)
     plan = tuple(choice for found in expected if found is not None for choice in found[1])
@@ -265,7 +265,7 @@ def test_equal_blocks_have_equal_plans_at_any_number() -> None:
     assert solved(DP, most) == solved(CUT, most)
     others = blocks(96, np.random.default_rng(3))
     assert solved(DP, others) == solved(CUT, others)
-    assert solved(DP, separable(others, 4)) == solved(CUT, separable(others, 4))
+    assert solved(DP, thresholds(others, 4)) == solved(CUT, thresholds(others, 4))
 
 
 def test_an_order_is_found_by_the_size_of_tables() -> None:
@@ -319,7 +319,7 @@ def test_every_cut_of_a_network_costs_what_its_assignment_does(seed: int) -> Non
 @pytest.mark.parametrize("name", ["dp", "cut"])
 @pytest.mark.parametrize("joint", [False, True])
 def test_no_time_leaves_no_answer(name: str, joint: bool) -> None:
-    table = separable(blocks(3), 2) if joint else blocks(3)
+    table = thresholds(blocks(3), 2) if joint else blocks(3)
     result = SOLVERS[name]().solve(table, SolverOptions(time_limit=0.0))
     assert (result.status, result.stopped_by) == (Status.NO_ANSWER, "time limit")
     assert result.assignment is None

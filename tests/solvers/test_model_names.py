@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hypar_opt.costs.row_names import Labels
+from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.table import CostTable
 from hypar_opt.solvers.model_names import column_namer, fields_of, lp_name, mps_name, plain_name
 
@@ -40,7 +40,7 @@ def test_a_common_name_is_legible_in_every_format() -> None:
 def test_two_boundaries_between_the_same_layers_have_two_names() -> None:
     ends = np.array([[0, 1], [0, 1], [1, 2]])
     table = CostTable(np.zeros((3, 2), np.int64), np.zeros((3, 2, 2), np.int64), ends)
-    named = column_namer(table, Labels("abc", [["data", "model"]] * 3, ("H1",)))
+    named = column_namer(table, RowNames("abc", [["data", "model"]] * 3, ("H1",)))
     names = [
         named(f"{kind}_{e}{rest}") for kind, rest in (("z", ""), ("y", "_0_1")) for e in range(3)
     ]
@@ -51,7 +51,7 @@ def test_two_boundaries_between_the_same_layers_have_two_names() -> None:
 
 
 def test_a_column_of_states_names_the_choices_of_all_levels() -> None:
-    labels = Labels("ab", [["data", "model"], ["data"]], ("H1", "H2"), states=[(0, 0), (0, 1)])
+    labels = RowNames("ab", [["data", "model"], ["data"]], ("H1", "H2"), states=[(0, 0), (0, 1)])
     assert (labels.layer(0), labels.level(0), labels.choice(0, 1)) == ("a", "H1.H2", "data.model")
     # A kind of layer with fewer choices than others: its column is fixed at 0, and has a name too.
     assert labels.choice(1, 1) == "data.choice2"

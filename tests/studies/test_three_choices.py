@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.shared_nodes import nodes_choices
+from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.plan import columns_of, words_of
@@ -88,7 +88,7 @@ def test_each_explored_plan_costs_what_it_is_priced_and_simulated_at(
 def of_rows(found: Exploration, instance: Instance, rows: list[list[int]]) -> ho.Plan:
     """The plan of some choices, with tensors stored as the objective likes them best."""
     plan, workload = found.plan, instance.workload
-    nodes = nodes_choices(workload, instance.cost, rows)
+    nodes = rows_with_shared(workload, instance.cost, rows)
     return plan.model_copy(
         update={
             "parallelism": words_of(rows, plan.words),

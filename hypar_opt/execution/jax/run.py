@@ -208,7 +208,7 @@ def _trained(program: Program) -> list[bool]:
     """Return of each node whether it has weights, or reads what depends on any."""
     workload = program.workload
     trained = [bool(weights) for weights in workload.weights]
-    for writer, reader in sorted(workload.read_over, key=lambda ends: ends[1]):
+    for writer, reader in sorted(workload.boundary_between, key=lambda ends: ends[1]):
         trained[reader] |= trained[writer]
     for shared, writer in workload.tensor_writers.items():
         trained[shared] |= trained[writer]

@@ -114,7 +114,7 @@ class Lines:
             repeated = self._repeated(position, given, ())
             yield f"{name} = {self._apart(value) if repeated else value}"
             return
-        boundary = self.program.workload.read_over[source + self.shared, node]
+        boundary = self.program.workload.boundary_between[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
@@ -137,13 +137,15 @@ class Lines:
 
     def _stored(self, source: int) -> str:
         """Return the variable of a tensor as it is stored for several readers."""
-        steps = self.program.input_steps(self.program.workload.into_shared[source + self.shared])
+        steps = self.program.input_steps(
+            self.program.workload.boundary_into_shared[source + self.shared]
+        )
         moves = steps and not self.alone
         return f"{self.names[source]}_stored" if moves else self.names[source]
 
     def stored(self, position: int) -> list[str]:
         """Return the lines that store a tensor with several readers in its own layout."""
-        boundary = self.program.workload.into_shared.get(position + self.shared)
+        boundary = self.program.workload.boundary_into_shared.get(position + self.shared)
         if boundary is None:
             return []
         name, steps = self._stored(position), self.program.input_steps(boundary)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
-MOST_BYTES = 4 * 10**9
+MAX_BYTES = 4 * 10**9
 """Of memory that a run may take, unless a caller says otherwise."""
 
 
@@ -99,7 +99,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
 
 
 def check_memory(
-    network: Network, program: Program, *, most: int = MOST_BYTES, scaled: bool = False
+    network: Network, program: Program, *, most: int = MAX_BYTES, scaled: bool = False
 ) -> None:
     """Refuse a step that would take more bytes of memory than ``most``.
 

@@ -84,7 +84,7 @@ class Division:
 
     def boundary(self, source: int, reader: int) -> int:
         """Return the number of the boundary over which a layer reads another."""
-        return self.program.workload.read_over[source + self.shared, reader + self.shared]
+        return self.program.workload.boundary_between[source + self.shared, reader + self.shared]
 
     def bits(self, layouts: Layouts, layout: Layout) -> int:
         """Return a mask of the levels at which a tensor has a layout."""

@@ -111,7 +111,7 @@ class TrainingStep:
         self._stored[node] = blocks
         self.record.outputs[position] = layouts, blocks
         self._add_loss(position, layouts, blocks)
-        boundary = self.program.workload.into_shared.get(node)
+        boundary = self.program.workload.boundary_into_shared.get(node)
         if boundary is not None:
             shared = program.workload.boundaries[boundary].target
             steps, whose = program.input_steps(boundary), Source(phase, shared, boundary)
@@ -206,7 +206,7 @@ class TrainingStep:
                 tensor.part_of(whole, layouts, device) * (not device & partial_levels)
                 for device in self.devices
             ]
-        boundary = self.program.workload.into_shared.get(node)
+        boundary = self.program.workload.boundary_into_shared.get(node)
         if boundary is None:
             return self._errors.pop(node)
         shared = program.workload.boundaries[boundary].target

@@ -185,7 +185,7 @@ class Exchanges:
         return quarters.astype(exact_dtype(bound)) * edge.elements
 
     @property
-    def separable(self) -> bool:
+    def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
         return not any(
             any(split.input == "whole" for split in node.splits[: self.choices])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import EndStates, SplitCounts
+from hypar_opt.costs.base import BoundaryStates, SplitCounts
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.workload.tensors import workload_of
@@ -60,8 +60,8 @@ class OwnCost:
             # The zeros keep a row for each node where there are no such charges.
             return [sum(column) for column in zip([0] * nodes, *charges, strict=True)]
 
-        self._coupled = workload.couples_levels(cost.choices)
-        self._weights = workload.leads_weights.tolist()
+        self._coupled = workload.has_replicas(cost.choices)
+        self._weights = workload.is_weight_boundary.tolist()
         self._pairs = partial(cost.pairs, workload)
         self._nodes, self._edges, self._states = node_charges, edges, together
         columns = set(zip(*plan.assignments(), strict=True))
@@ -80,7 +80,7 @@ class OwnCost:
     def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         ends = list(itertools.product(sources, targets))
         columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
-        charges = self._pairs(EndStates.of_one(boundary, *columns)).sum(axis=0)
+        charges = self._pairs(BoundaryStates.of_one(boundary, *columns)).sum(axis=0)
         return np.array(_integers(charges), object).reshape(len(sources), len(targets))
 
     def state(self, layer: int, state: Sequence[int]) -> int:

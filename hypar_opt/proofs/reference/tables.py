@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.reference.exchanges import Counts, Matrix, State
     from hypar_opt.proofs.reference.nodes import PlanGraph
 
-MOST_PAIRS = 2**20
-MOST_ENTRIES = 2**27
+MAX_PAIRS = 2**20
+MAX_ENTRIES = 2**27
 """The largest numbers of pairs of states, and of entries in a table: 1 GiB of int64."""
 
 
@@ -33,8 +33,8 @@ def tables_of(plan: Plan) -> list[CostTable]:
     With scope ``level`` there is one for each level, given the plan's own choices above; a
     choice is allowed if choices below complete it, and its load is the least of those.
     With scope ``joint`` there is one: where bytes cost the same at every level, of two choices
-    and nothing restricted, a chain for each question "model at t levels or more?", t = 1..H,
-    side by side; else one choice for each state of a layer, in the order of `states`.
+    and nothing restricted, a chain for each threshold t = 1..H, "model parallelism at t levels
+    or more", side by side; else one choice for each state of a layer, in the order of `states`.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def _has_thresholds(plan: Plan, charges: Bytes, restrictions: Restrictions) -> b
         len(plan.choices) == 2
         and len(set(plan.level_weights)) <= 1
         and not restrictions.any
-        and charges.exchanges.separable
+        and charges.exchanges.has_thresholds
     )
 
 
@@ -145,7 +145,7 @@ def _threshold_table(plan: Plan, charges: Bytes, graph: PlanGraph) -> CostTable:
     output for each t up to m, and 2^(H-t) times its weights for each t above. A boundary is
     charged the same at each level whose pair of choices exchanges; such levels are fewest where
     the levels of one node contain the other's, and then as many as there are t at which the
-    two answers exchange.
+    two of its choices exchange.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -196,7 +196,7 @@ def _states_table(
 def _check_states(plan: Plan, graph: PlanGraph) -> None:
     nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
     pairs = choices ** (2 * levels)
-    if pairs > MOST_PAIRS or max(nodes, len(graph.edges)) * pairs > MOST_ENTRIES:
+    if pairs > MAX_PAIRS or max(nodes, len(graph.edges)) * pairs > MAX_ENTRIES:
         raise RefusedError(
             f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
             f" more than memory allows for {nodes - graph.shared} layers"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import plan_tensors
-from hypar_opt.search.joint_table import separable_table
+from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def why_no_regrets(plan: Plan) -> str:
     if plan.solver.scope == "joint":
         instance = Instance.of_plan(plan)
         at_once = plan.solver.status == "optimal" and not instance.constraints.couple_layers
-        if at_once and separable_table(instance) is not None:
+        if at_once and thresholds_of(instance) is not None:
             return ""  # two answers for each layer and level, whatever their number
         steps = len(plan.layers) * len(plan.choices) ** (2 * plan.levels)
         if not at_once:

@@ -13,7 +13,7 @@ from hypar_opt.solvers.model_names import plain_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.row_names import Labels
+    from hypar_opt.costs.row_names import RowNames
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
 
 
@@ -43,7 +43,7 @@ def to_cp_model(clauses: ClauseModel) -> Any:
     return model
 
 
-def name_variables(model: Any, clauses: ClauseModel, labels: Labels) -> None:
+def name_variables(model: Any, clauses: ClauseModel, labels: RowNames) -> None:
     """Name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers."""
     variables = model.proto.variables
     for row, literals in enumerate(clauses.choice_literals):
@@ -69,7 +69,7 @@ def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> Non
     model.proto.solution_hint.values.extend(values)
 
 
-def export_named(clauses: ClauseModel, labels: Labels, path: Path) -> None:
+def export_named(clauses: ClauseModel, labels: RowNames, path: Path) -> None:
     """Write clauses as CP-SAT's model, with names, completely or not at all.
 
     Raises

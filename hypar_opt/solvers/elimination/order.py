@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MOST_ENTRIES = 2**27
+MAX_ENTRIES = 2**27
 """The largest number of entries in a table, and in all pairs and messages: 1 GiB of int64."""
 
 _BIT = 2**20
@@ -65,7 +65,7 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     Raises
     ------
     RefusedError
-        If a table, or all messages together, exceed `MOST_ENTRIES`; it names the size.
+        If a table, or all messages together, exceed `MAX_ENTRIES`; it names the size.
     """
     order, refusal = None, None
     for key in (_by_entries, _by_fill):
@@ -97,7 +97,7 @@ def in_given_order(
         As `elimination_order`.
     """
     remaining = _Remaining(sizes, pairs)
-    limit = round(log2(MOST_ENTRIES) * _BIT)
+    limit = round(log2(MAX_ENTRIES) * _BIT)
     scopes: list[set[int]] = [set() for _ in sizes]
     for layer in layers:
         if remaining.entries(layer) > limit:
@@ -110,7 +110,7 @@ def _checked(order: Order, sizes: Sequence[int], pairs: Sequence[tuple[int, int]
     """Refuse an order whose pairs and messages do not fit the memory together."""
     entries = sum(prod(sizes[n] for n in scope) for scope in order.scopes)
     entries += sum(sizes[u] * sizes[v] for u, v in pairs)
-    if entries > MOST_ENTRIES:
+    if entries > MAX_ENTRIES:
         raise RefusedError(f"needs tables of {entries:,} entries in total; {_AT_MOST}")
     return order
 
@@ -129,11 +129,11 @@ def check_neighbours(sizes: Sequence[int], low: NDArray[np.intp], high: NDArray[
         return
     degrees = np.bincount(np.concatenate([low, high]), minlength=len(sizes))
     fewest, smallest = int(degrees.min()) + 1, min(sizes)
-    if fewest * log2(smallest) > log2(MOST_ENTRIES):
+    if fewest * log2(smallest) > log2(MAX_ENTRIES):
         raise RefusedError(f"needs a table of {smallest}^{fewest} entries or more; {_AT_MOST}")
 
 
-_AT_MOST = f"at most {MOST_ENTRIES:,} are kept in memory, try ilp or cpsat"
+_AT_MOST = f"at most {MAX_ENTRIES:,} are kept in memory, try ilp or cpsat"
 
 
 _FAR = 40
@@ -141,7 +141,7 @@ _FAR = 40
 
 
 class _TooLargeError(RefusedError):
-    """The smallest table that can be next, by its layers' choices, exceeds `MOST_ENTRIES`."""
+    """The smallest table that can be next, by its layers' choices, exceeds `MAX_ENTRIES`."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.bits = sum(map(log2, sizes))
@@ -198,7 +198,7 @@ def _greedy(
         As `elimination_order`, at the first table that is too large.
     """
     remaining = _Remaining(sizes, pairs)
-    limit = round(log2(MOST_ENTRIES) * _BIT)
+    limit = round(log2(MAX_ENTRIES) * _BIT)
     # The fill of a layer changes with the neighbours of its neighbours.
     reach = 2 if key is _by_fill else 1
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.separable import SeparableTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, Integers
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import SolveResult, Status
@@ -73,7 +73,7 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
         If the deadline passes.
     """
     match table:
-        case SeparableTable():
+        case ThresholdTable():
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
@@ -107,7 +107,7 @@ def _order_of(table: Table) -> Order:
         As `elimination_order`.
     """
     match table:
-        case SeparableTable():
+        case ThresholdTable():
             return _core_order(graph_of(len(table.data), table.ends))
         case CostTable() if table.choices == 2:
             return _core_order(graph_of(table.layers, table.ends))

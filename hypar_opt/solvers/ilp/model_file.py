@@ -21,7 +21,7 @@ from hypar_opt.solvers.model_names import LONGEST_NAME, column_namer, lp_name, m
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hypar_opt.costs.row_names import Labels
+    from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable
 
 LARGEST = 2**53
@@ -55,7 +55,7 @@ def program_columns(program: ZeroOneProgram) -> list[str]:
 
 
 def export_program(
-    table: CostTable, path: Path, labels: Labels | None = None, deadline: Deadline = NEVER
+    table: CostTable, path: Path, labels: RowNames | None = None, deadline: Deadline = NEVER
 ) -> ZeroOneProgram:
     """Write a table's program with its constant, so that its optimum is the table's.
 

@@ -25,7 +25,7 @@ from hypar_opt.search.prefix_costs import (
     completion_by_elimination,
     is_chain,
 )
-from hypar_opt.search.result import Progress, Search, silent
+from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.solver_settings import options_of
 from hypar_opt.solvers import SOLVERS
@@ -188,7 +188,7 @@ def _solved_again(
     solver = plan.solver.name
     if solver == SOLUTION:
         solver = default_solver(pinned, plan.solver.search)
-    search = Search(pinned, SOLVERS[solver](), options, deadline=deadline)
+    search = SearchRequest(pinned, SOLVERS[solver](), options, deadline=deadline)
     try:
         other = SEARCHES[plan.solver.search](search)
         # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.

@@ -9,7 +9,7 @@ import numpy as np
 
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.search.joint_table import question_table, separable_table
+from hypar_opt.search.joint_table import threshold_table, thresholds_of
 from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated
@@ -28,7 +28,7 @@ Least = list[list[list[int | None]]]
 def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
     """Return the least joint cost of a plan with each choice, for a problem without memory limit.
 
-    Where the levels are alike, by the questions of a separable table. Else along a chain by costs
+    Where the levels are alike, by thresholds. Else along a chain by costs
     to come and to go, on a graph by an elimination.
 
     Raises
@@ -38,22 +38,22 @@ def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
     NoAnswerError
         If the deadline passes.
     """
-    separable = separable_table(instance)
-    if separable is not None:
-        return _by_questions(question_table(instance, separable)[0], separable.levels, deadline)
+    thresholds = thresholds_of(instance)
+    if thresholds is not None:
+        return _by_thresholds(threshold_table(instance, thresholds)[0], thresholds.levels, deadline)
     table = chain_table(instance, deadline)
     return _by_elimination(instance, deadline) if table is None else _along_chain(table)
 
 
-def _by_questions(table: CostTable, levels: int, deadline: Deadline) -> Least:
-    """Return the least costs where each threshold is a question by itself.
+def _by_thresholds(table: CostTable, levels: int, deadline: Deadline) -> Least:
+    """Return the least costs where thresholds are independent.
 
     Levels can be permuted. So a layer may take model parallelism at a level if it does at one or
-    more, the first question, and data parallelism if not at all of them, the last. Where the
-    answer to one question is forced for a layer, the others' optima still go with it: the minima
+    more, the first threshold, and data parallelism if not at all of them, the last. Where one
+    threshold is forced for a layer, the others' optima still go with it: the minima
     of submodular functions that ascend with the threshold are nested.
     """
-    # The least costs are of the answers that are allowed.
+    # The least costs are of the choices that are allowed.
     least, allowed = least_by_choice(eliminated(table, deadline), deadline), allowed_choices(table)
     first_of_last = table.layers - table.layers // levels
     found: Least = []

@@ -1,7 +1,7 @@
 """Many problems of one network at once: every combination of batches, elements, readings, levels.
 
-Where the levels are separable, all batches are solved together (`affine_chain`); any other problem
-is solved by itself, as `hypar_opt.solve` solves it.
+Where levels have thresholds, all batches are solved together (`affine_chain`); any other problem is
+solved by itself, as `hypar_opt.solve` solves it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from hypar_opt.studies.many.affine_chain import AffineChain, Bits, Int64, bits_t
 from hypar_opt.workload.parallelism import DATA, MODEL
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.separable import SeparableTable
     from hypar_opt.costs.table import Integers
+    from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
-Search = Literal["levelwise", "joint"]
+SearchName = Literal["levelwise", "joint"]
 
 AXES = ("batch", "element_bytes", "reading", "levels")
 TAKEN = (*AXES, "search")
@@ -67,7 +67,7 @@ class ManyPlans(Frozen, Displayed):
     """
 
     network: Network
-    search: Search
+    search: SearchName
     batch: tuple[int, ...]
     element_bytes: tuple[int, ...]
     reading: tuple[str, ...]
@@ -147,13 +147,13 @@ def solve_many(
     element_bytes: int | Sequence[int] = 4,
     reading: str | Sequence[str] | None = None,
     levels: int | Sequence[int] = 4,
-    search: Search = "levelwise",
+    search: SearchName = "levelwise",
     **other: Never,
 ) -> ManyPlans:
     """Solve every combination of batches, element sizes, readings and levels, in bytes.
 
     With two choices, without an array or constraints; `hypar_opt.solve` takes these, a problem a
-    call. Where levels are separable, as on every chain of the zoo, a million combinations take
+    call. Where levels have thresholds, as on every chain of the zoo, a million combinations take
     seconds. Others, as graphs, and those whose sums do not fit 64 bits, are solved one by one. The
     plans are those of `hypar_opt.solve`.
 
@@ -210,12 +210,12 @@ def solve_many(
 def affine_chain(network: Network, reading: str) -> AffineChain | None:
     """Return a network's charges as functions of the batch; None if it is solved one by one."""
 
-    def table(batch: int) -> SeparableTable | None:
+    def table(batch: int) -> ThresholdTable | None:
         instance = Instance(network, problem_of(network, batch=batch, reading=reading, levels=1))
         # What layers share is a node of its own, and the constraints are those of kinds of layers.
         if instance.workload.shared or instance.constraints.any:
             return None
-        return instance.cost.separable(instance.workload, 1)
+        return instance.cost.thresholds(instance.workload, 1)
 
     return AffineChain.of(table)
 
@@ -226,7 +226,7 @@ class _Batches:
 
     network: Network
     reading: str
-    search: Search
+    search: SearchName
     batches: tuple[int, ...]
     chain: AffineChain | None
     """By the reading."""

@@ -1,7 +1,7 @@
 """One chain for many batches at once: the dynamic program of all of them in numpy's int64.
 
-With two choices and separable levels a charge is affine in the batch: weights do not depend on
-it, and every other tensor is in proportion to it. So a table of coefficients stands for the tables
+With two choices and thresholds a charge is affine in the batch: weights do not depend on it, and
+every other tensor is in proportion to it. So a table of coefficients stands for the tables
 of all batches, and one pass over the layers decides all of them (Algorithm 1).
 """
 
@@ -19,7 +19,7 @@ from hypar_opt.costs.table import chain_ends
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hypar_opt.costs.separable import SeparableTable
+    from hypar_opt.costs.thresholds import ThresholdTable
 
 Int64 = NDArray[np.int64]
 Bits = NDArray[np.unsignedinteger[Any]]
@@ -56,8 +56,8 @@ class AffineChain:
     pairs: Int64
 
     @classmethod
-    def of(cls, table_of: Callable[[int], SeparableTable | None]) -> AffineChain | None:
-        """Return the chain of separable tables by their batch; None if that is none.
+    def of(cls, table_of: Callable[[int], ThresholdTable | None]) -> AffineChain | None:
+        """Return the chain of threshold tables by their batch; None if that is none.
 
         Parameters
         ----------
@@ -73,7 +73,7 @@ class AffineChain:
         first, second, third = (_columns(table) for table in (one, two, three))
         per_image = second - first
         fixed = first - per_image
-        # Any cost that calls itself separable may come here.
+        # Any cost that has thresholds may come here.
         if (third - second != per_image).any() or fixed[2:].any():
             return None
         if max(map(int, np.abs([fixed, per_image]).max(axis=0).reshape(-1)), default=0) >= 2**62:
@@ -125,7 +125,7 @@ class AffineChain:
         return totals, bits
 
     def joint(self, batches: Int64, levels: int) -> tuple[Int64, Bits]:
-        """Solve all levels together, by the questions "at t levels or more?".
+        """Solve all levels together, by thresholds.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class AffineChain:
         return data, model, pairs
 
 
-def _columns(table: SeparableTable) -> NDArray[np.object_]:
+def _columns(table: ThresholdTable) -> NDArray[np.object_]:
     """Return a table's charges: data, model and the four pairs, ``(6, layers)``."""
     layers = len(table.data)
     columns = np.zeros((6, layers), object)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from hypar_opt.errors import HyparError
-from hypar_opt.studies.many import Search, affine_chain, solve_many
+from hypar_opt.studies.many import SearchName, affine_chain, solve_many
 from hypar_opt.studies.sweep.case import PAPERS, Case, SweepRow, array_of, network_of, row_of
 
 
@@ -24,15 +24,17 @@ def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
     cases
         By their keys; all as `is_solved_together` says.
     """
-    groups: dict[tuple[str, Search], dict[str, Case]] = {}
+    groups: dict[tuple[str, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
-        search: Search = "joint" if case.search == "joint" else "levelwise"
+        search: SearchName = "joint" if case.search == "joint" else "levelwise"
         groups.setdefault((case.network, search), {})[key] = case
     for (network, search), group in groups.items():
         yield from _solved(network, search, group)
 
 
-def _solved(network: str, search: Search, cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
+def _solved(
+    network: str, search: SearchName, cases: dict[str, Case]
+) -> Iterator[tuple[str, SweepRow]]:
     places = {
         key: (case.batch, case.element_bytes, case.reading, array_of(case.array).levels)
         for key, case in cases.items()

@@ -219,7 +219,7 @@ def instance_norm():
     return nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Conv2d(8, 8, 3))
 
 
-def separable():
+def thresholds():
     return nn.Sequential(
         *(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()),
         *(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 16, 1), nn.PReLU(16)),
@@ -271,7 +271,7 @@ MODELS = {
     "weight_norm": (weight_norm, (TOKENS,), (LEGACY, PLAIN)),
     "group_norm": (group_norm, (RGB,), (LEGACY, PLAIN, OPTIMISED)),
     "instance_norm": (instance_norm, (RGB,), (LEGACY, PLAIN)),
-    "separable": (separable, (RGB,), (PLAIN,)),
+    "separable": (thresholds, (RGB,), (PLAIN,)),
     "detector": (detector, (RGB,), (PLAIN,)),
     "clones": (clones, (TOKENS,), (LEGACY, OPTIMISED)),
     "gru": (recurrent(nn.GRU), (TOKENS,), (PLAIN,)),

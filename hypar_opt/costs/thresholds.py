@@ -1,4 +1,4 @@
-"""All levels together where they are separable: an independent table for each threshold t."""
+"""All levels together where thresholds are independent: a table for each threshold t."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype, side_by_side
 
 
 @dataclass(frozen=True)
-class SeparableTable:
-    """A joint table as H questions "does this layer take model parallelism at t levels or more?".
+class ThresholdTable:
+    """A joint table by thresholds: whether a layer takes model parallelism at t levels or more.
 
     A layer with model parallelism at m of H levels is charged ``model * 2^(t-1)`` for each t
     up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels; a
-    boundary is charged for each t by the two answers of its layers. So the questions are
+    boundary is charged for each t by whether each of its layers reaches it. So thresholds are
     independent, and the optimum over all levels is that of H tables of two choices. An
-    assignment answers the question of t = 1 for every layer, then that of t = 2, and so on.
+    assignment says for t = 1 which layers reach it, then for t = 2, and so on.
 
     Source: docs/decisions/0005-joint-optimum.md.
 
@@ -48,13 +48,13 @@ class SeparableTable:
 
     @cached_property
     def largest(self) -> int:
-        """An upper bound on the cost of an assignment, and on that of any question."""
-        # No answer costs more than its full charge at every threshold, times 2^(H-1) at the most.
+        """An upper bound on the cost of an assignment, and on that of any threshold."""
+        # No layer costs more than its full charge at every threshold, times 2^(H-1) at the most.
         columns = (self.data, self.model, *self.pairs)
         return sum(sum(map(int, column)) for column in columns) << self.levels
 
     def tables(self) -> list[CostTable]:
-        """Return the table of each question, t = 1 to H."""
+        """Return the table of each threshold, t = 1 to H."""
         dtype = exact_dtype(self.largest)
         node = np.array([self.data, self.model], dtype).T
         ends = np.array(self.ends, np.intp).reshape(-1, 2)
@@ -70,5 +70,5 @@ class SeparableTable:
         return tables
 
     def as_one_table(self) -> CostTable:
-        """Return the tables of all questions side by side, for solvers of plain tables."""
+        """Return the tables of all thresholds side by side, for solvers of plain tables."""
         return side_by_side(self.tables())
