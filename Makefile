@@ -1,5 +1,7 @@
 # make demo   the main job on VGG-A, from nothing but Python and make
+# make check   in under a minute on two idle cores: formatting, types, import contract, quick tests
 # make test   everything that must hold: formatting, types, import contract, tests
+# make slow   the rest of the random cases, and tests that take long: before a release
 # make newest   the same with the newest versions that pyproject.toml allows
 # make lowest   the tests with the lowest versions that it allows
 # make lock   takes the newest versions for all else: requirements/, a file for each Python
@@ -20,7 +22,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo test suite golden alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo check test slow suite golden alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -29,8 +31,21 @@ demo: $(VENV)/.installed
 # The runner's summary comes last.
 test: lint suite
 
+PYTEST = $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 suite: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+	$(PYTEST)
+
+slow: $(VENV)/.installed-dev
+	$(PYTEST) -m slow
+
+# One or more tests of each floor below the studies, which take a second at most.
+QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware instance \
+  paper/test_paper.py paper/test_paper_arrays.py plan sharding simulator/test_collectives.py simulator/test_flows.py \
+  solvers/test_contract.py solvers/test_graphs.py solvers/test_parameters.py test_mutants.py \
+  test_units.py workload/test_models.py workload/test_operators.py workload/test_tensors.py \
+  workload/test_zoo_counts.py
+check: lint
+	$(PYTEST) -k "not from_outside" $(addprefix tests/,$(QUICK))
 
 golden: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.golden
@@ -71,7 +86,7 @@ test-browser: $(VENV)/.installed-dev
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
-	$(BIN)/python -m pytest -m browser --numprocesses=auto --dist=worksteal --quiet -rs tests/browser
+	$(PYTEST) -m browser -rs tests/browser
 
 N ?= 10000
 SEED ?= 0

@@ -183,7 +183,7 @@ def small(network: ho.Network, asked: Asked) -> bool:
     return bool(len(asked["choices"]) ** (len(network.layers) * asked["array"].levels) <= 2**10)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(networks(longest=3), asked_of_arrays(), COST)
 def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked, cost: str) -> None:
     if not small(network, asked):

@@ -251,6 +251,7 @@ def test_cores_give_the_table_of_one_process(tmp_path: Path) -> None:
     assert seen == [(done, 48) for done in range(49)]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_killed_goes_on_and_simulates_nothing_twice(
     tmp_path: Path, gated: Path, whole: bytes
 ) -> None:
