@@ -45,6 +45,10 @@ Any size would do; a prime is seldom mistaken for another dimension when somethi
 _FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
 
 
+FLOATS = frozenset({1, 10, 11, 16})
+"""The types FLOAT, FLOAT16, DOUBLE and BFLOAT16."""
+
+
 class OnnxNode(NamedTuple):
     """One node of the graph; empty names stand for inputs that are left out."""
 
@@ -321,8 +325,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
                 if not size:
                     missing[name] = None
             shape.append(size)
-        # FLOAT, FLOAT16, DOUBLE, BFLOAT16.
-        inputs.append(Input(value.name, tuple(shape), tensor.elem_type in (1, 10, 11, 16)))
+        inputs.append(Input(value.name, tuple(shape), tensor.elem_type in FLOATS))
     if missing:
         names = ", ".join(map(repr, missing))
         raise InputError(

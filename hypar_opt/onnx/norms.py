@@ -31,7 +31,7 @@ def _norm(
         keys["bias"] = bias
     source = state.read(features, node)
     made = state.emit(node, "norm", keys, [source], state.layer(source).sizes, weights)
-    return state.made(made, features.dims)
+    return state.whole_output(made, features.dims)
 
 
 def _learned(state: ImportState, node: OnnxNode, *places: int) -> LayerWeights:

@@ -51,7 +51,7 @@ def pool(state: ImportState, node: OnnxNode, word: str) -> None:
     if not layer.is_image:
         raise node.refuse("is a pool, but its input is not an image")
     source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
-    state.put(node, state.made(source, dims))
+    state.put(node, state.whole_output(source, dims))
 
 
 def _is_whole(image: Image, window: tuple[int, int]) -> bool:

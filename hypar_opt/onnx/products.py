@@ -82,7 +82,7 @@ def convolution(state: ImportState, node: OnnxNode) -> None:
     inputs = [state.read(features._replace(border=None), node)]
     held = _matrix_of(node, weight, 1, range(1, len(weight.shape)), (0,))
     source = state.emit(node, "conv", keys, inputs, sizes, held)
-    made = state.made(source, image.dims(filters, height, width))
+    made = state.whole_output(source, image.dims(filters, height, width))
     if bias:
         _add_bias(state, made, node.inputs[2])
     if "activation" in attributes:  # com.microsoft.FusedConv
@@ -232,7 +232,7 @@ def linear(
     made = state.emit(node, kind, keys, [source], sizes, weights)
     new = reshaped([whole_dim("c", width)], units)
     dims = (*kept[:place], *new, *kept[place:])
-    return state.made(made, dims)
+    return state.whole_output(made, dims)
 
 
 def _has_positions(sizes: Any) -> bool:

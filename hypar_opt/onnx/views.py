@@ -253,7 +253,7 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> None:
     weights = LayerWeights(name, table.matrix((0,), (1,)))
     # The same ids, looked up twice, are one layer.
     source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
-    state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
+    state.put(node, state.whole_output(source, (*ids.dims, (Digit("c", features),))))
 
 
 def concat(state: ImportState, node: OnnxNode) -> None:
@@ -320,7 +320,7 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> None:
     keys = {} if over == "channels" else {"axis": over}
     source = state.emit(node, "concat", keys, [state.read(p, node) for p in parts], sizes)
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
-    state.put(node, state.made(source, dims))
+    state.put(node, state.whole_output(source, dims))
 
 
 def _learned_tokens(
@@ -345,4 +345,4 @@ def _learned_tokens(
             dims[axis] = dim
         elif axes_of([dim]) & POSITIONS:
             dims[axis] = whole_dim("t", tokens)
-    return state.made(source, dims)
+    return state.whole_output(source, dims)
