@@ -191,7 +191,7 @@ def _bytes_of(value: Known) -> int:
     if isinstance(value, Unknown):
         return 0
     sizes = (size for size, stride in zip(value.shape, value.strides, strict=True) if stride)
-    return value.itemsize * math.prod(sizes)
+    return int(value.itemsize * math.prod(sizes))
 
 
 def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list[Known]:
