@@ -18,13 +18,11 @@ from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.import_state import ImportState
+from hypar_opt.onnx.model import FLOATS
 from hypar_opt.onnx.regions import Region, distinct
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
-
-# FLOAT, FLOAT16, DOUBLE, BFLOAT16.
-FLOATS = frozenset({1, 10, 11, 16})
 
 MASKED = -1e4
 """Masks hide a score by adding this or less."""

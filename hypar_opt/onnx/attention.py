@@ -83,7 +83,7 @@ def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Feature
     leading = _leading(node, queries, keys)
     rows = whole_dim("t", count)
     columns = whole_dim("s", length)
-    return state.made(source, (*leading, rows, columns))
+    return state.whole_output(source, (*leading, rows, columns))
 
 
 def _leading(node: OnnxNode, a: Features, b: Features) -> list[Dim]:
@@ -132,7 +132,7 @@ def _weighted_values(
     )
     dims = [_scaled(dim, size, width) for dim in leading]
     last = whole_dim("c", width)
-    return state.made(source, (*dims, scores.dims[-2], last))
+    return state.whole_output(source, (*dims, scores.dims[-2], last))
 
 
 def _heads(dims: tuple[Dim, ...]) -> int:
@@ -178,7 +178,8 @@ def _attention(
         (source,) = sources
         state.layer(source).read_as.add(None)
         return state.emit(node, "attention", keys, [source], sizes)
-    inputs = [state.read(_without_copies(state, operand, node), node) for operand in operands]
+    # A group's query heads read copies of keys and values.
+    inputs = [state.read(state.sliced(f.without_copies(), node), node) for f in operands]
     return state.emit(node, "attention", keys, inputs, sizes)
 
 
@@ -191,12 +192,6 @@ def _are_parts(state: ImportState, operands: tuple[Features, Features, Features]
         sum(_heads(operand.dims) for operand in operands)
         == state.layer(operands[0].source).channels
     )
-
-
-def _without_copies(state: ImportState, features: Features, node: OnnxNode) -> Features:
-    """Return queries, keys or values without the copies that a group's query heads read."""
-    dims = tuple(tuple(digit for digit in dim if digit.axis != "r") for dim in features.dims)
-    return state.sliced(features._replace(dims=dims), node)
 
 
 def _check_scores(

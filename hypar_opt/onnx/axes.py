@@ -59,6 +59,10 @@ def extent(dim: Dim) -> int:
     return math.prod(digit.size for digit in dim)
 
 
+def without_copies(dim: Dim) -> Dim:
+    return tuple(digit for digit in dim if digit.axis != "r")
+
+
 def merged(digits: Iterable[Digit]) -> Dim:
     """Return digits with neighbours of one axis merged where they count as one number."""
     out: list[Digit] = []

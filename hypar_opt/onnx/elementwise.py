@@ -24,13 +24,13 @@ from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
 from hypar_opt.onnx.views import broadcast
 
-# Operators by which a constant is learned: a shift, a scale. What exporters subtract or divide by
-# is no weight.
+# Operators whose constants are learned: shifts and scales. Exporters do not subtract weights or
+# divide by them.
 _SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout"})
 _SCALES = frozenset({"Mul", "PRelu"})
 
 
-# What an operator's attribute is in the step, where the model may have another.
+# For each activation: an attribute, its default in ONNX, and its value in a step.
 _ATTRIBUTES: dict[str, tuple[str, object, object]] = {
     "Celu": ("alpha", 1.0, 1.0),
     "Elu": ("alpha", 1.0, 1.0),
@@ -53,14 +53,14 @@ def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
     maps = [name for name in names if not state.is_constant(name)]
     constants = [name for name in names if state.is_constant(name)]
     if word not in ("", "add", "mul"):
-        # Beyond an activation no scale or shift can join a norm.
+        # No scale or shift after an activation can join a norm.
         for name in maps:
             features = state.features(name)
             if features.norm:
                 state.settled(name, node)
     sources = {state.features(name).source for name in maps}
     result = _together(state, node, word, maps)
-    # What joins maps is a layer, and no operator that its map has been through.
+    # A node that joins maps is a layer, not an operator on one.
     operators = frozenset({node.op} if result.source in sources else ())
     for name in constants:
         result = _with_constant(state, node, result, name)
@@ -68,7 +68,7 @@ def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
 
 
 def _check_attributes(state: ImportState, node: OnnxNode) -> None:
-    """Say where an activation has another form than a step computes."""
+    """Note activations of a form that a step does not compute."""
     attributes = node.attributes()
     name, default, kept = _ATTRIBUTES.get(node.op, ("", None, None))
     value = attributes.get(name, default)
@@ -89,7 +89,7 @@ def _check_attributes(state: ImportState, node: OnnxNode) -> None:
 
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
-    """Return the maps of a node as one: joined by a layer, where they are not of one already."""
+    """Return the maps of a node as one, joined by a layer if they are of several."""
     groups = _groups(node, [state.features(name) for name in names])
     if len(groups) == 1:
         return groups[0]
@@ -106,13 +106,13 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
 
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
-    """Return maps without those made of token ids, which have no gradient: masks of padding."""
+    """Return maps without those made of token ids, which have no gradient: padding masks."""
     masks: list[Features] = []
     if state.input.is_tokens:
         real = [features for features in groups if features.source != INPUT]
         masks = [features for features in groups if features.source == INPUT]
         groups = real or groups[:1]
-    scores = [one for one in groups if state.layer(one.source).kind == "scores"]
+    scores = [group for group in groups if state.layer(group.source).kind == "scores"]
     for mask in masks if scores else ():
         read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
@@ -121,12 +121,12 @@ def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -
 
 
 def _groups(node: OnnxNode, maps: list[Features]) -> list[Features]:
-    """Return maps with those of the same elements made one."""
+    """Return maps, those with the same elements merged."""
     out: list[Features] = []
     for features in maps:
-        for place, other in enumerate(out):
+        for index, other in enumerate(out):
             if other.same_map(features):
-                out[place] = _merged(node, other, features)
+                out[index] = _merged(node, other, features)
                 break
         else:
             out.append(features)
@@ -139,7 +139,7 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     if dims is None:
         raise shape_error(node, a.shape, b.shape)
     if len(a.dims) == len(b.dims):
-        # Copies stay, where one of the two has them.
+        # Copies stay where either of the two has them.
         dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
     operators = a.operators | b.operators | of_itself(node, a, b)
     common = a._replace(dims=dims, operators=operators, only=False)
@@ -165,7 +165,7 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
 
 
 def _with_constant(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
-    """Return a map after a constant has been added to it, or it has been multiplied by it."""
+    """Return a map after a constant has been added to it or multiplied by it."""
     constant = state.constant(name)
     layer = state.layer(features.source)
     dims = broadcast(features, constant.shape, state.input.batch)
@@ -192,7 +192,7 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
         return widened._replace(
             operators=widened.operators | {shown} if shown else widened.operators
         )
-    # What only the network's input has been through is how its pixels are scaled.
+    # On the network's input alone, constants are the scaling of its pixels.
     is_learned = is_channels and (features.source != INPUT or features.norm is not None)
     is_learned = is_learned and constant.is_stored
     if node.op in _SCALES and is_learned:
@@ -212,7 +212,7 @@ def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -
 
 
 def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
-    """Return a map with a shift of each channel: a bias, where the layer before has none."""
+    """Return a map with a shift of each channel: a bias if the layer before can take one."""
     layer = state.layer(features.source)
     norm = features.norm
     takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
@@ -246,7 +246,7 @@ def _is_table(
 def _with_tables(
     state: ImportState, node: OnnxNode, features: Features, constant: Constant
 ) -> Features:
-    """Return tokens with learned vectors added, a row of a table to each position."""
+    """Return tokens with a learned table added, one row per position."""
     features = state.as_tokens(state.settle(features, node), node)
     layer = state.layer(features.source)
     if not layer.is_tokens:
@@ -259,8 +259,8 @@ def _with_tables(
     for region in constant.regions:
         table = state.constant(region.name)
         rows = max(1, table.elements // channels)
-        # A table that is longer than the sequence, or shorter (two types of tokens), is read by
-        # index, so that all its rows are learned; one that fits is read whole.
+        # A table longer than the sequence, or shorter (two token types), is read by index, so that
+        # all its rows are learned; one that fits is read whole.
         by_index = rows != tokens and state.input.is_tokens
         if by_index:
             state.note(
@@ -271,7 +271,7 @@ def _with_tables(
         sizes = {"t": tokens, "c": channels}
         weights = LayerWeights(region.name, table.stored if by_index else (region,))
         source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
-        tables[source] = state.made(source, _without_batch(features.dims))
+        tables[source] = state.whole_output(source, _without_batch(features.dims))
     return join(state, node, "add", [features, *tables.values()])
 
 
@@ -294,6 +294,6 @@ def softmax(state: ImportState, node: OnnxNode) -> None:
         features = state.ordered(state.settled(node.inputs[0], node), node)
         sizes = state.layer(features.source).sizes
         source = state.emit(node, "output", {}, [state.read(features, node)], sizes)
-        state.put(node, state.made(source, features.dims))
+        state.put(node, state.whole_output(source, features.dims))
         return
     state.put(node, features._replace(operators=features.operators | {node.op}))

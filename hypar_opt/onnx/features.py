@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hypar_opt.onnx.axes import DigitRange, Dim, extent
+from hypar_opt.onnx.axes import DigitRange, Dim, extent, without_copies
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, Regions
 
@@ -76,6 +76,9 @@ class Features(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(extent(dim) for dim in self.dims)
+
+    def without_copies(self) -> Features:
+        return self._replace(dims=tuple(map(without_copies, self.dims)))
 
     def same_map(self, other: Features) -> bool:
         """Whether two tensors hold the same elements of one map."""

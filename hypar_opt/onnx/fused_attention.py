@@ -13,19 +13,19 @@ from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
 from hypar_opt.onnx.regions import LayerWeights
 
-# The input that masks or shifts the scores; keys that are padding are none of it.
+# The input that masks or shifts the scores; key padding is a different input.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
 _MASK |= {"GroupQueryAttention": 10}
 
 
 def attention(state: ImportState, node: OnnxNode) -> None:
-    """The operators that are attention's core: queries, keys and values are their inputs."""
+    """Attention without projections: queries, keys and values are its inputs."""
     attributes = node.attributes()
-    given = [name for name in node.inputs[:3] if name]
-    if any(state.is_constant(name) for name in given) or not given:
+    names = [name for name in node.inputs[:3] if name]
+    if any(state.is_constant(name) for name in names) or not names:
         raise node.refuse("should read queries, keys and values of the network")
-    # Inputs of 4 dimensions have the heads apart; what follows takes their channels together.
-    maps = [_flat(state, node, state.settled(name, node)) for name in given]
+    # Inputs of 4 dimensions have heads apart; from here on their channels are together.
+    maps = [_flat(state, node, state.settled(name, node)) for name in names]
     heads = attributes.get("num_heads") or attributes.get("q_num_heads") or _fourth(state, node)
     kv_heads = attributes.get("kv_num_heads") or heads
     if not isinstance(heads, int) or heads < 1:
@@ -33,14 +33,14 @@ def attention(state: ImportState, node: OnnxNode) -> None:
     causal = bool(attributes.get("is_causal") or attributes.get("unidirectional"))
     if node.op == "GroupQueryAttention":
         causal = True
-    if len(given) == 3 and len(state.features(given[1]).dims) == 4:
-        kv_heads = state.features(given[1]).shape[1]
+    if len(names) == 3 and len(state.features(names[1]).dims) == 4:
+        kv_heads = state.features(names[1]).shape[1]
     keys: dict[str, Any] = {"heads": heads}
     if kv_heads != heads:
         keys["kv_heads"] = kv_heads
     if causal:
         keys["causal"] = True
-    inputs = [state.read(one, node) for one in maps]
+    inputs = [state.read(features, node) for features in maps]
     count = state.layer(maps[0].source).sizes.get("t", 1)
     if len(maps) == 3:
         channels = state.layer(inputs[2]).channels // kv_heads * heads
@@ -49,7 +49,7 @@ def attention(state: ImportState, node: OnnxNode) -> None:
     source = state.emit(node, "attention", keys, inputs, {"t": count, "c": channels})
     query = state.layer(inputs[0]).channels if len(maps) == 3 else channels
     _check_fused(state, node, state.layer(source), query // heads)
-    first = state.features(given[0])
+    first = state.features(names[0])
     if len(first.dims) == 4:
         width = channels // heads
         rest: tuple[Dim, ...] = (
@@ -59,7 +59,7 @@ def attention(state: ImportState, node: OnnxNode) -> None:
         )
     else:
         rest = (whole_dim("t", count), whole_dim("c", channels))
-    state.put(node, state.made(source, (first.dims[0], *rest)))
+    state.put(node, state.whole_output(source, (first.dims[0], *rest)))
 
 
 def _fourth(state: ImportState, node: OnnxNode) -> int:
@@ -72,7 +72,7 @@ def _flat(state: ImportState, node: OnnxNode, features: Features) -> Features:
 
 
 def fused_projection(state: ImportState, node: OnnxNode) -> None:
-    """com.microsoft.Attention: the projection to queries, keys and values, and the core."""
+    """com.microsoft.Attention: a projection to queries, keys and values, and attention."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
         raise node.refuse("should read a feature map and weights")
@@ -92,20 +92,20 @@ def fused_projection(state: ImportState, node: OnnxNode) -> None:
     sizes = {"t": layer.sizes.get("t", 1), "c": width}
     source = state.emit(node, "attention", keys, [state.read(projected, node)], sizes)
     _check_fused(state, node, state.layer(source), width // attributes["num_heads"])
-    state.put(node, state.made(source, (*features.dims[:2], whole_dim("c", width))))
+    state.put(node, state.whole_output(source, (*features.dims[:2], whole_dim("c", width))))
 
 
 def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) -> None:
-    """Say what such an operator does that the layer does not, and read its mask.
+    """Read the operator's mask, and note what else it does that the layer does not.
 
     Parameters
     ----------
     size
-        Features of a query's head.
+        Features of a query head.
     """
     attributes = node.attributes()
-    place = _MASK.get(node.op, len(node.inputs))
-    mask = node.inputs[place] if place < len(node.inputs) else ""
+    index = _MASK.get(node.op, len(node.inputs))
+    mask = node.inputs[index] if index < len(node.inputs) else ""
     if mask:
         read_attention_mask(state, node, layer, mask)
     if node.op == "MultiHeadAttention" and len(node.inputs) > 3 and node.inputs[3]:

@@ -1,7 +1,7 @@
 """The state of an import: the layers and tensors so far, and the steps that rules share.
 
-A tensor is *settled* when a layer stands for all that was pending, and *read* when a layer takes it
-as input.
+A tensor is *settled* when layers represent everything that was pending on it, and *read* when a
+layer takes it as input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hypar_opt.onnx.exact import GELU_BY_ERF, left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
-from hypar_opt.onnx.model import MAX_RANK, OnnxGraph, OnnxNode
+from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.omitted import Omitted
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
@@ -36,11 +36,11 @@ from hypar_opt.onnx.table import activation
 _NONE = LayerWeights()
 
 MAX_DIGITS = 64
-"""The most parts of axes that a tensor's dimensions are made of."""
+"""A tensor's dimensions divide axes into at most this many digits."""
 
 
 class ImportState:
-    """The layers of a graph, and what its tensors hold, up to some node."""
+    """The layers and tensors of the nodes that have been read."""
 
     def __init__(self, graph: OnnxGraph, folder: Path | None = None) -> None:
         self.graph = graph
@@ -52,27 +52,26 @@ class ImportState:
         self.notes = list(graph.notes)
         self.omitted = Omitted()
         self.remarks: list[str] = []
-        # How often each tensor is read, the graph's outputs included.
+        # How often each tensor is read, including as an output of the graph.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
         self.uses.update(graph.outputs)
         self.fixed: set[str] = set()
-        """Constants that are numbers of an operator's formula, and not learned."""
+        """Constants that are not learned, such as masks."""
         self._emitted: dict[Hashable, int] = {}
         for name, shape in self.input.others.items():
             self.constants.add(name, _stand_in(shape, self.input.batch, graph.open_batch))
 
     @property
     def element_type(self) -> str | None:
-        """The type of most elements of the initialisers, unless it is single precision."""
-        held: Counter[int] = Counter()
+        """The floating-point type of most initializer elements; None for single precision."""
+        elements: Counter[int] = Counter()
         for tensor in self.graph.initialisers.values():
-            held[tensor.data_type] += math.prod(max(size, 0) for size in tensor.dims)
-        floats = {kind: count for kind, count in held.items() if kind in (1, 10, 11, 16)}
-        # FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ONNX.
+            elements[tensor.data_type] += math.prod(max(size, 0) for size in tensor.dims)
+        floats = {kind: count for kind, count in elements.items() if kind in FLOATS}
         names = {10: "float16", 11: "float64", 16: "bfloat16"}
         return names.get(max(floats, key=lambda kind: floats[kind])) if floats else None
 
-    # What a node's inputs hold.
+    # A node's inputs.
 
     def is_constant(self, name: str) -> bool:
         return name not in self.tensors
@@ -84,24 +83,24 @@ class ImportState:
         return self.input.layer if source == INPUT else self.layers[source]
 
     def features(self, name: str) -> Features:
-        """Return what a tensor holds, the network's input by its axes where they are known."""
+        """Return the features of a tensor; the network's input with its axes named, if known."""
         features = self.seen(name)
         return self.input.renamed(features) if features.source == INPUT else features
 
     def seen(self, name: str) -> Features:
-        """Return what a tensor holds, the network's input by its own axes.
+        """Return the features of a tensor; the network's input with its axes unnamed.
 
         Raises
         ------
         ValueError
-            Where it is a constant, or left out.
+            Where it is a constant or omitted.
         """
         if name not in self.tensors:
             raise ValueError(f"{name!r} is not a feature map" if name else "an input is left out")
         return self.tensors[name]
 
     def put(self, node: OnnxNode, features: Features, index: int = 0) -> None:
-        """Say what an output of a node holds."""
+        """Set the features of a node's output."""
         if len(features.dims) > MAX_RANK or sum(map(len, features.dims)) > MAX_DIGITS:
             raise node.refuse(
                 f"should write at most {MAX_RANK} dimensions, which divide axes into at most"
@@ -114,8 +113,8 @@ class ImportState:
                 features = features._replace(only=only)
             self.tensors[name] = features
 
-    def made(self, source: int, dims: Sequence[Dim]) -> Features:
-        """Return the whole output of a new layer, in these dimensions."""
+    def whole_output(self, source: int, dims: Sequence[Dim]) -> Features:
+        """Return the whole output of a new layer, which writes it in these dimensions."""
         layer = self.layer(source)
         layer.dims = tuple(dims)
         return Features(source, layer.dims, only=True)
@@ -145,29 +144,29 @@ class ImportState:
         weights: LayerWeights = _NONE,
         of: str = "",
     ) -> int:
-        """Add a layer, or return the one that does the same already, of the same tensor."""
+        """Add a layer, or return an equal one of the same tensor."""
         key = (kind, tuple(sorted(keys.items())), tuple(inputs), weights, of)
         if key not in self._emitted:
             self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weights)
         return self._emitted[key]
 
     def note(self, node: OnnxNode, sentence: str) -> None:
-        """Keep a phrase about what the network leaves out of the model: it is not the model then.
+        """Record a phrase on what the network leaves out of the model.
 
-        What is to be known of how it was read, though nothing is missing, goes into ``remarks``.
+        Sentences on how the model was read, where nothing is missing, go into ``remarks``.
         """
         self.omitted.add(sentence, node)
 
     # Settling and reading.
 
     def settled(self, name: str, node: OnnxNode) -> Features:
-        """Return a tensor of which a layer stands for all that was pending."""
+        """Return a tensor settled, and remember it so."""
         features = self.settle(self.features(name), node)
         self.tensors[name] = features
         return features
 
     def settle(self, features: Features, node: OnnxNode, *, border: bool = False) -> Features:
-        """Return features with pending norms, pools and single tokens made layers."""
+        """Return features after making layers of pending norms, pools and single tokens."""
         if features.border and not border:
             raise node.refuse("reads zeros that Pad adds; only convolutions and pools may")
         if features.source == INPUT:
@@ -176,7 +175,7 @@ class ImportState:
             features = self._settle_norm(features, node, features.norm)
         if features.pooled:
             features = self._settle_pool(features, node)
-        if any(share.of.axis == "t" for share in features.taken):
+        if any(part.of.axis == "t" for part in features.taken):
             features = self._settle_token(features, node)
         return features
 
@@ -200,7 +199,7 @@ class ImportState:
         learned = [self.constant(name) for name in (norm.scale, norm.shift) if name]
         vectors = tuple(region for constant in learned for region in constant.stored)
         name = vectors[0].name if vectors else norm.scale or norm.shift
-        # Its kind has a scale, also where the file does not.
+        # A network's norm has a scale, even where the file has none.
         weights = LayerWeights(
             name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
         )
@@ -221,8 +220,8 @@ class ImportState:
 
     def _settle_token(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
-        shares = [share for share in features.taken if share.of.axis == "t"]
-        first, tokens = shares[0], layer.sizes["t"]
+        first = next(part for part in features.taken if part.of.axis == "t")
+        tokens = layer.sizes["t"]
         whole = first.of == Digit("t", tokens) and len(features.taken) == 1 and first.size == 1
         if not whole or first.start not in (0, tokens - 1):
             raise node.refuse(
@@ -241,12 +240,12 @@ class ImportState:
         return self.emit_once(node, "global_pool", keys, [features.source], sizes)
 
     def ordered(self, features: Features, node: OnnxNode) -> Features:
-        """Return features whose channels are in order: dealt out in turn they are a shuffle.
+        """Return features whose channels are in order, after a shuffle layer if need be.
 
         Raises
         ------
         InputError
-            Where channels are in no order that a layer has.
+            Where no layer puts the channels in order.
         """
         layer = self.layer(features.source)
         if features.dims == layer.dims:
@@ -266,18 +265,18 @@ class ImportState:
         return Features(shuffle, dims, only=features.only)
 
     def as_tokens(self, features: Features, node: OnnxNode) -> Features:
-        """Return an image whose rows and columns are one dimension as tokens; else as it is."""
+        """Return an image as tokens if its rows and columns are one dimension; else unchanged."""
         layer = self.layer(features.source)
         if not layer.is_image or features.taken:
             return features
-        places = [axis for axis, dim in enumerate(features.dims) if axes_of([dim]) & POSITIONS]
+        positions = [axis for axis, dim in enumerate(features.dims) if axes_of([dim]) & POSITIONS]
         channels = [axis for axis, dim in enumerate(features.dims) if "c" in axes_of([dim])]
-        if len(places) != 1 or axes_of([features.dims[places[0]]]) - POSITIONS:
+        if len(positions) != 1 or axes_of([features.dims[positions[0]]]) - POSITIONS:
             return features
         height, width = layer.sizes["h"], layer.sizes["w"]
-        # Of a sequence (one row) the sequence of the dimensions tells: tokens have features last.
+        # An image of one row is a sequence of tokens if its channels come last.
         is_row = 1 in (height, width)
-        if is_row and (not channels or channels[-1] < places[0]):
+        if is_row and (not channels or channels[-1] < positions[0]):
             return features
         sizes = {"t": height * width, "c": layer.channels}
         source = self.read(features, node)
@@ -286,7 +285,7 @@ class ImportState:
         return Features(tokens, dims, only=features.only)
 
     def read(self, features: Features, node: OnnxNode) -> int:
-        """Return the layer whose whole map a node reads, and remember the activation.
+        """Return the layer whose whole map a node reads, and record the activation.
 
         Raises
         ------
@@ -310,7 +309,7 @@ class ImportState:
         return features.source
 
     def activation_of(self, features: Features, node: OnnxNode) -> str | None:
-        """Return the activation through which a node reads a map, and note what is left out."""
+        """Return the activation through which a node reads a map; note other operators on it."""
         if not (features.source == INPUT and self.input.is_tokens):
             for phrase in left_out(features.operators):
                 self.note(node, f"{phrase} of what it reads")
@@ -319,37 +318,34 @@ class ImportState:
         return activation(features.operators)
 
     def _slice(self, features: Features, node: OnnxNode) -> int:
-        """Return a layer for a range of channels: an fc or conv is divided there later."""
+        """Return a layer for a range of channels, where an fc or conv is divided later."""
         channels = self.layer(features.source).channels
         if len(features.taken) == 1:
-            (share,) = features.taken
-            axis, size, stride = share.of
-            if axis == "c" and share.step == 1 and size * stride == channels:
-                keys = {"start": share.start * stride, "size": share.size * stride}
-                sizes = {**self.layer(features.source).sizes, "c": share.size * stride}
+            (part,) = features.taken
+            axis, size, stride = part.of
+            if axis == "c" and part.step == 1 and size * stride == channels:
+                keys = {"start": part.start * stride, "size": part.size * stride}
+                sizes = {**self.layer(features.source).sizes, "c": part.size * stride}
                 return self.emit_once(node, "slice", keys, [features.source], sizes)
         raise node.refuse("reads a part of a feature map that is not a range of its channels")
 
     def sliced(self, features: Features, node: OnnxNode) -> Features:
-        """Return a range of channels as a feature map of its own."""
+        """Return a range of channels as the whole map of a new layer."""
         if not features.taken:
             return features
         source = self._slice(features, node)
-        (share,) = features.taken
-        dims = []
-        for dim in features.dims:
-            own = (
-                Digit("c", digit.size, digit.stride) if digit.axis == share else digit
-                for digit in dim
-            )
-            dims.append(merged(own))
-        return Features(source, tuple(dims), features.operators, only=features.only)
+        (part,) = features.taken
+        dims = tuple(
+            merged(digit._replace(axis="c") if digit.axis == part else digit for digit in dim)
+            for dim in features.dims
+        )
+        return Features(source, dims, features.operators, only=features.only)
 
 
 def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
-    """Return what stands for a further input: ones, the mask of a batch without padding.
+    """Return a stand-in for an additional input: ones, the mask of a batch without padding.
 
-    Of what has more than a number for each token of an image it is not known what it says.
+    The meaning of an input with more than one number per token is unknown.
     """
     known = len(shape) < 3 and shape[:1] in ((), (batch,))
     one = placeholder((1, *shape[1:])) if known and shape and open_batch else None
@@ -375,6 +371,6 @@ def _shown(digits: Dim) -> str:
 
 
 def shape_error(node: OnnxNode, *shapes: tuple[int, ...]) -> InputError:
-    """Return the error of a node whose inputs do not fit one another."""
+    """Return the error for a node whose inputs do not fit one another."""
     shown = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes)
     return node.refuse(f"its inputs do not fit one another: {shown}")

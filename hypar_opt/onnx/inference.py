@@ -1,9 +1,9 @@
 """Shapes of constants that are not computed, by ONNX's inference of one node at a time.
 
-Inference of a whole graph with the values of shapes takes memory without bound: each node may
-double what the last one holds. Of one node, whose inputs' shapes and small values are known, it
-takes no more than they do, but where an input's elements are the dimensions of an output: so many
-are no shape.
+Inference of a whole graph with the values of shapes takes unbounded memory, since each node may
+double the last one's. For one node, whose inputs' shapes and small values are known, it takes no
+more than they do, except where an input's elements are an output's dimensions; such inputs are
+limited to the length of a shape.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 _FLOAT = 1
-"""The type of what is not known, which no shape depends on."""
+"""The type of unknown values; no shape depends on it."""
 
 _OF_A_SHAPE = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
-"""Operators whose last input has an element for each dimension of the output."""
+"""Operators whose last input has one element per dimension of the output."""
 
 _MAX_SHAPE_VALUES = 2**10
-"""The most elements of an input whose values may be a shape."""
+"""Inputs of more elements are not shapes, and are passed without their values."""
 
 
 def inferred(
     graph: OnnxGraph, node: OnnxNode, inputs: Sequence[Constant | None]
 ) -> dict[str, Shape]:
-    """Return the shapes of a node's outputs, as far as those of its inputs, constants, say them.
+    """Return the shapes of a node's outputs, as far as its inputs determine them.
 
     Raises
     ------
@@ -57,15 +57,15 @@ def inferred(
             helper.make_graph([node.proto], "node", values, [], tensors),
             opset_imports=list(graph.proto.opset_import),
         )
-        found = shape_inference.infer_shapes(model).graph.value_info
+        outputs = shape_inference.infer_shapes(model).graph.value_info
     except Exception as error:
-        # It raises whatever its C++ side finds.
+        # Its C++ side may raise anything.
         raise node.refuse(f"its shapes cannot be inferred: {line_of(error)}") from None
-    return concrete_shapes(found)
+    return concrete_shapes(outputs)
 
 
 def concrete_shapes(values: Sequence[Any]) -> dict[str, Shape]:
-    """Return the shapes of tensors of which all sizes are known."""
+    """Return the shapes of those tensors whose sizes are all known."""
     shapes = {}
     for value in values:
         dims = value.type.tensor_type.shape.dim

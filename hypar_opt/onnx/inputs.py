@@ -1,8 +1,8 @@
 """The network's input: which of the model's inputs it is, and what its axes are.
 
-A model has inputs that are none of a network's: masks of padding, types and positions of tokens.
-The network's input is the one that embeddings or the first layer read; its axes have names of
-their own until that layer says which are channels, rows and columns.
+A model may have inputs that a network does not: padding masks, token types, positions. The
+network's input is the one that embeddings or the first layer read; its axes have provisional names
+until that layer determines which are channels, rows and columns.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from hypar_opt.onnx.features import INPUT, Features, Layer
 if TYPE_CHECKING:
     from hypar_opt.onnx.model import Input, OnnxGraph
 
-# Operators through which token ids are still ids.
+# Operators whose outputs are token ids if their inputs are.
 _KEEPS_IDS = frozenset(
     ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "CumSum", "Clip", "Add")
 )
 
-# The axes of an input by its rank, where no convolution says otherwise.
+# The axes of an input by its rank, unless a convolution reads it.
 _BY_RANK = {1: (), 2: ("c",), 3: ("t", "c"), 4: ("c", "h", "w")}
 
 
 class InputAxes:
-    """The network's input, as far as it is known."""
+    """The network's input, with the names of its axes as far as they are known."""
 
     def __init__(self, graph: OnnxGraph) -> None:
         if not graph.inputs:
@@ -53,18 +53,18 @@ class InputAxes:
         return [(n, size) for n, size in enumerate(self._shape) if n]
 
     def tensors(self) -> dict[str, Features]:
-        """Return what the model's inputs hold."""
+        """Return the features of the inputs that are the network's."""
         batch = (Digit("b", self.batch),)
         dims = tuple(whole_dim(f"i{n}", size) for n, size in self._axes())
         features = Features(INPUT, (batch, *dims))
         return {value.name: features for value in self._main}
 
     def renamed(self, features: Features) -> Features:
-        """Return features of the input by the axes that a layer has given it."""
+        """Return features of the input with the axes' names, once a layer has determined them."""
         names = self._names
         if names is None:
             return features
-        # Only the first letters differ, so that digits and strides stay as they are.
+        # Only names change; sizes and strides stay.
         dims = tuple(
             tuple(
                 digit._replace(axis=names.get(digit.axis, digit.axis))
@@ -77,7 +77,7 @@ class InputAxes:
         return features._replace(dims=dims)
 
     def settle(self, features: Features) -> Features:
-        """Give the input's axes names by its rank, unless a layer has named them."""
+        """Name the input's axes by its rank, unless a layer has named them."""
         if self._names is None:
             names = _BY_RANK[len(self._shape)]
             self._name({f"i{n}": axis for n, axis in enumerate(names, start=1)})
@@ -88,18 +88,18 @@ class InputAxes:
         if self._names is not None or len(dims) != len(self._shape):
             return
         names = ("c", "w") if len(dims) == 3 else ("c", "h", "w")
-        taken: dict[str, str] = {}
+        named: dict[str, str] = {}
         free = [f"i{n}" for n, _ in self._axes()]
         for dim in dims[1:]:
             if len(dim) > 1 or (dim and dim[0].axis not in free):
                 return
-        # Dimensions of size 1 have no digit: they get the axes that are left over, in order.
+        # Dimensions of size 1 have no digit: they get the remaining axes in order.
         left = [axis for axis in free if all(axis != d.axis for dim in dims for d in dim)]
         for dim, name in zip(dims[1:], names, strict=True):
             axis = dim[0].axis if dim else left.pop(0)
             assert isinstance(axis, str)
-            taken[axis] = name
-        self._name(taken)
+            named[axis] = name
+        self._name(named)
 
     def _name(self, names: dict[str, str]) -> None:
         self._names = names
@@ -113,26 +113,26 @@ class InputAxes:
 
 
 def _token_inputs(graph: OnnxGraph) -> tuple[Input, ...]:
-    """Return the inputs that are indices of a table's rows."""
-    held = {value.name: value for value in graph.inputs if not value.is_float}
-    if not held:
+    """Return the inputs that index the rows of a table."""
+    ids = {value.name: value for value in graph.inputs if not value.is_float}
+    if not ids:
         return ()
     changing = {value.name for value in graph.inputs}
-    found: dict[str, Input] = {}
+    inputs: dict[str, Input] = {}
     for node in graph.nodes:
         if not node.inputs:
             continue
-        if node.op == "Gather" and node.inputs[-1] in held and node.inputs[0] not in changing:
-            value = held[node.inputs[-1]]
-            found[value.name] = value
-        if node.op in _KEEPS_IDS and node.inputs[0] in held and node.outputs:
-            held[node.outputs[0]] = held[node.inputs[0]]
+        if node.op == "Gather" and node.inputs[-1] in ids and node.inputs[0] not in changing:
+            value = ids[node.inputs[-1]]
+            inputs[value.name] = value
+        if node.op in _KEEPS_IDS and node.inputs[0] in ids and node.outputs:
+            ids[node.outputs[0]] = ids[node.inputs[0]]
         if node.op != "Shape" and not changing.isdisjoint(node.inputs):
             changing.update(node.outputs)
-    return tuple(found.values())
+    return tuple(inputs.values())
 
 
 def _first(graph: OnnxGraph) -> tuple[Input, ...]:
     floats = [value for value in graph.inputs if value.is_float]
-    # Models that take bytes of an image, and cast them, have no other input.
+    # Models that take an image as bytes, and cast them, have no input of floats.
     return tuple((floats or list(graph.inputs))[:1])

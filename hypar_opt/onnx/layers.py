@@ -1,4 +1,4 @@
-"""From what a walk found to the layers of a network: ends, divided layers, shared weights."""
+"""The layers of a network from those of an import: ends, divided layers, shared weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def layers_of(state: ImportState) -> list[Layer]:
     Raises
     ------
     InputError
-        Where no output depends on the network's input, or what a part of a map needs is no layer.
+        Where no output depends on the network's input, or a part of a map cannot be a layer.
     """
     ends = _ends(state)
     layers = _needed(state.layers, ends)
@@ -42,7 +42,7 @@ def _ends(state: ImportState) -> list[int]:
         layer = state.layer(features.source)
         layer.read_as.add(state.activation_of(features, nodes[name]))
         if layer.kind == "scores":
-            # As an output beside the attention that they are of they add nothing.
+            # Scores that are written out besides their attention add no layer.
             if not layer.keys.get("read"):
                 raise nodes[name].refuse("multiplies two feature maps, but is not attention")
         elif features.source != INPUT:
@@ -53,7 +53,7 @@ def _ends(state: ImportState) -> list[int]:
 
 
 def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
-    """Return the layers on which an end depends; each end but one that is not read is an output."""
+    """Return the layers that an end needs; of several unread ends each gets an output layer."""
     alive = set()
     waiting = list(ends)
     while waiting:
@@ -80,7 +80,7 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
 
 
 def _divided(layers: list[Layer]) -> list[Layer]:
-    """Return layers with fully-connected ones that are read in parts divided into a layer each."""
+    """Return layers, those that are read in parts divided into one layer per part."""
     readers: dict[int, list[int]] = {}
     for position, layer in enumerate(layers):
         for source in layer.inputs:
@@ -94,7 +94,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
         moved = replace(layer, inputs=[new.get(source, INPUT) for source in layer.inputs])
         if position in cut:
             _check_division(layer, [layers[reader] for reader in readers[position]])
-            new[position] = position  # read by parts alone, which find it in the old list
+            new[position] = position  # only slices read it, and they look it up in ``layers``
         elif layer.kind == "slice":
             whole = layers[layer.inputs[0]]
             size = "filters" if whole.kind == "conv" else "units"
@@ -128,7 +128,7 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
 
 
 def _activate(state: ImportState, layer: Layer) -> None:
-    """Give a layer the activation through which all of its readers see it."""
+    """Give a layer the activation through which all its readers see it."""
     words = layer.read_as
     if len(words) == 1 and None not in words and layer.kind in _ACTIVATED:
         layer.keys["activation"] = next(iter(words))

@@ -1,10 +1,10 @@
-"""The loss of a model that has none: logits end in a softmax and its cross-entropy.
+"""The loss that a model's file omits: logits end in a softmax and its cross-entropy.
 
-A file has a forward pass alone, so what follows is taken: where the one output is a linear layer
-without an activation that writes the logits of a vocabulary, or of classes, the network ends in
-an ``output``, as those of the zoo do. The layer is of the vocabulary where it has as many units
-as the table that token ids read has rows; of classes where the model reads an image or token ids,
-and the layer writes a vector of at least two numbers for each.
+A file holds only the forward pass, so the loss is inferred: where the single output is a linear
+layer without an activation that writes logits of a vocabulary or of classes, the network ends in an
+``output``, as those of the zoo do. Logits are of the vocabulary if the layer has as many units as
+the table of token ids has rows; they are of classes if the model reads an image or token ids and
+the layer writes one vector of at least two numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHAIN = (
 
 
 def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
-    """Add the loss of logits, and say so; a chain has none, as in the paper's networks."""
+    """Add the loss of logits with a remark, except to a chain, as in the paper's networks."""
     if not layers or layers[-1].kind == "output":
         if layers and is_chain(layers[:-1]) and layers[-1].inputs == [len(layers) - 2]:
             layers.pop()
@@ -43,7 +43,7 @@ def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
 
 
 def is_chain(layers: list[Layer]) -> bool:
-    """Whether layers are a chain of the paper's kinds, at least one."""
+    """Whether layers are a non-empty chain of the paper's kinds."""
     return bool(layers) and all(
         layer.kind in ("conv", "fc") and layer.inputs == [position - 1]
         for position, layer in enumerate(layers)
@@ -51,7 +51,7 @@ def is_chain(layers: list[Layer]) -> bool:
 
 
 def _logits(state: ImportState, layers: list[Layer], ends: list[int]) -> str | None:
-    """Return what the one end of a network is logits of, if it is."""
+    """Return what the logits at a network's single end are of, if it ends in logits."""
     if len(ends) != 1:
         return None
     layer = layers[ends[0]]

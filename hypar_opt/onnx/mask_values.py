@@ -1,8 +1,8 @@
-"""The values of masks: computed of the sizes and small tensors that they are made of.
+"""The values of masks, computed from the sizes and small tensors that they are made of.
 
-Masks are constants too, but unlike weights it is their values that count. So what `constants`
-leaves hollow is computed here, on one image, and a small tensor that is kept in a file beside the
-model is read. What is not known says why.
+Masks are constants too, but unlike those of weights their values matter. So what `constants` leaves
+a placeholder is computed here, for one image, and a small tensor in a file beside the model is
+read. Unknown values carry the reason.
 """
 
 from __future__ import annotations
@@ -25,27 +25,26 @@ if TYPE_CHECKING:
     from hypar_opt.onnx.constants import Constants
 
 MAX_MASK_ELEMENTS = 2**24
-"""The most elements of a mask: of 4,096 by 4,096 tokens."""
+"""A mask has at most this many elements: 4,096 by 4,096 tokens."""
 
 MAX_READ_BYTES = 2**29
-"""The most bytes of masks that are read from files beside a model, of all its masks together."""
+"""Bytes of masks that are read from files beside a model, for all its masks together."""
 
 MAX_NODES = 1000
-"""The most nodes that a mask may be made of."""
+"""A mask is made of at most this many nodes."""
 
 MAX_BYTES_AT_ONCE = 2**28
-"""The most bytes of all that a mask is made of."""
+"""Bytes of all arrays that a mask is made of."""
 
 MAX_COMPUTED_BYTES = 2**31
-"""The most bytes that are computed for all masks of a model, one after the other."""
+"""Bytes that are computed for all masks of a model, one after the other."""
 
-
-STEP = 2**14
-"""What a node takes, in time as bytes."""
+NODE_COST = 2**14
+"""Cost of a node: time, counted as bytes."""
 
 
 class Unknown(NamedTuple):
-    """A tensor whose values are not known: why, and its shape where that is known."""
+    """A tensor of unknown values: the reason, and its shape if known."""
 
     why: str
     shape: tuple[int, ...] | None = None
@@ -57,58 +56,58 @@ Known = Array | Unknown
 
 
 class MaskValues:
-    """The values of a graph's constants, for what is used as a mask alone.
+    """The values of those constants of a graph that are used as masks.
 
     Parameters
     ----------
     folder
-        That of the model; None reads no file.
+        The model's folder; None to read no files.
     """
 
     def __init__(self, graph: OnnxGraph, constants: Constants, folder: Path | None) -> None:
         self._graph, self._constants, self._folder = graph, constants, folder
         self._left, self._work = MAX_READ_BYTES, MAX_COMPUTED_BYTES
         self.shown: dict[Hashable, str] = {}
-        """What each mask shows that has been looked at."""
+        """What each mask shows, by its use, once that is known."""
 
     def get(self, name: str) -> Known:
-        """Return the value of a tensor that depends on sizes and constants alone."""
-        made: dict[str, Known] = {}
+        """Return the value of a tensor that depends only on sizes and constants."""
+        values: dict[str, Known] = {}
         room = min(MAX_BYTES_AT_ONCE, self._work)
         waiting, steps = [name], 0
         while waiting:
             if self._work <= 0:
                 return SPENT
             wanted = waiting[-1]
-            if wanted in made:
+            if wanted in values:
                 waiting.pop()
                 continue
             steps += 1
             if steps > 2 * MAX_NODES:
                 return Unknown(f"is made of more than {MAX_NODES} nodes")
             if wanted in self._graph.initialisers:
-                made[wanted] = self._tensor(self._graph.initialisers[wanted])
+                values[wanted] = self._tensor(self._graph.initialisers[wanted])
                 continue
             node = self._constants.node(wanted)
             if node is None:
-                made[wanted] = self._given(wanted)
+                values[wanted] = self._input_or_sizes(wanted)
                 continue
-            before = [n for n in node.inputs if n and n not in made]
+            before = [n for n in node.inputs if n and n not in values]
             waiting += before
             if not before:
-                inputs = [made[n] if n else None for n in node.inputs]
+                inputs = [values[n] if n else None for n in node.inputs]
                 outputs = _computed(node, inputs, room)
-                taken = sum(_held(one) for one in outputs)
-                looked = sum(one.size for one in inputs if isinstance(one, np.ndarray))
-                self._work -= taken + STEP + (looked if node.op in _PICKS else 0)
+                taken = sum(map(_bytes_of, outputs))
+                looked = sum(array.size for array in inputs if isinstance(array, np.ndarray))
+                self._work -= taken + NODE_COST + (looked if node.op in _PICKS else 0)
                 room -= taken
-                for place, output in enumerate(node.outputs):
-                    lacks = Unknown(f"comes of node {node.label!r} ({node.op})")
-                    made[output] = outputs[place] if place < len(outputs) else lacks
-        return made[name]
+                missing = len(node.outputs) - len(outputs)
+                outputs += [_not_computed(node)] * missing
+                values.update(zip(node.outputs, outputs, strict=False))
+        return values[name]
 
-    def _given(self, name: str) -> Known:
-        """Return a further input of the model, or the sizes of a feature map."""
+    def _input_or_sizes(self, name: str) -> Known:
+        """Return an additional input of the model, or the sizes of a feature map."""
         constant = self._constants.get(name)
         if constant.one_image is not None:
             return constant.one_image
@@ -128,7 +127,7 @@ class MaskValues:
         return value if not isinstance(value, str) else Unknown(value, constant.shape)
 
     def _read(self, tensor: TensorProto, shape: tuple[int, ...]) -> Array | str:
-        """Return a tensor in a file beside the model, or why it is not read."""
+        """Return a tensor from a file beside the model, or why it is not read."""
         from onnx import helper
 
         where = {entry.key: entry.value for entry in tensor.external_data}
@@ -156,7 +155,7 @@ class MaskValues:
         return np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
 
     def _file(self, location: str) -> Path | None:
-        """Return a regular file in the model's folder, whatever links and dots a name has."""
+        """Return a regular file in the model's folder, with links and dots resolved."""
         if self._folder is None or not location:
             return None
         folder = self._folder.resolve()
@@ -168,7 +167,7 @@ def _too_large(shape: Sequence[int]) -> str:
     return f"has {math.prod(shape):,} values, more than {MAX_MASK_ELEMENTS:,}"
 
 
-# Those that are computed beyond what other constants may have.
+# Operators that are computed for masks larger than other constants may be.
 _LARGE: dict[str, Any] = {
     "Add": np.add,
     "And": np.logical_and,
@@ -187,53 +186,55 @@ _LARGE: dict[str, Any] = {
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
-def _held(value: Known) -> int:
-    """Return the bytes of an array; copies along a dimension of a broadcast take none."""
+def _bytes_of(value: Known) -> int:
+    """Return the bytes of an array; the copies of a broadcast take no memory."""
     if isinstance(value, Unknown):
         return 0
-    own = [size for size, stride in zip(value.shape, value.strides, strict=True) if stride]
-    taken: int = value.itemsize * math.prod(own)
-    return taken
+    sizes = (size for size, stride in zip(value.shape, value.strides, strict=True) if stride)
+    return int(value.itemsize * math.prod(sizes))
 
 
 def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list[Known]:
-    """Return the outputs of a node: as many as are known, and one that says why not.
+    """Return the outputs of a node, or the reason why they are unknown.
 
     Parameters
     ----------
     room
-        The bytes that they may take.
+        The bytes that the outputs may take.
     """
     shape = _shape_of_picked(node, inputs)
     if shape is not None:
         data = inputs[0]
         assert isinstance(data, np.ndarray)
-        # Of equal values it does not matter which are read: a mask of padding, without padding.
+        # Where all values are equal, indices do not matter: a padding mask without padding.
         return [np.broadcast_to(data.ravel()[:1].reshape(()), shape)]
     if node.op == "Concat" and any(
-        one is not None and math.prod(one.shape or (0,)) > MAX_ELEMENTS // 2 for one in inputs
+        value is not None and math.prod(value.shape or (0,)) > MAX_ELEMENTS // 2 for value in inputs
     ):
         return [_joined(node, inputs)]
     if node.op == "Shape" and isinstance(inputs[0], Unknown) and inputs[0].shape is not None:
         return [np.asarray(inputs[0].shape, np.int64)]
-    unknown = next((one for one in inputs if isinstance(one, Unknown)), None)
+    unknown = next((value for value in inputs if isinstance(value, Unknown)), None)
     if unknown is not None:
         return [Unknown(unknown.why)] * len(node.outputs)
-    arrays = [one for one in inputs if isinstance(one, np.ndarray)]
+    arrays = [value for value in inputs if isinstance(value, np.ndarray)]
     try:
         if node.op in _LARGE:
-            sizes = np.broadcast_shapes(*(one.shape for one in arrays))
+            sizes = np.broadcast_shapes(*(array.shape for array in arrays))
             if math.prod(sizes) > min(MAX_MASK_ELEMENTS, room // MAX_ELEMENT_BYTES):
                 return [Unknown(_too_large(sizes), sizes)]
             return [np.asarray(_LARGE[node.op](*arrays))]
-        folded = fold(
-            node, [None if one is None else _constant(one) for one in inputs], Budget(room)
-        )
+        constants = [None if value is None else _constant(value) for value in inputs]
+        folded = fold(node, constants, Budget(room))
     except (ValueError, TypeError):
         folded = None
     if folded is None or not folded.known:
-        return [Unknown(f"comes of node {node.label!r} ({node.op})")] * len(node.outputs)
-    return [np.asarray(one) for one in folded.arrays]
+        return [_not_computed(node)] * len(node.outputs)
+    return [np.asarray(array) for array in folded.arrays]
+
+
+def _not_computed(node: OnnxNode) -> Unknown:
+    return Unknown(f"comes of node {node.label!r} ({node.op})")
 
 
 def _constant(value: Known) -> Constant:
@@ -242,7 +243,7 @@ def _constant(value: Known) -> Constant:
 
 
 def _shape_of_picked(node: OnnxNode, inputs: Sequence[Known | None]) -> tuple[int, ...] | None:
-    """Return the shape of what is gathered of a small tensor of equal values; else None."""
+    """Return the shape of a gather from a small tensor of equal values; else None."""
     if node.op not in _PICKS or len(inputs) != 2:
         return None
     data, indices = inputs
@@ -262,11 +263,11 @@ def _shape_of_picked(node: OnnxNode, inputs: Sequence[Known | None]) -> tuple[in
 
 
 def _joined(node: OnnxNode, inputs: Sequence[Known | None]) -> Unknown:
-    """Return indices that are too many to be joined, of which the shape alone is needed."""
-    shapes = [one.shape for one in inputs if one is not None and one.shape]
+    """Return the shape of a concatenation too large to compute."""
+    shapes = [value.shape for value in inputs if value is not None and value.shape]
     axis = node.attributes().get("axis", 0)
     if len(shapes) != len(inputs) or not -len(shapes[0]) <= axis < len(shapes[0]):
-        return Unknown(f"comes of node {node.label!r} ({node.op})")
+        return _not_computed(node)
     first = list(shapes[0])
     first[axis] = sum(shape[axis] for shape in shapes)
     return Unknown(_too_large(first), tuple(first))

@@ -1,4 +1,4 @@
-"""What a mask hides: nothing, all later tokens, or what a network has no word for.
+"""What a mask hides: nothing, all later tokens, or something that a network cannot express.
 
 Only values decide. A mask that they do not decide is reported, and no mask is applied instead.
 """
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from hypar_opt.onnx.model import OnnxNode
 
 HIDDEN = -1e3
-"""A score is hidden by the addition of no more than this: exporters write -1e4 to -inf."""
+"""Adding this or less hides a score: exporters write -1e4 to -inf."""
 
 PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"
-"""What of the tokens a mask shows; among the operators of a mask that depends on token ids."""
+"""Which tokens a mask shows; kept among the operators of a mask made of token ids."""
 
 
 def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> None:
-    """Note what a constant that meets the scores of attention hides, by the node's operator."""
+    """Determine what a constant hides that an operator applies to the scores of attention."""
     layer = state.layer(scores.source)
     if state.constant(name).elements == 1 and not (node.op == "Where" and name == node.inputs[0]):
-        return  # a scale, or what a Where puts in the place of scores
-    # One mask is that of many blocks.
+        return  # a scale, or what a Where replaces scores by
+    # Many blocks share one mask.
     constants = tuple(n if state.is_constant(n) else "" for n in node.inputs)
     places = (tuple(scores.dims[-2:]), layer.sizes["t"], layer.sizes["s"])
     key = (node.op, constants, name, places, "Softmax" in scores.operators)
@@ -47,19 +47,19 @@ def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -
 
 
 def read_mask_of_tokens(state: ImportState, node: OnnxNode, layer: Layer, mask: Features) -> None:
-    """Note what a mask hides that is made of the token ids, in which nothing is padding."""
-    shown = next((one for one in (OTHER, PAST) if one in mask.operators), ALL)
+    """Determine what a mask made of token ids hides; no id is padding."""
+    shown = next((word for word in (OTHER, PAST) if word in mask.operators), ALL)
     why = "it depends on the token ids"
     _apply(state, node, layer, why if shown == OTHER else shown)
 
 
 def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str | None:
-    """Return what a constant shows that is joined to a mask made of token ids; None for nothing.
+    """Return what a constant shows that is combined with a mask of token ids; None if no mask.
 
     Parameters
     ----------
     tokens
-        Their number: a constant that has no such square is of no queries and keys.
+        Their number: a mask of queries and keys ends in two dimensions of it.
     """
     if tokens < 2 or state.constant(name).shape[-2:] != (tokens, tokens):
         return None
@@ -70,7 +70,7 @@ def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str 
 
 
 def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: str) -> None:
-    """Note what the mask of an operator that is all of attention hides."""
+    """Determine what the mask of an attention operator hides."""
     if not state.is_constant(name):
         _apply(state, node, layer, "it depends on the network's input")
         return
@@ -95,12 +95,12 @@ def _apply(state: ImportState, node: OnnxNode, layer: Layer, shown: str) -> None
 
 
 def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | None:
-    """Return where a mask leaves the scores as they are, or why that is not known.
+    """Return where a mask leaves scores unchanged, or why that is unknown.
 
-    None where the constant is no mask.
+    None where the constant is not a mask.
     """
     if node.op == "Where" and name != node.inputs[0]:
-        # Its place is the condition's: the mask, or the one that a row of nothing else is hidden.
+        # The condition is the mask; this is what hidden scores are replaced by.
         return None
     value = state.mask_values.get(name)
     if isinstance(value, Unknown):
@@ -114,7 +114,7 @@ def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | Non
     if node.op in ("Mul", "Div") and (value == 1).all():
         return None
     if node.op == "Mul" and np.isin(value, (0, 1)).all():
-        # GPT-2's own way: scores times the mask, less 10,000 where that is 0.
+        # As GPT-2 does it: scores times the mask, minus 10,000 where it is 0.
         state.layer(state.features(_scores_of(state, node)).source).keys["zeroed"] = node
         state.fixed.add(name)
         return None
@@ -126,14 +126,14 @@ def _scores_of(state: ImportState, node: OnnxNode) -> str:
 
 
 def _by_where(state: ImportState, node: OnnxNode, condition: Array) -> Array | str:
-    """Return where a choice takes the scores; what it takes instead has to hide them."""
-    kept = [place for place in (1, 2) if not state.is_constant(node.inputs[place])]
-    if len(kept) != 1:
+    """Return where a Where takes the scores; its other values have to hide them."""
+    scores = [index for index in (1, 2) if not state.is_constant(node.inputs[index])]
+    if len(scores) != 1:
         return "it chooses among scores"
-    (place,) = kept
-    visible = condition.astype(bool) if place == 1 else ~condition.astype(bool)
-    other = state.mask_values.get(node.inputs[3 - place])
-    after = "Softmax" in state.features(node.inputs[place]).operators
+    (index,) = scores
+    visible = condition.astype(bool) if index == 1 else ~condition.astype(bool)
+    other = state.mask_values.get(node.inputs[3 - index])
+    after = "Softmax" in state.features(node.inputs[index]).operators
     if visible.all():
         return visible
     if isinstance(other, Unknown):
@@ -144,7 +144,7 @@ def _by_where(state: ImportState, node: OnnxNode, condition: Array) -> Array | s
 
 
 def _by_sum(value: Array) -> Array | str:
-    """Return where a sum leaves scores as they are: a constant in all places changes nothing."""
+    """Return where a sum leaves scores unchanged: one constant for all of them has no effect."""
     value = value.astype(np.float64) if value.dtype.kind not in "fiub" else value
     hidden = value <= HIDDEN
     rest = value[~hidden]
@@ -161,7 +161,7 @@ def _shown(scores: Features, layer: Layer, visible: Array) -> str:
 
 
 def _of_square(visible: Array, queries: int, keys: int) -> str:
-    """Return what places ``[.., queries, keys]`` show: all tokens, the past alone, or others."""
+    """Return what a mask ``[.., queries, keys]`` shows: all tokens, the past, or others."""
     if visible.all():
         return ALL
     if visible.ndim < 2 or visible.shape[-2:] != (queries, keys):

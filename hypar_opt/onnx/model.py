@@ -25,42 +25,46 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 MAX_BYTES = 2**31
-"""The size limit of a model that is read: protobuf's own."""
+"""A model's file has at most this size, which is protobuf's limit."""
 
 MAX_NODES = 20_000
-"""The most nodes of a model: 100 transformer blocks have some 10,000."""
+"""A model has at most this many nodes; 100 transformer blocks have about 10,000."""
 
 MAX_NAMES = 2**18
-"""The most inputs and outputs of all nodes."""
+"""All nodes together have at most this many inputs and outputs."""
 
 MAX_DIMENSION = 2**31 - 1
 
 MAX_RANK = 16
 
 BATCH = 7
-"""The batch of a model that leaves it open, while its axes are followed.
+"""Stands for a batch that the model leaves open while axes are followed.
 
-Any size would do; a prime is seldom mistaken for another dimension when something goes wrong."""
+Any size would do; a prime is unlikely to be mistaken for another dimension."""
 
 _FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
 
 
+FLOATS = frozenset({1, 10, 11, 16})
+"""The types FLOAT, FLOAT16, DOUBLE and BFLOAT16."""
+
+
 class OnnxNode(NamedTuple):
-    """One node of the graph; empty names stand for inputs that are left out."""
+    """One node of the graph; empty names stand for omitted inputs."""
 
     op: str
-    """The operator, with its domain where that is not ONNX's and the name alone is ambiguous."""
+    """The operator, with its domain if the name alone is ambiguous."""
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     proto: NodeProto
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes: numbers, texts, lists, and tensors as they are in the file."""
+        """Return the attributes: numbers, strings, lists, and tensors as in the file."""
         return {a.name: _attribute(a) for a in self.proto.attribute}
 
     def refuse(self, problem: str) -> InputError:
-        """Return the error that names this node, for a rule to raise."""
+        """Return an error that names this node, for a rule to raise."""
         return InputError(problem, where=f"node {self.label!r} ({self.op})")
 
     @property
@@ -95,7 +99,7 @@ class Input(NamedTuple):
 
 @dataclass(frozen=True)
 class OnnxGraph:
-    """What of a model is read: nodes in topological order, and the tensors that they name."""
+    """The parts of a model that are read: nodes in topological order, and their tensors."""
 
     nodes: tuple[OnnxNode, ...]
     inputs: tuple[Input, ...]
@@ -109,12 +113,12 @@ class OnnxGraph:
 
 
 def load(path: str | Path) -> ModelProto:
-    """Parse a model, without the weights that it keeps in other files.
+    """Parse a model, without weights in other files.
 
     Raises
     ------
     InputError
-        Naming the file, and what is wrong with it.
+        Names the file, and says what is wrong with it.
     HyparError
         Where the package onnx is not installed.
     """
@@ -128,7 +132,7 @@ def load(path: str | Path) -> ModelProto:
     try:
         model.ParseFromString(data)
     except Exception as error:
-        # Protobuf's own, whose package is onnx's to import and not ours.
+        # An error of protobuf, which onnx imports and this package does not.
         raise InputError(f"should be an ONNX model: {line_of(error)}", file=file) from None
     if not model.HasField("graph") or not model.graph.node:
         raise InputError("should be an ONNX model with a graph of nodes", file=file)
@@ -137,8 +141,8 @@ def load(path: str | Path) -> ModelProto:
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
     if len(model.graph.node) > MAX_NODES:
-        found = len(model.graph.node)
-        raise InputError(f"should have at most {MAX_NODES:,} nodes, got {found:,}", file=file)
+        count = len(model.graph.node)
+        raise InputError(f"should have at most {MAX_NODES:,} nodes, got {count:,}", file=file)
     return model
 
 
@@ -147,7 +151,7 @@ def _bytes_of(path: str | Path) -> bytes:
     file = str(path)
     try:
         with Path(path).open("rb") as stream:
-            # A device such as /dev/zero never ends, and a model is never piped.
+            # A device such as /dev/zero never ends, and models are not piped.
             state = os.fstat(stream.fileno())
             if not stat.S_ISREG(state.st_mode):
                 raise InputError("should be a file", file=file)
@@ -168,7 +172,7 @@ def _bytes_of(path: str | Path) -> bytes:
 
 
 def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
-    """Return the graph of a model, with the given sizes of its dynamic dimensions.
+    """Return the graph of a model, with sizes for its dynamic dimensions.
 
     Raises
     ------
@@ -189,11 +193,11 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
         raise InputError(
             "sparse weights are not supported", where=f"initializer {sparse.values.name!r}"
         )
-    given = [value for value in graph.input if value.name not in initialisers]
-    known = {"", *initialisers, *(value.name for value in given)}
+    inputs = [value for value in graph.input if value.name not in initialisers]
+    known = {"", *initialisers, *(value.name for value in inputs)}
     return OnnxGraph(
         nodes=_sorted(nodes, known),
-        inputs=_inputs(given, dims),
+        inputs=_inputs(inputs, dims),
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
         producer=" ".join(
@@ -202,8 +206,8 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
             if text and isinstance(text, str)
         ),
         proto=model,
-        notes=_batch_notes(given, dims),
-        open_batch=_batch_of(given) == 0,
+        notes=_batch_notes(inputs, dims),
+        open_batch=_batch_of(inputs) == 0,
     )
 
 
@@ -217,10 +221,10 @@ def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple
 
 
 def _check_texts(nodes: Iterable[OnnxNode], graph: GraphProto) -> None:
-    """Refuse names that are no text: protobuf hands such bytes on as they are."""
+    """Refuse names that are not UTF-8: protobuf passes such bytes through."""
     try:
         for node in nodes:
-            # In one call: a loop over all names of a large model would take as long as the rest.
+            # One call, since a loop over all names of a large model is slow.
             "".join((node.op, node.name, *node.inputs, *node.outputs))
         for value in (*graph.input, *graph.output):
             "".join((value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim)))
@@ -230,17 +234,17 @@ def _check_texts(nodes: Iterable[OnnxNode], graph: GraphProto) -> None:
 
 def _node(proto: NodeProto) -> OnnxNode:
     op = proto.op_type
-    # The one name that two domains give to operators with different inputs.
+    # The only name that two domains give to operators of different inputs.
     if op == "Attention" and proto.domain == "com.microsoft":
         op = "com.microsoft.Attention"
     if op == "CastLike":
-        # Of its second input it takes the type alone: it depends on the first.
+        # Only the type of its second input matters, so that it depends on the first alone.
         return OnnxNode("Identity", proto.name, tuple(proto.input[:1]), tuple(proto.output), proto)
     return OnnxNode(op, proto.name, tuple(proto.input), tuple(proto.output), proto)
 
 
 def _sorted(nodes: list[OnnxNode], known: set[str]) -> tuple[OnnxNode, ...]:
-    """Return nodes in topological order: the file's own, where it is one."""
+    """Return nodes in topological order: the file's order, if it is one."""
     held = set(known)
     written: set[str] = set()
     for node in nodes:
@@ -256,7 +260,7 @@ def _sorted(nodes: list[OnnxNode], known: set[str]) -> tuple[OnnxNode, ...]:
 
 
 def _reordered(nodes: list[OnnxNode], known: set[str], written: set[str]) -> tuple[OnnxNode, ...]:
-    """Return nodes in topological order, of those that may come next the first in the file."""
+    """Return nodes in topological order, ties broken by their order in the file."""
     readers: dict[str, list[int]] = {}
     missing = []
     for position, node in enumerate(nodes):
@@ -278,8 +282,8 @@ def _reordered(nodes: list[OnnxNode], known: set[str], written: set[str]) -> tup
         if name not in written:
             raise nodes[first].refuse(f"reads {name!r}, which nothing writes")
     if readers:
-        # Each reader that is left waits for another's output: following these comes round.
-        writer = {name: place for place, node in enumerate(nodes) for name in node.outputs}
+        # Each remaining reader waits for another's output, so that following these finds a cycle.
+        writer = {name: index for index, node in enumerate(nodes) for name in node.outputs}
         name, seen = next(iter(readers)), set()
         while name not in seen:
             seen.add(name)
@@ -299,8 +303,8 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
             raise InputError("has no shape; an input needs one", where=f"input {value.name!r}")
         if len(tensor.shape.dim) > MAX_RANK:
-            found = len(tensor.shape.dim)
-            problem = f"should have at most {MAX_RANK} dimensions, got {found:,}"
+            rank = len(tensor.shape.dim)
+            problem = f"should have at most {MAX_RANK} dimensions, got {rank:,}"
             raise InputError(problem, where=f"input {value.name!r}")
         shape = []
         for axis, dim in enumerate(tensor.shape.dim):
@@ -312,7 +316,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
                     where=f"input {value.name!r}",
                 )
             if axis == 0:
-                # The batch is the tool's own, whatever is given for it.
+                # The batch is not a dimension of a network, and sizes for it are ignored.
                 unread -= {name, "batch"}
                 size = size or batch
             elif size == 0:
@@ -321,8 +325,7 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
                 if not size:
                     missing[name] = None
             shape.append(size)
-        # FLOAT, FLOAT16, DOUBLE, BFLOAT16.
-        inputs.append(Input(value.name, tuple(shape), tensor.elem_type in (1, 10, 11, 16)))
+        inputs.append(Input(value.name, tuple(shape), tensor.elem_type in FLOATS))
     if missing:
         names = ", ".join(map(repr, missing))
         raise InputError(

@@ -1,4 +1,4 @@
-"""Names of layers, near those of the file: of their weights, nodes or tensors."""
+"""Names of layers, derived from the file's names of weights, nodes or tensors."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from collections.abc import Sequence
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.table import OPERATORS
 
-# What a name of weights ends in: conv1_1_w_0, fc.weight, dense/kernel:0, W, onnx::MatMul_123.
+# Suffixes of weights' names: conv1_1_w_0, fc.weight, dense/kernel:0, W, onnx::MatMul_123.
 _WEIGHTS = re.compile(
     r"[._/](?:weight|kernel|weights|gamma|scale|w|s|embeddings?|qweight|MatMul_B_quant)"
     r"(?:[._](?:\d+|quantized|orig|transposed))?(?::\d+)?$"
 )
-# Names that exporters count up, and that say nothing: 123, r12, n3, val_110, onnx::Conv_45.
+# Names that exporters generate by counting: 123, r12, n3, val_110, onnx::Conv_45.
 _COUNTED = re.compile(r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+")
-# What exporters write before and after the name of a module.
+# Prefixes and suffixes that exporters add to a module's name.
 _DECORATION = re.compile(r"^/+|^node_|/(?:Conv|Gemm|MatMul|Gather|Add|Mul|Concat)(?:_\d+)?$")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
-# Layers that stand for several nodes, or for none: the node that is known is not theirs.
+# Layers that stand for several nodes or none, so that the known node does not name them.
 _NAMELESS = frozenset({"flatten", "global_pool", "shuffle"})
 
 
 def proposals(layers: Sequence[Layer]) -> list[str]:
-    """Return a legal name for each layer, or nothing where the file has none worth keeping.
+    """Return a legal name for each layer, empty where the file has no useful one.
 
-    They may occur twice.
+    Names may repeat.
     """
     shared = Counter(layer.weights.name for layer in layers)
     tables = {layer.weights.name for layer in layers if layer.kind == "embedding"}
     names = []
     for layer in layers:
-        # Exporters write equal tensors once: a name that several layers have is of none of them;
-        # but for an embedding's, which the last layer is called after.
+        # Exporters write equal tensors once, so that a shared tensor's name fits no layer, except a
+        # head that shares an embedding's.
         weight = layer.weights.name
-        own = shared[weight] == 1 or (layer.kind == "fc" and weight in tables)
-        names.append(_name(layer, weight if own else ""))
-    # A first component that all names share, such as gpu_0/, tells nothing.
+        fits = shared[weight] == 1 or (layer.kind == "fc" and weight in tables)
+        names.append(_name(layer, weight if fits else ""))
+    # Drop a first component that all names share, such as gpu_0/.
     firsts = {name.partition(".")[0] for name in names if name}
     while len(firsts) == 1 and all("." in name for name in names if name):
         names = [name.partition(".")[2] for name in names]
@@ -61,7 +61,7 @@ def _name(layer: Layer, weight: str) -> str:
 
 def _legal(text: str) -> str:
     text = _DECORATION.sub("", _DECORATION.sub("", text))
-    # A node that is called after its operator, such as MatMul_36, is not called anything.
+    # A node named after its operator, such as MatMul_36, counts as unnamed.
     if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
         return ""
     name = _ILLEGAL.sub("_", text.replace("/", ".").replace(":", ".")).strip("._-")
@@ -71,10 +71,10 @@ def _legal(text: str) -> str:
 
 
 def unique(names: Sequence[str], layers: Sequence[Layer], taken: Sequence[str] = ()) -> list[str]:
-    """Return names that occur once: a name in use gets a number, no name becomes the kind's."""
+    """Return unique names: repeated ones get numbers, empty ones become the layer's kind."""
     wanted = [name or layer.kind for name, layer in zip(names, layers, strict=True)]
     count = Counter(wanted)
-    # What occurs once keeps its name, whatever the others have to be called.
+    # A name that occurs once is kept.
     used = {name for name, times in count.items() if times == 1} | set(taken) | {"input"}
     out: list[str] = []
     numbers: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Operators that are norms, with the scale and shift that they learn."""
+"""Operators that are norms, with their learned scale and shift."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def _norm(
         keys["bias"] = bias
     source = state.read(features, node)
     made = state.emit(node, "norm", keys, [source], state.layer(source).sizes, weights)
-    return state.made(made, features.dims)
+    return state.whole_output(made, features.dims)
 
 
 def _learned(state: ImportState, node: OnnxNode, *places: int) -> LayerWeights:
-    """Return the scale and shift that a node has among its inputs."""
+    """Return the scale and shift among a node's inputs."""
     names = [node.inputs[n] for n in places if len(node.inputs) > n and node.inputs[n]]
     constants = [state.constant(name) for name in names if state.is_constant(name)]
     vectors = tuple(region for constant in constants for region in constant.stored)
@@ -43,20 +43,20 @@ def _learned(state: ImportState, node: OnnxNode, *places: int) -> LayerWeights:
 
 
 def batch_norm(state: ImportState, node: OnnxNode, word: str) -> None:
-    """A norm of each channel over the batch; running statistics are no parameters."""
+    """A norm of each channel over the batch; running statistics are not parameters."""
     weights = _learned(state, node, 1, 2)
     state.put(node, _norm(state, node, _map(state, node), word, weights, bias=True))
 
 
 def _map(state: ImportState, node: OnnxNode) -> Features:
-    """Return a map whose channels are dimension 1, of an image that the input may be."""
+    """Return a map whose dimension 1 holds the channels; the input becomes an image."""
     features = state.seen(node.inputs[0])
     state.input.name_image(features.dims)
     return state.settled(node.inputs[0], node)
 
 
 def channel_norm(state: ImportState, node: OnnxNode, word: str) -> None:
-    """A norm of the channels of one image, each by itself or by groups."""
+    """A norm of one image's channels, each by itself or in groups."""
     features = _map(state, node)
     (channels,) = features.dims[1:2]
     if not is_whole("c", state.layer(features.source).channels, [channels]):
@@ -75,7 +75,7 @@ def channel_norm(state: ImportState, node: OnnxNode, word: str) -> None:
 
 
 def _is_constant(state: ImportState, name: str) -> bool:
-    """Whether all elements of a constant are one known number."""
+    """Whether all elements of a constant are the same known number."""
     constant = state.constant(name)
     if not constant.known or constant.elements > MAX_ELEMENTS:
         return False
@@ -83,7 +83,7 @@ def _is_constant(state: ImportState, name: str) -> bool:
 
 
 def last_norm(state: ImportState, node: OnnxNode, word: str) -> None:
-    """A norm over the last dimensions, which hold the channels."""
+    """A norm over the last dimensions, which are the channels."""
     features = state.as_tokens(state.settled(node.inputs[0], node), node)
     axis = node.attributes().get("axis", -1)
     over = features.dims[axis:]
@@ -99,7 +99,7 @@ def last_norm(state: ImportState, node: OnnxNode, word: str) -> None:
 
 
 def _of_a_part(state: ImportState, node: OnnxNode, features: Features) -> None:
-    """Leave out a norm of each head: heads are never divided, so that it exchanges nothing."""
+    """Leave out a norm of each head: heads are never divided, so it exchanges nothing."""
     state.note(node, "a norm of each head is taken as elementwise")
     state.put(node, features)
 
@@ -108,7 +108,7 @@ def sum_and_norm(state: ImportState, node: OnnxNode, word: str) -> None:
     """com.microsoft.SkipLayerNormalization: a sum of two maps, and its norm."""
     maps = [state.settled(name, node) for name in node.inputs[:2]]
     total = join(state, node, "add", maps)
-    # After the scale come the shift, which rms norms have none of, and a bias of the sum.
+    # After the scale come the shift, which rms norms lack, and a bias of the sum.
     bias = word == "layer" and len(node.inputs) > 3 and bool(node.inputs[3])
     state.put(node, total, 3)
     weights = _learned(state, node, 2, *([3] if bias else []))

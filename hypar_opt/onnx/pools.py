@@ -19,7 +19,7 @@ from hypar_opt.onnx.windows import (
 
 
 def pool(state: ImportState, node: OnnxNode, word: str) -> None:
-    """A pool: it joins the convolution that nothing else reads, or is a layer of its own."""
+    """A pool: part of the convolution that it alone reads, or a separate layer."""
     attributes = node.attributes()
     kernel = attributes["kernel_shape"]
     image = image_of(state, node, len(kernel))
@@ -51,7 +51,7 @@ def pool(state: ImportState, node: OnnxNode, word: str) -> None:
     if not layer.is_image:
         raise node.refuse("is a pool, but its input is not an image")
     source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
-    state.put(node, state.made(source, dims))
+    state.put(node, state.whole_output(source, dims))
 
 
 def _is_whole(image: Image, window: tuple[int, int]) -> bool:
@@ -92,13 +92,13 @@ def _count(
     count = window_size(node, extent, window, stride, 1, before + after)
     free = extent + before + after - window
     if up and free % stride:
-        # A further window counts only if it starts on the map or the border before it.
+        # One more window counts only if it starts on the map or the border before it.
         count += count * stride < extent + before
     return count
 
 
 def global_pool(state: ImportState, node: OnnxNode, word: str) -> None:
-    """One number of each channel, over all rows and columns."""
+    """One number per channel, over all rows and columns."""
     features = state.seen(node.inputs[0])
     if features.source == INPUT:
         state.input.name_image(features.dims)
@@ -158,14 +158,14 @@ def _reduce(
 
 
 def pad(state: ImportState, node: OnnxNode) -> None:
-    """Zeros round an image, which the window after it pads itself."""
+    """Zeros round an image, which become padding of the next window."""
     features = state.features(node.inputs[0])
     pads = integers(state, node, 1, "pads") or []
     rank = len(features.dims)
     axes = integers(state, node, 3, "axes") or list(range(rank))
     before, after = [0] * rank, [0] * rank
-    for place, axis in enumerate(axes):
-        before[axis], after[axis] = pads[place], pads[place + len(axes)]
+    for index, axis in enumerate(axes):
+        before[axis], after[axis] = pads[index], pads[index + len(axes)]
     if not any(before + after):
         state.put(node, features)
         return

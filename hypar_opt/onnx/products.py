@@ -31,7 +31,7 @@ def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
     return constant
 
 
-def _is_given(node: OnnxNode, index: int) -> bool:
+def _has_input(node: OnnxNode, index: int) -> bool:
     return len(node.inputs) > index and bool(node.inputs[index])
 
 
@@ -49,7 +49,7 @@ def convolution(state: ImportState, node: OnnxNode) -> None:
             f"should have weights for {image.channels} channels in {groups} groups,"
             f" got {list(weight.shape)}"
         )
-    bias = _is_given(node, 2)
+    bias = _has_input(node, 2)
     features = image.features
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
@@ -82,7 +82,7 @@ def convolution(state: ImportState, node: OnnxNode) -> None:
     inputs = [state.read(features._replace(border=None), node)]
     held = _matrix_of(node, weight, 1, range(1, len(weight.shape)), (0,))
     source = state.emit(node, "conv", keys, inputs, sizes, held)
-    made = state.made(source, image.dims(filters, height, width))
+    made = state.whole_output(source, image.dims(filters, height, width))
     if bias:
         _add_bias(state, made, node.inputs[2])
     if "activation" in attributes:  # com.microsoft.FusedConv
@@ -97,20 +97,20 @@ def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
 def _matrix_of(
     node: OnnxNode, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
 ) -> LayerWeights:
-    """Return weights as a matrix of the dimensions that are summed over, and of the others."""
+    """Return weights as a matrix: rows are summed over, columns are outputs."""
     name = (weight.weights or (node.inputs[index],))[0]
     return LayerWeights(name, weight.matrix(rows, columns))
 
 
 def _add_bias(state: ImportState, made: Features, name: str) -> None:
-    """Give a layer its bias; copies of fewer numbers are none."""
+    """Give a layer its bias; broadcast copies of fewer numbers are not counted as one."""
     bias, layer = state.constant(name), state.layer(made.source)
     if bias.elements == layer.channels and bias.is_stored:
         layer.add_bias(bias.stored)
 
 
 def product(state: ImportState, node: OnnxNode) -> None:
-    """A matrix product: with weights a fully-connected layer, of two maps a part of attention."""
+    """A matrix product: of a map and weights, or of two maps in attention."""
     a, b = node.inputs[:2]
     if state.is_constant(b):
         weight = _weight(state, node, 1)
@@ -137,7 +137,7 @@ def product(state: ImportState, node: OnnxNode) -> None:
 
 
 def _matrix(node: OnnxNode, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a weight matrix's sizes and dimensions, without leading ones of size 1."""
+    """Return a weight matrix's sizes and dimensions, leading ones of size 1 dropped."""
     axes = tuple(range(len(shape)))
     while len(axes) > 2 and shape[axes[0]] == 1:
         axes = axes[1:]
@@ -170,7 +170,7 @@ def general_product(state: ImportState, node: OnnxNode) -> None:
     _fits(node, features, (1,), shape[0], weight)
     held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
     made = linear(state, node, features, (1,), shape[1:], held, place=1)
-    if _is_given(node, 2):
+    if _has_input(node, 2):
         if not state.is_constant(node.inputs[2]):
             raise node.refuse("adds a feature map to its product; its third input should be a bias")
         _add_bias(state, made, node.inputs[2])
@@ -185,7 +185,7 @@ def quantised_product(state: ImportState, node: OnnxNode) -> None:
     _fits(node, features, (-1,), attributes["K"], weight)
     rank = len(features.dims) - 1
     units = (attributes["N"],)
-    # Packed: the elements of the tensor are not those of the weights.
+    # The tensor is packed: its elements are not the weights.
     name = (weight.weights or node.inputs[1:])[0]
     held = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
     state.put(node, linear(state, node, features, (rank,), units, held, place=rank))
@@ -201,11 +201,11 @@ def linear(
     *,
     place: int,
 ) -> Features:
-    """Return a map after a product with weights, over the dimensions at ``places``.
+    """Return a map after a product with weights that sums over the dimensions at ``places``.
 
-    Its output stands in their stead, from dimension ``place`` on, divided as ``units``. Over the
-    channels of an image it is a convolution of one pixel; over all of an image or a sequence it
-    flattens.
+    The output's dimensions, of sizes ``units``, replace them from dimension ``place`` on. Over the
+    channels of an image the product is a convolution of one pixel; over a whole image or sequence
+    it flattens.
     """
     features = state.sliced(state.as_tokens(features, node), node)
     layer = state.layer(features.source)
@@ -232,7 +232,7 @@ def linear(
     made = state.emit(node, kind, keys, [source], sizes, weights)
     new = reshaped([whole_dim("c", width)], units)
     dims = (*kept[:place], *new, *kept[place:])
-    return state.made(made, dims)
+    return state.whole_output(made, dims)
 
 
 def _has_positions(sizes: Any) -> bool:

@@ -19,8 +19,7 @@ from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
 
 _COPIES = "r"
 
-# Operators whose results are no weights, whatever they are made of: shapes, conditions, and the
-# sines of positions.
+# Operators whose results are never weights: shapes, conditions, and the sines of positions.
 _NO_WEIGHTS = frozenset(
     (
         *("Shape", "Size", "Range", "NonZero", "ArgMax", "ArgMin", "Sin", "Cos", "Not", "EyeLike"),
@@ -28,7 +27,7 @@ _NO_WEIGHTS = frozenset(
         *("IsNaN", "IsInf", "OneHot"),
     )
 )
-# Operators whose first input has the values: the others are indices, shapes, bounds and scales.
+# Operators whose first input has the values; the others are indices, shapes, bounds and scales.
 _OF_FIRST = frozenset(
     (
         *("Cast", "CastLike", "Clip", "CumSum", "DequantizeLinear", "Dropout", "Expand", "Flatten"),
@@ -41,18 +40,18 @@ _OF_FIRST = frozenset(
 def regions_of(
     node: OnnxNode, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
 ) -> list[Regions]:
-    """Return which elements the outputs of a node hold, that reads constants alone.
+    """Return the elements that the outputs of a node on constants hold.
 
-    Where its view cannot be followed they hold all elements that it reads, in no arrangement.
+    Where its view cannot be followed, they hold all elements that it reads, unarranged.
     """
     if node.op in ("Constant", "ConstantOfShape"):
-        # A tensor that is made here is a weight by its own name.
+        # A tensor that a node makes is a weight by the name of that output.
         return [(whole(node.outputs[0], shapes[0]),)]
     if node.op in _NO_WEIGHTS or not inputs or inputs[0] is None:
         return [()] * len(shapes)
     if node.op not in _OF_FIRST:
-        made = [constant for constant in inputs if constant is not None and constant.elements > 1]
-        return [_merged([region for one in made for region in one.regions], shapes[0])]
+        tensors = [constant for constant in inputs if constant and constant.elements > 1]
+        return [_merged([region for c in tensors for region in c.regions], shapes[0])]
     views = [_views_of(node, region, inputs, shapes) for region in inputs[0].regions]
     return [tuple(outputs) for outputs in zip(*views, strict=True)] or [()] * len(shapes)
 
@@ -70,7 +69,7 @@ def _views_of(
 
 
 def _merged(regions: Sequence[Region], shape: Shape) -> Regions:
-    """Return what an operator makes of several: arranged where a region is as its output."""
+    """Return an operator's regions without repeats, arranged if shaped like its output."""
     out: dict[Region, Region] = {}
     for region in regions:
         fits = region.shape == tuple(shape)
@@ -81,12 +80,12 @@ def _merged(regions: Sequence[Region], shape: Shape) -> Regions:
 def _views(
     node: OnnxNode, region: Region, inputs: Sequence[Constant | None], shapes: Sequence[Shape]
 ) -> list[Region]:
-    """Return the outputs of an operator that looks at an initializer another way.
+    """Return the outputs of an operator that views an initializer in another way.
 
     Raises
     ------
     UnalignedError, ValueError, IndexError
-        Where it is none, or its view does not go along the initializer's digits.
+        Where it is not a view, or cuts across the initializer's digits.
     """
     op, attributes, (shape, *_) = node.op, node.attributes(), shapes
     if op == "Split" and len(shapes) == len(node.outputs):
@@ -122,7 +121,7 @@ def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
 
 
 def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
-    """Return neighbouring indices of a dimension, or one of them."""
+    """Return consecutive indices of a dimension, or one of them."""
     if indices is None or not indices.known or len(indices.shape) > 1 or not indices.elements:
         raise UnalignedError
     values = indices.value.ravel()

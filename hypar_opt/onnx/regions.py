@@ -1,7 +1,7 @@
-"""Which elements of which initializers a constant holds.
+"""Regions: elements of an initializer that a constant holds.
 
-Weights are shared, or apart, by their elements and not by their names: a graph may cut one
-initializer into the weights of several layers, or hand the same rows to two. A constant's
+Weights are compared by their elements, not by their names: a graph may cut one
+initializer into the weights of several layers, or pass the same rows to two. A constant's
 dimensions are digits of the initializer's flat index, as those of a feature map are digits of its
 axes (`axes`); `provenance` follows them through the operators of the graph.
 """
@@ -22,7 +22,7 @@ from hypar_opt.onnx.axes import Dim, UnalignedError, extent, merged, whole_dim
 _ELEMENTS = "e"
 
 MAX_RUNS = 2**20
-"""The most contiguous runs of elements into which the regions of one initializer may fall."""
+"""The regions of one initializer have at most this many contiguous runs of elements."""
 
 Shape = Sequence[int]
 
@@ -35,7 +35,7 @@ class Region(NamedTuple):
     name
         The initializer.
     dims
-        Where the digits of its flat index lie; copies have an axis of their own.
+        Where the digits of its flat index lie; copies have a separate axis.
     first
         The flat index of the first element.
     """
@@ -51,13 +51,15 @@ class Region(NamedTuple):
     @property
     def digits(self) -> Dim:
         """The digits of its elements, in the order of the initializer."""
-        own = (digit for dim in self.dims for digit in dim if digit.axis == _ELEMENTS)
-        return merged(sorted(own, key=lambda digit: -digit.stride))
+        return merged(sorted(self._digits, key=lambda digit: -digit.stride))
 
     @property
     def elements(self) -> int:
-        own = (digit.size for dim in self.dims for digit in dim if digit.axis == _ELEMENTS)
-        return math.prod(own)
+        return math.prod(digit.size for digit in self._digits)
+
+    @property
+    def _digits(self) -> Dim:
+        return tuple(digit for dim in self.dims for digit in dim if digit.axis == _ELEMENTS)
 
     @property
     def span(self) -> range:
@@ -65,7 +67,7 @@ class Region(NamedTuple):
         return range(self.first, self.first + 1 + sum((n - 1) * by for _, n, by in self.digits))
 
     def flat(self) -> Region:
-        """Return its elements without their arrangement; equal where the elements are."""
+        """Return its elements unarranged, so that regions of equal elements are equal."""
         digits = self.digits
         return self if self.dims == (digits,) else self._replace(dims=(digits,))
 
@@ -75,20 +77,20 @@ Regions = tuple[Region, ...]
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """What a layer learns, by the elements of the file that hold it.
+    """The elements of the file that a layer learns.
 
     Parameters
     ----------
     name
-        The initializer that the layer is called after.
+        The initializer that the layer is named after.
     matrix
-        What it multiplies by, or looks up, arranged as rows and columns, its outputs last.
+        Its matrix or table, arranged as rows and columns, outputs last.
     vectors
         A bias; a norm's scale and shift.
     shared
-        Vectors that an earlier layer has too, which are counted there.
+        Vectors that are counted with an earlier layer.
     added
-        The parameters that the network counts and the file does not have.
+        Parameters that the network counts but the file does not have.
     """
 
     name: str = ""
@@ -103,12 +105,12 @@ class LayerWeights:
 
     @property
     def elements(self) -> int:
-        """The parameters of its layer: its own, and what the network adds."""
+        """The number of its layer's parameters, with those that the network adds."""
         return distinct((*self.matrix, *self.vectors)) + self.added
 
     def part(self, start: int, size: int) -> LayerWeights:
-        """Return those of a range of the outputs."""
-        matrix, vectors = (_part(of, start, size) for of in (self.matrix, self.vectors))
+        """Return the weights of a range of the outputs."""
+        matrix, vectors = (_part(held, start, size) for held in (self.matrix, self.vectors))
         return replace(self, name=f"{self.name}.{start}", matrix=matrix, vectors=vectors)
 
 
@@ -122,12 +124,12 @@ def whole(name: str, shape: Shape) -> Region:
 
 
 def distinct(regions: Iterable[Region]) -> int:
-    """Return how many elements are in any of some regions.
+    """Return the number of elements in the union of regions.
 
     Raises
     ------
     InputError
-        Where an initializer falls into too many runs of elements.
+        Where an initializer has too many runs of elements.
     """
     by_name: dict[str, set[Region]] = {}
     for region in regions:
@@ -153,7 +155,7 @@ def _union(name: str, regions: list[Region]) -> int:
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], (starts + lengths)[order]
     reached = np.maximum.accumulate(ends)
-    # Of each run what lies beyond all before it.
+    # Each run counts what lies beyond all runs before it.
     before = np.concatenate([[0], reached[:-1]])
     return int(np.maximum(0, ends - np.maximum(starts, before)).sum())
 
@@ -173,7 +175,7 @@ def _starts(region: Region) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _part(regions: Regions, start: int, size: int) -> Regions:
-    """Return a range of the last dimension, or all where it cannot be told from the others."""
+    """Return a range of the last dimension, or everything if that cannot be separated."""
     if len(regions) != 1:
         return regions
     try:
@@ -188,11 +190,11 @@ def taken(region: Region, axis: int, start: int, size: int, step: int = 1) -> Re
     Raises
     ------
     UnalignedError
-        Where they cut a digit at no divisor of its size, or go backwards.
+        Where they cut a digit elsewhere than at a divisor of its size, or go backwards.
     """
-    place = axis % len(region.dims)
-    dim, first = _range(region.dims[place], start, size, step)
-    dims = (*region.dims[:place], dim, *region.dims[place + 1 :])
+    axis %= len(region.dims)
+    dim, first = _range(region.dims[axis], start, size, step)
+    dims = (*region.dims[:axis], dim, *region.dims[axis + 1 :])
     return Region(region.name, dims, region.first + first)
 
 

@@ -1,4 +1,4 @@
-"""The walk over a graph: each node is read by its operator's rule, and layers come of it."""
+"""The walk over a graph: its operator's rule reads each node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULES: dict[str, Callable[[ImportState, OnnxNode], None]] = {
     "transpose": views.transpose,
 }
 
-# Rules of several operators, whose word in the table tells them apart.
+# Rules that also take the operator's word in the table.
 WORDED_RULES: dict[str, Callable[[ImportState, OnnxNode, str], None]] = {
     "batch_norm": norms.batch_norm,
     "channel_norm": norms.channel_norm,
@@ -52,12 +52,12 @@ def read_graph(graph: OnnxGraph, folder: Path | None = None) -> ImportState:
     Parameters
     ----------
     folder
-        That of the model, in which masks may be kept; None reads no file.
+        The model's folder, which may hold masks; None to read no files.
 
     Raises
     ------
     InputError
-        Naming the first node that cannot be read, and why.
+        Names the first node that cannot be read, and says why.
     """
     state = ImportState(graph, folder)
     for node in graph.nodes:
@@ -74,7 +74,7 @@ def _read_node(state: ImportState, node: OnnxNode) -> None:
     Raises
     ------
     InputError
-        Where the operator is not known, or cannot be what the node is.
+        Where the operator is unknown, or does not fit the node.
     """
     row = OPERATORS.get(node.op)
     if row is None:
@@ -88,7 +88,7 @@ def _read_node(state: ImportState, node: OnnxNode) -> None:
 
 @contextmanager
 def refusals(node: OnnxNode) -> Iterator[None]:
-    """Refuse a node by name for whatever goes wrong while what it writes is read."""
+    """Refuse a node by name for any error while it is read."""
     try:
         yield
     except UnalignedError:
@@ -98,7 +98,7 @@ def refusals(node: OnnxNode) -> Iterator[None]:
     except KeyError as error:
         raise node.refuse(f"has no {error}") from None
     except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
-        # A broken file: an attribute of another type, an axis out of range, too few inputs.
+        # The file is broken: an attribute of another type, an axis out of range, too few inputs.
         problem = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise node.refuse(f"is not as its operator requires: {problem}") from None
 

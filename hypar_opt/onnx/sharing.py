@@ -1,4 +1,4 @@
-"""Weights that several layers read: tied where the format can say it, refused where it cannot."""
+"""Weights that several layers read: tied if the format can express that, refused if not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.regions import Region, overlap
 
 MAX_PARTS = 256
-"""The most parts into which layers may divide an initializer."""
+"""Layers divide an initializer into at most this many parts."""
 
 
 class _Use(NamedTuple):
@@ -18,7 +18,7 @@ class _Use(NamedTuple):
 
     region: Region
     span: range
-    """Its elements are among these."""
+    """Contains the indices of its elements."""
     owner: int
     is_vector: bool
 
@@ -27,12 +27,12 @@ _Uses = dict[str, list[_Use]]
 
 
 def share(layers: list[Layer]) -> None:
-    """Tie each layer whose weights another has, by position.
+    """Tie each layer to the earlier one, by position, whose weights it has.
 
     Raises
     ------
     InputError
-        Where two layers read some of the same elements, and a network cannot say so.
+        Where two layers share elements in a way that a network cannot express.
     """
     uses: _Uses = {}
     for position in range(len(layers)):
@@ -41,7 +41,7 @@ def share(layers: list[Layer]) -> None:
 
 
 def _met(uses: _Uses, region: Region) -> list[_Use]:
-    """Return the earlier uses of any element of a region."""
+    """Return the earlier uses of elements of a region."""
     span = region.span
     near = (
         use
@@ -76,7 +76,7 @@ def _tie(layers: list[Layer], uses: _Uses, position: int) -> None:
 
 
 def _may_tie(owner: Layer, layer: Layer) -> bool:
-    """Whether a layer has its owner's weights as they are, or an embedding's transposed."""
+    """Whether a layer has exactly its owner's weights, or an embedding's transposed."""
     theirs = owner.weights.matrix
     if owner.kind == "embedding":
         theirs = tuple(region._replace(dims=region.dims[::-1]) for region in theirs)
@@ -85,29 +85,29 @@ def _may_tie(owner: Layer, layer: Layer) -> bool:
 
 
 def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
-    """Note the vectors that an earlier layer has too.
+    """Move vectors that an earlier layer has too to ``shared``.
 
-    A tied layer has its owner's bias, which is counted once. Any other is taken for the layer's
-    own: exporters write equal vectors once, such as all that are zero.
+    A tied layer shares its owner's bias, which is counted once. Any other vector is counted with
+    each layer, since exporters write equal vectors once, such as those of zeros.
     """
     layer, weights = layers[position], layers[position].weights
-    own: list[Region] = []
+    unshared: list[Region] = []
     shared: list[Region] = []
     for region in weights.vectors:
         met = _met(uses, region)
         if not all(use.is_vector for use in met):
             raise _refused(layers, layer, met[0])
-        (shared if met else own).append(region)
+        (shared if met else unshared).append(region)
         if all(use.region != region.flat() for use in met):
             _add(uses, region, position, is_vector=True)
     if not shared:
         return
     added = sum(region.elements for region in shared)
-    if "tied" in layer.keys and not own:
+    if "tied" in layer.keys and not unshared:
         del layer.keys["bias"]
         added = 0
     layer.weights = replace(
-        weights, vectors=tuple(own), shared=tuple(shared), added=weights.added + added
+        weights, vectors=tuple(unshared), shared=tuple(shared), added=weights.added + added
     )
 
 

@@ -1,8 +1,8 @@
-"""What each ONNX operator is: a table, one row an operator.
+"""The table of ONNX operators, one row per operator.
 
-A row says which rule reads the operator, and what the rule has to know. Elementwise operators
-keep every layout; their word is what a network file calls the activation, or none where it is not
-worth a name.
+A row names the rule that reads the operator, and holds what the rule needs to know. Elementwise
+operators keep every layout; their word is the activation's name in a network file, empty for those
+that are not activations.
 
 Source: the ONNX operator specifications, opsets 1 to 25, and those of the domain com.microsoft
 that exporters write.
@@ -21,7 +21,7 @@ class Row(NamedTuple):
     rule
         The name of the rule.
     word
-        Of an elementwise operator the activation, of a norm its kind, of a pool what it takes.
+        An elementwise operator's activation, a norm's kind, or a pool's ``max`` or ``average``.
     """
 
     rule: str
@@ -49,8 +49,8 @@ _ATTENTION = (
 
 _NORMS = (
     _rows("batch_norm", BatchNormalization="batch")
-    # An instance norm's statistics are of one channel of one image: under every choice they are
-    # where the channel is, so that only its scale and shift count.
+    # An instance norm's statistics are of one channel of one image. Under every choice they are
+    # local, so that only its scale and shift count.
     | _rows("channel_norm", InstanceNormalization="affine", GroupNormalization="layer")
     | _rows("last_norm", LayerNormalization="layer", RMSNormalization="rms")
     | _rows("last_norm", SimplifiedLayerNormalization="rms")
@@ -79,7 +79,7 @@ _VIEWS = (
 
 _ENDS = _rows("softmax", Softmax="softmax", LogSoftmax="softmax")
 
-# Of two feature maps: what the network file calls their combination.
+# Operators on two feature maps, and the kind of the layer that joins these.
 _TWO = (
     _rows("elementwise", Add="add", Sub="add", Sum="add", Mean="add", Max="add", Min="add")
     | _rows("elementwise", Mul="mul", Div="mul", Pow="mul", Mod="mul", Where="add", BiasGelu="add")
@@ -115,8 +115,8 @@ ELEMENTWISE = _rows(
     ThresholdedRelu="thresholded_relu",
 )
 
-# Elementwise too, but no activations: parts of norms, casts, what is not there in training. A
-# local response norm reads the neighbours of a channel, which is ignored, as the paper does.
+# Elementwise too, but not activations: parts of norms, casts, operators of inference. That a local
+# response norm reads neighbouring channels is ignored, as in the paper.
 _PLAIN = dict.fromkeys(
     (
         *("Cast", "CastLike", "Identity", "Dropout", "LRN", "Neg", "Not", "Reciprocal", "Sqrt"),
@@ -128,10 +128,10 @@ _PLAIN = dict.fromkeys(
     Row("elementwise"),
 )
 
-# Refused for what they are, however well a name fits.
+# Refused by name.
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 UNSUPPORTED = "control flow and recurrences are not supported"
-# Those that no size of a dimension helps, before any is asked for.
+# Refused before missing sizes of dimensions are asked for.
 HOPELESS = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), UNSUPPORTED),
     "TopK": "chooses by values, which a network has no layer for",
@@ -149,7 +149,7 @@ OPERATORS: dict[str, Row] = {
     **_PLAIN,
 }
 
-# Activations written out in several operators: what is among them, and the activation.
+# Activations written out in several operators: some of these, and the activation.
 WRITTEN_OUT: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"Erf", "Mul"}), "gelu"),
     (frozenset({"Tanh", "Pow"}), "gelu"),
@@ -162,7 +162,7 @@ WRITTEN_OUT: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def activation(operators: frozenset[str]) -> str | None:
-    """Return the activation that some elementwise operators make of one feature map, if any."""
+    """Return the activation that elementwise operators on one feature map make, if any."""
     for written, word in WRITTEN_OUT:
         if written <= operators:
             return word

@@ -1,4 +1,4 @@
-"""A network file's text: the few shapes of TOML that it has."""
+"""The text of a network file, in the few forms of TOML that it uses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def toml_text(content: Mapping[str, Any]) -> str:
-    """Return a network file; reading it gives the content back.
+    """Return a network file's text; parsing it returns the content.
 
-    Tables within a layer stand in one line, layers and blocks as arrays of tables.
+    Tables within a layer are inline, layers and blocks are arrays of tables.
     """
     lines = [
         f"{key} = {_lines(value) if key in ('not_kept', 'remarks') else _value(value)}"
@@ -43,6 +43,6 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's; names and texts hold printable characters only.
+        # JSON's escapes are valid TOML; names and texts are printable.
         return json.dumps(value, ensure_ascii=False)
     return str(value)

@@ -1,4 +1,4 @@
-"""Operators that look at a feature map another way: reshapes, slices, joins."""
+"""Operators that view a feature map in another way: reshapes, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hypar_opt.onnx.regions import LayerWeights
 
 
 def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[int] | None:
-    """Return integers that are an input of newer opsets and an attribute of older ones.
+    """Return integers that are an input in newer opsets and an attribute in older ones.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def _new_shape(state: ImportState, node: OnnxNode, shape: tuple[int, ...]) -> Se
 
 
 def transpose(state: ImportState, node: OnnxNode) -> None:
-    """Dimensions in another sequence."""
+    """Dimensions in another order."""
     features = state.features(node.inputs[0])
     order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
     if sorted(order) != list(range(len(features.dims))):
@@ -84,7 +84,7 @@ def transpose(state: ImportState, node: OnnxNode) -> None:
 
 
 def shape(state: ImportState, node: OnnxNode) -> None:
-    """The sizes of a tensor, which are constants: all dynamic ones are given."""
+    """The sizes of a tensor, which are constants, since dynamic ones have been set."""
     features = state.features(node.inputs[0])
     value = _sizes(node, features.shape)
     one = None
@@ -104,7 +104,7 @@ def _sizes(node: OnnxNode, shape: Sequence[int]) -> Array:
 
 
 def split(state: ImportState, node: OnnxNode) -> None:
-    """Ranges of one dimension, an output each."""
+    """Ranges of one dimension, one per output."""
     features = state.features(node.inputs[0])
     axis = _axis(node, node.attributes().get("axis", 0), features)
     size = features.shape[axis]
@@ -129,11 +129,11 @@ def slice_(state: ImportState, node: OnnxNode) -> None:
     axes = integers(state, node, 3, "axes") or list(range(len(starts)))
     steps = integers(state, node, 4, "steps") or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        place = _axis(node, axis, features)
+        index = _axis(node, axis, features)
         if step < 1:
             raise node.refuse("reads a dimension backwards, which is not supported")
-        first, count = slice_bounds(features.shape[place], start, end, step)
-        features = _take(node, features, place, first, count, step)
+        first, count = slice_bounds(features.shape[index], start, end, step)
+        features = _take(node, features, index, first, count, step)
     state.put(node, features)
 
 
@@ -154,11 +154,11 @@ def _take(
         raise node.refuse(f"takes {size} of {extent(dim)} from {start}")
     if "b" in axes_of([dim]):
         raise node.refuse("takes some images of a batch, which a network has no layer for")
-    left, share = sliced(dim, start, size, step)
+    left, part = sliced(dim, start, size, step)
     dims = (*features.dims[:axis], left, *features.dims[axis + 1 :])
-    if share.of.axis == "r":
+    if part.of.axis == "r":
         return features._replace(dims=dims, only=False)
-    return features._replace(dims=dims, taken=features.taken | {share}, only=False)
+    return features._replace(dims=dims, taken=features.taken | {part}, only=False)
 
 
 def expand(state: ImportState, node: OnnxNode) -> None:
@@ -176,7 +176,7 @@ def expand(state: ImportState, node: OnnxNode) -> None:
 
 
 def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim, ...]:
-    """Return dimensions of at least some sizes: new ones hold copies, or the batch."""
+    """Return dimensions broadcast to a shape: new ones hold copies, or the batch."""
     rank = max(len(shape), len(features.dims))
     dims = [()] * (rank - len(features.dims)) + list(features.dims)
     wanted = [1] * (rank - len(shape)) + list(shape)
@@ -194,7 +194,7 @@ def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim
 
 
 def gather(state: ImportState, node: OnnxNode) -> None:
-    """Rows of a table by token ids: an embedding; or chosen indices of a dimension."""
+    """Rows of a table by token ids, an embedding, or constant indices of a dimension."""
     data, indices = node.inputs[:2]
     axis = node.attributes().get("axis", 0)
     if state.is_constant(data):
@@ -203,28 +203,28 @@ def gather(state: ImportState, node: OnnxNode) -> None:
     if not state.is_constant(indices):
         raise node.refuse("reads indices that depend on the network's input")
     features = state.features(data)
-    place = _axis(node, axis, features)
+    axis = _axis(node, axis, features)
     chosen = state.constant(indices)
     values = state.constants.integers(indices)
     if values is None or len(chosen.shape) > 1:
         raise node.refuse(
             f"its indices {indices!r} are not in the file, or have several dimensions"
         )
-    values = [value % features.shape[place] for value in values]
-    taken = _chosen(node, features, place, values)
+    values = [value % features.shape[axis] for value in values]
+    features = _chosen(node, features, axis, values)
     if not chosen.shape:
-        taken = taken._replace(dims=(*taken.dims[:place], *taken.dims[place + 1 :]))
-    state.put(node, taken)
+        features = features._replace(dims=(*features.dims[:axis], *features.dims[axis + 1 :]))
+    state.put(node, features)
 
 
 def _chosen(node: OnnxNode, features: Features, axis: int, values: list[int]) -> Features:
-    """Return features with indices of a dimension in a given sequence."""
+    """Return features with some indices of a dimension."""
     size = features.shape[axis]
     if values == list(range(values[0], values[0] + len(values))):
         return _take(node, features, axis, values[0], len(values), 1)
     times, rest = divmod(len(values), size)
     dim = features.dims[axis]
-    # Each index several times, one after the other or all in turn: heads for groups of queries.
+    # Every index repeated, in place or as a whole: key heads for groups of query heads.
     if not rest and values == [index for index in range(size) for _ in range(times)]:
         new: Dim = (*dim, *whole_dim("r", times))
     elif not rest and values == list(range(size)) * times:
@@ -251,17 +251,17 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> None:
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
     name = (table.weights or node.inputs)[0]
     weights = LayerWeights(name, table.matrix((0,), (1,)))
-    # The same ids, looked up twice, are one layer.
+    # Two lookups of the same ids are one layer.
     source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
-    state.put(node, state.made(source, (*ids.dims, (Digit("c", features),))))
+    state.put(node, state.whole_output(source, (*ids.dims, (Digit("c", features),))))
 
 
 def concat(state: ImportState, node: OnnxNode) -> None:
-    """Feature maps side by side, or the parts of one map put together again."""
-    given = [state.features(n) for n in node.inputs if not state.is_constant(n)]
-    axis = _axis(node, node.attributes()["axis"], given[0])
-    if len(given) == len(node.inputs):
-        rejoined = _rejoined(given, axis)
+    """Feature maps side by side, or the parts of one map rejoined."""
+    maps = [state.features(n) for n in node.inputs if not state.is_constant(n)]
+    axis = _axis(node, node.attributes()["axis"], maps[0])
+    if len(maps) == len(node.inputs):
+        rejoined = _rejoined(maps, axis)
         if rejoined is not None:
             state.put(node, rejoined)
             return
@@ -269,20 +269,20 @@ def concat(state: ImportState, node: OnnxNode) -> None:
 
 
 def _rejoined(parts: list[Features], axis: int) -> Features | None:
-    """Return the map of which all parts are joined, in any order: rotary embeddings do that."""
+    """Return a map whose parts are all joined, in any order, as rotary embeddings do."""
     first = parts[0]
     common = frozenset.intersection(*(part.taken for part in parts))
-    own = [part.taken - common for part in parts]
+    taken = [part.taken - common for part in parts]
     if any(part.source != first.source or part.norm or part.pooled for part in parts):
         return None
-    if any(len(shares) != 1 for shares in own):
+    if any(len(some) != 1 for some in taken):
         return None
-    shares: list[DigitRange] = [next(iter(share)) for share in own]
+    ranges: list[DigitRange] = [next(iter(some)) for some in taken]
     others = {(*part.dims[:axis], *part.dims[axis + 1 :]) for part in parts}
-    if not tiles(shares) or len(others) > 1:
+    if not tiles(ranges) or len(others) > 1:
         return None
     try:
-        dim = joined(shares, first.dims[axis])
+        dim = joined(ranges, first.dims[axis])
     except UnalignedError:
         return None
     dims = (*first.dims[:axis], dim, *first.dims[axis + 1 :])
@@ -296,7 +296,7 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> None:
         for name in node.inputs
         if not state.is_constant(name)
     }
-    # Of parallel branches the first tells what is joined: a dimension of size 1 has no axis.
+    # The axis is that of any part, since a dimension of size 1 has none.
     axes = frozenset().union(*(axes_of([x.dims[axis]]) for x in settled.values()))
     over = "tokens" if axes == {"t"} else "channels" if axes == {"c"} else None
     if over is None:
@@ -320,29 +320,29 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> None:
     keys = {} if over == "channels" else {"axis": over}
     source = state.emit(node, "concat", keys, [state.read(p, node) for p in parts], sizes)
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
-    state.put(node, state.made(source, dims))
+    state.put(node, state.whole_output(source, dims))
 
 
 def _learned_tokens(
-    state: ImportState, node: OnnxNode, name: str, beside: Features, over: str
+    state: ImportState, node: OnnxNode, name: str, neighbour: Features, over: str
 ) -> Features:
-    """Return a learned tensor that joins a sequence, such as the embedding of a class token."""
+    """Return learned tokens that join a sequence, such as a class token's embedding."""
     constant = state.constant(name)
-    channels = state.layer(beside.source).channels
+    channels = state.layer(neighbour.source).channels
     if constant.is_input:
         raise node.refuse(f"joins a further input of the model, through {name!r}")
     if over != "tokens" or not constant.shape or constant.shape[-1] != channels:
         raise node.refuse(f"joins the constant {name!r} to a feature map")
     tokens = constant.shape[-2] if len(constant.shape) > 1 else 1
     keys = {"features": channels, "vocabulary": tokens}
-    # Exporters that fold constants write it once for each image of the batch.
+    # Exporters that fold constants repeat it for each image of the batch.
     regions = constant.first() if len(constant.shape) > 2 else constant.stored
     weights = LayerWeights((constant.weights or (name,))[0], regions)
     source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
-    dims: list[Dim] = [() for _ in beside.dims]
-    for axis, dim in enumerate(beside.dims):
+    dims: list[Dim] = [() for _ in neighbour.dims]
+    for axis, dim in enumerate(neighbour.dims):
         if "c" in axes_of([dim]):
             dims[axis] = dim
         elif axes_of([dim]) & POSITIONS:
             dims[axis] = whole_dim("t", tokens)
-    return state.made(source, dims)
+    return state.whole_output(source, dims)

@@ -1,8 +1,8 @@
-"""The bytes of a model without its weights, so that a file of any size takes little memory.
+"""The bytes of a model without its weights, so that large files take little memory.
 
 A protobuf message is a sequence of fields: a tag (number and wire type), then a number, or a length
-and as many bytes, which may be a message again. The fields that hold a tensor's values are left out
-where they are large, and texts for people always; all others are taken as they are.
+and that many bytes, which may be another message. Large values of tensors are skipped, and so is
+documentation; all other fields are copied.
 
 Source: the protobuf encoding, and ``onnx.proto`` for the numbers of its fields.
 """
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 MAX_STRUCTURE = 8 * 2**20
-"""The most bytes of a model besides its weights: parsed, they may take a hundred times as much."""
+"""Bytes of a model besides its weights; parsed they may take a hundred times as much."""
 
 MAX_VALUES = 2**27
-"""The most bytes of tensors' values that are read."""
+"""Bytes of tensors' values that are read."""
 
 _LARGEST_VALUES = (2**25, 2**22, 2**19, 2**16)
-"""The largest tensor whose values are read: the first limit by which all are few enough."""
+"""The largest tensor whose values are read, lowered until all fit `MAX_VALUES`."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -30,41 +30,41 @@ _MESSAGES: dict[str, dict[int, str]] = {
     "node": {5: "attribute"},
     "attribute": {5: "tensor"},
 }
-"""Of each kind of message the fields that may hold weights, by number, and what they are."""
+"""The fields of each kind of message that may hold weights, by number, and their kind."""
 
 _TEXTS = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "function": {8, 14}, "tensor": {12}}
-"""Fields for people: documentation, and where an exporter found a node."""
+"""Fields of documentation, and of a node's origin in an exporter."""
 
 _RAW_DATA = 9
 _VALUES = {4, 5, 6, 7, _RAW_DATA, 10, 11}
 _IN_ANOTHER_FILE = b"\x70\x01"
-"""A tensor's field that says so; its values are then not looked for."""
+"""The field of a tensor whose values are in another file, so that none are expected."""
 
 _SMALL = 2**10
-"""A message of at most as many bytes, but a tensor, is taken as it is."""
+"""Messages of at most this many bytes are copied, except tensors."""
 
 _FIELD = 32
-"""What a field counts as, besides its bytes."""
+"""Bytes that a field counts, besides its own."""
 
 
 class TooLargeError(Exception):
-    """A model has more bytes besides its weights than can be read."""
+    """A model has too many bytes besides its weights."""
 
 
 class BrokenError(Exception):
-    """Bytes that are no message."""
+    """The bytes are not a protobuf message."""
 
 
 class _Field(NamedTuple):
     number: int
     head: bytes
-    """The tag, with the number of a field that is no more than that."""
+    """The tag, and the value of a field that is a number."""
     length: int | None
-    """Of the bytes that follow."""
+    """Length of the bytes that follow."""
 
 
 def weightless(stream: BinaryIO, size: int) -> bytes:
-    """Return a model of ``size`` bytes without its weights; they are passed over, not read.
+    """Return a model of ``size`` bytes without its weights, which are skipped, not read.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class _ManyValuesError(Exception):
 
 
 class _Reader:
-    """A pass over a file, with what may still be read."""
+    """A pass over a file, with the bytes that may still be read."""
 
     def __init__(self, stream: BinaryIO, largest: int) -> None:
         self._stream, self._largest = stream, largest
@@ -117,7 +117,7 @@ class _Reader:
         if field.length > self._largest:
             self._pass(field.length)
             return _IN_ANOTHER_FILE
-        # Numbers that are not raw are parsed as 8 bytes each, and may take one in the file.
+        # Numbers that are not raw may take one byte in the file, and parsed take 8.
         self._values -= field.length * (1 if field.number == _RAW_DATA else 8)
         if self._values < 0:
             raise _ManyValuesError
@@ -131,7 +131,7 @@ class _Reader:
 
     def _fields(self, length: int) -> Iterator[_Field]:
         end = self._stream.tell() + length
-        while (place := self._stream.tell()) < end:
+        while (start := self._stream.tell()) < end:
             self._count(_FIELD)
             tag, head = self._number()
             wire, count = tag & 7, None
@@ -144,19 +144,19 @@ class _Reader:
                 head += self._take(8 if wire == _FIXED64 else 4)
             else:
                 raise BrokenError
-            if place + len(head) + (count or 0) > end:
+            if start + len(head) + (count or 0) > end:
                 raise BrokenError
             yield _Field(tag >> 3, head, count)
 
     def _number(self) -> tuple[int, bytes]:
-        """Return a number of 7 bits a byte, the lowest first, and its bytes."""
-        value, held = 0, b""
-        while len(held) < 10:
+        """Return a number of 7 bits per byte, lowest first, and its bytes."""
+        value, encoded = 0, b""
+        while len(encoded) < 10:
             byte = self._take(1)
-            value |= (byte[0] & 127) << 7 * len(held)
-            held += byte
+            value |= (byte[0] & 127) << 7 * len(encoded)
+            encoded += byte
             if byte[0] < 128:
-                return value, held
+                return value, encoded
         raise BrokenError
 
     def _take(self, length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Sliding windows over an image: where its rows and columns are, and how borders are filled."""
+"""Sliding windows over an image: its rows and columns, and the padding of its borders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypar_opt.onnx.model import OnnxNode
 
 @dataclass(frozen=True)
 class Image:
-    """An image as a convolution or a pool reads it; of a sequence (one row) the height is 1."""
+    """An image as a convolution or a pool reads it; a sequence is one row, of height 1."""
 
     features: Features
     channels: int
@@ -22,16 +22,16 @@ class Image:
     is_row: bool
 
     def pair(self, values: Sequence[int] | None, default: int) -> tuple[int, int]:
-        """Return numbers of rows and columns from an attribute's."""
-        given = list(values) if values is not None else [default] * (1 if self.is_row else 2)
+        """Return an attribute's numbers for rows and columns."""
+        pair = list(values) if values is not None else [default] * (1 if self.is_row else 2)
         if self.is_row:
-            given = [1, *given]
-        if len(given) != 2 or min(given) < 0:
-            raise ValueError(f"should have a number for rows and columns, got {given}")
-        return given[0], given[1]
+            pair = [1, *pair]
+        if len(pair) != 2 or min(pair) < 0:
+            raise ValueError(f"should have a number for rows and columns, got {pair}")
+        return pair[0], pair[1]
 
     def dims(self, channels: int, height: int, width: int) -> tuple[Dim, ...]:
-        """Return the dimensions of an image that a window's layer writes."""
+        """Return the dimensions of the image that a layer of windows writes."""
         digits = [("c", channels), ("h", height), ("w", width)]
         if self.is_row:
             del digits[1]
@@ -40,12 +40,12 @@ class Image:
 
 
 def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
-    """Return what a window's node reads, with batch, channels, rows and columns in their places.
+    """Return the image that a node of windows reads: batch, channels, rows and columns.
 
     Raises
     ------
     InputError
-        Where the tensor is no image, or has more than two dimensions of positions.
+        Where the tensor is not an image, or has more than two dimensions of positions.
     """
     name = node.inputs[0]
     if rank not in (1, 2):
@@ -72,7 +72,7 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
 def window_size(
     node: OnnxNode, extent: int, size: int, stride: int, dilation: int, padding: int
 ) -> int:
-    """Return how many windows there are along a dimension."""
+    """Return the number of windows along a dimension."""
     free = extent + padding - dilation * (size - 1) - 1
     if free < 0 or min(size, stride, dilation) < 1:
         raise node.refuse(f"its window of {size} does not fit {extent} and a padding of {padding}")
@@ -87,7 +87,7 @@ def window_padding(
     stride: tuple[int, int],
     dilation: tuple[int, int],
 ) -> tuple[int, int, int, int]:
-    """Return top, left, bottom and right padding, with the zeros that Pad added before."""
+    """Return top, left, bottom and right padding, including the zeros of an earlier Pad."""
     mode = attributes.get("auto_pad", "NOTSET")
     before, after = [0, 0], [0, 0]
     border = image.features.border or (0, 0, 0, 0)
@@ -117,7 +117,7 @@ def window_padding(
 
 
 def numbers(values: Sequence[int]) -> int | list[int]:
-    """Return sizes as a network file has them: one number where all are the same."""
+    """Return sizes as in a network file: one number where all are equal."""
     if len(set(values)) == 1:
         return values[0]
     half = len(values) // 2

@@ -1,4 +1,4 @@
-"""Layers of a network file, each of the kind that it names, and blocks of layers that repeat."""
+"""Layers of a network file, each of its named kind, and blocks of repeated layers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _operator(value: object) -> Operator:
     if not isinstance(kind, str) or kind not in OPERATORS:
         known = ", ".join(map(repr, OPERATORS))
         problem = rule(f"should be one of {known}, got {kind!r}")
-        # With a location of its own the message names the key `kind`, not the whole table.
+        # A separate location makes the message name the key `kind`, not the whole table.
         error: InitErrorDetails = {"type": problem, "loc": ("kind",), "input": kind}
         raise ValidationError.from_exception_data("layer", [error])
     return OPERATORS[kind].model_validate(value)
 
 
 class _BuiltInKinds:
-    """The JSON Schema of a layer, which lists the built-in kinds; it alone imports all of them."""
+    """The JSON Schema of a layer: lists, and therefore imports, all built-in kinds."""
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -59,10 +59,10 @@ Layer = Annotated[SerializeAsAny[Operator], PlainValidator(_operator), _BuiltInK
 
 
 class Block(Document):
-    """Layers that are repeated, each repetition reading the one before it."""
+    """Layers that repeat, each repetition reading the one before it."""
 
     name: Name
     repeat: Size | None = None
     inputs: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1)] | None = None
-    """The layer, or block, that the first repetition reads as ``input``."""
+    """The layer or block that the first repetition reads as ``input``."""
     layers: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]

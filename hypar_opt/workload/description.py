@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def describe(network: Network, batch: int) -> dict[str, Any]:
-    """Return the tensors of a network's layers as plain data: shapes and counts of a batch."""
+    """Return the shapes and sizes of a network's tensors, for a batch, as plain data."""
     workload = workload_of(network, batch)
     first = workload.shared
     layers = [

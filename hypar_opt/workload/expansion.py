@@ -1,4 +1,4 @@
-"""From the layers and blocks of a network file to one list of layers, in topological order."""
+"""Expansion of a network file's layers and blocks to one list, in topological order."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ Reads = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Repeat:
-    """A block whose layers stand one repetition after another in a network's layers."""
+    """A block whose repetitions are consecutive in a network's layers."""
 
     name: str
     first: int
     """The position of the first repetition's first layer."""
     length: int
-    """The layers of a repetition."""
+    """Layers per repetition."""
     count: int
 
 
 class Expanded(NamedTuple):
-    """All layers of a network, blocks repeated, each after those that it reads."""
+    """All layers of a network, blocks expanded, each after those that it reads."""
 
     layers: tuple[Operator, ...]
     sources: tuple[tuple[int, ...], ...]
-    """The positions that each layer reads, in the order of its inputs; -1 for the input."""
+    """The positions of each layer's inputs, in their order; -1 is the network's input."""
     repeats: tuple[Repeat, ...]
 
 
 def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
-    """Return the layers of a file, its blocks repeated, in a stable topological order.
+    """Return the layers of a file, its blocks expanded, in a stable topological order.
 
-    Layers come in the order of the file, those of no block first, each as soon as those that it
-    reads stand before it.
+    Layers keep the order of the file, those outside blocks first, each as soon as all that it reads
+    precede it.
 
     Raises
     ------
     ValueError
-        At an unknown input, a name that stands twice, a cycle, or a layer that none reads.
+        At an unknown input, a repeated name, a cycle, or a layer that no layer reads.
     """
     count = len(layers) + sum((block.repeat or 1) * len(block.layers) for block in blocks)
     if count > MAX_LAYERS:
@@ -66,7 +66,7 @@ def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
         tuple(-1 if read == INPUT else position[read] for read in reads) for _, reads in named
     ]
     order = _topological(sources, names)
-    rank = {index: place for place, index in enumerate(order)}
+    rank = {index: position for position, index in enumerate(order)}
     sorted_sources = tuple(
         tuple(-1 if source < 0 else rank[source] for source in sources[index]) for index in order
     )
@@ -78,7 +78,7 @@ def expand(layers: Sequence[Operator], blocks: Sequence[Block]) -> Expanded:
 def _stated(
     layers: Sequence[Operator], blocks: Sequence[Block]
 ) -> Iterator[tuple[Operator, Reads]]:
-    """Yield every layer with its full name, and the full names of what it reads."""
+    """Yield each layer, renamed to its full name, with the full names of its inputs."""
     outside = {layer.name: layer.name for layer in layers}
     inside = {
         _named(block, n, layer.name)
@@ -90,7 +90,7 @@ def _stated(
         outside[block.name] = _named(block, (block.repeat or 1) - 1, block.layers[-1].name)
 
     def resolved(read: str, where: str, local: Mapping[str, str]) -> str:
-        # A layer of a block is known by its full name from anywhere.
+        # A layer of a block can be read from anywhere by its full name.
         name = local.get(read) or outside.get(read) or (read if read in inside else None)
         if name is None:
             raise rule(f"{where}, inputs: no layer is called {shown(read)}")
@@ -117,8 +117,8 @@ def _stated(
             for layer in block.layers:
                 reads = (before,) if layer.inputs is None else layer.inputs
                 name = local[layer.name]
-                found = tuple(resolved(read, f"layer {name!r}", local) for read in reads)
-                yield layer.model_copy(update={"name": name}), found
+                inputs = tuple(resolved(read, f"layer {name!r}", local) for read in reads)
+                yield layer.model_copy(update={"name": name}), inputs
                 before = layer.name
             entry = local[block.layers[-1].name]
         before_block = block.name
@@ -131,19 +131,17 @@ def _named(block: Block, repetition: int, layer: str) -> str:
 
 
 def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Sequence[str]) -> None:
-    own = [layer.name for layer in layers] + [block.name for block in blocks]
-    of_blocks = [layer.name for block in blocks for layer in block.layers]
-    for name in own + of_blocks:
-        if name == INPUT:
-            raise rule("layer 'input', name: is the network's input; rename the layer")
-    # A block and a layer of one name would both be meant by it.
+    stated = {layer.name for layer in layers} | {block.name for block in blocks}
+    if INPUT in stated | {layer.name for block in blocks for layer in block.layers}:
+        raise rule("layer 'input', name: is the network's input; rename the layer")
+    # A name that a block and a layer have in common would be ambiguous.
     for name, times in Counter([*names, *(block.name for block in blocks)]).items():
         if times > 1:
             raise rule(f"layer {name!r}, name: should be unique, stands twice")
 
 
 def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> list[int]:
-    """Return the positions in topological order, of those that may come next the first."""
+    """Return the positions in topological order, ties broken by position."""
     readers: list[list[int]] = [[] for _ in sources]
     missing = [0] * len(sources)
     for reader, read in enumerate(sources):
@@ -166,8 +164,8 @@ def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> li
 
 
 def _cycle(sources: Sequence[tuple[int, ...]], missing: Sequence[int]) -> list[int]:
-    """Return a cycle among layers that wait for one another, its first layer repeated."""
-    # Each of them waits for another of them: following these must come round.
+    """Return a cycle among layers that wait for one another, with its first layer repeated."""
+    # Each waits for another one, so that following these finds a cycle.
     index = next(index for index, count in enumerate(missing) if count)
     path: list[int] = []
     while index not in path:
@@ -189,8 +187,9 @@ def _repeats(
     start = len(layers)
     for block in blocks:
         length, count = len(block.layers), block.repeat or 1
-        places = [rank[index] for index in range(start, start + length * count)]
-        # A layer outside that reads the middle of a block may stand between its layers.
-        if places == list(range(places[0], places[0] + len(places))):
-            yield Repeat(block.name, places[0], length, count)
+        positions = [rank[index] for index in range(start, start + length * count)]
+        # A layer outside that reads the middle of a block may come between its layers.
+        first = positions[0]
+        if positions == list(range(first, first + len(positions))):
+            yield Repeat(block.name, first, length, count)
         start += length * count

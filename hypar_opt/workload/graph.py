@@ -1,4 +1,4 @@
-"""The layer graph, on which the partition problem is stated."""
+"""The layer graph, on which the partitioning problem is stated."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerGraph:
-    """What tensors are made of: layers, their maps, and which layer reads which.
+    """Layers, their maps, and which layer reads which: all that determines tensors.
 
     Parameters
     ----------
     names, layers, maps
         In topological order.
     edges
-        The positions of each edge's source and target, sorted, and the map that crosses it.
+        Each edge's source and target position, and the map that crosses it, sorted.
     """
 
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class LayerGraph:
 
     @classmethod
     def of_network(cls, network: Network) -> LayerGraph:
-        """Return a network's graph, without networkx: importing it takes longer than a solve."""
+        """Return a network's graph without networkx, whose import takes longer than a solve."""
         maps = tuple(network.maps())
         pairs = sorted(
             (source, target)
@@ -47,14 +47,14 @@ class LayerGraph:
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str]) -> LayerGraph:
-        """Return what a graph as `layer_graph` makes them describes.
+        """Return the graph that a networkx graph as of `layer_graph` describes.
 
         Raises
         ------
         ValueError
             If the graph's nodes are not in topological order.
         """
-        # Solvers see positions and never names.
+        # Solvers see positions, never names.
         position = {name: index for index, name in enumerate(graph)}
         edges = {}
         for source, target, data in graph.edges(data=True):
@@ -74,12 +74,12 @@ class LayerGraph:
 def layer_graph(network: Network) -> nx.DiGraph[str]:
     """Return the layers of a network as a directed graph.
 
-    A node is a layer's name; it carries ``layer`` (its description) and ``maps`` (what
-    it reads and writes for one image or sequence). An edge leads from a layer to one that reads
-    its output and carries ``boundary``, the map that crosses it, after pooling. Nodes are in
+    A node is a layer's name, with the attributes ``layer`` (its description) and ``maps`` (its
+    inputs and output for one image or sequence). An edge leads from a layer to a reader of its
+    output, with the attribute ``boundary``, the map that crosses it, after pooling. Nodes are in
     topological order.
     """
-    # Imported late: only where the graph is worked on as one.
+    # Imported late: only users of this function need it.
     import networkx as nx
 
     graph: nx.DiGraph[str] = nx.DiGraph(name=network.name)

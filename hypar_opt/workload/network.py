@@ -1,4 +1,4 @@
-"""A network as described in one TOML file: its layers, what each reads, and their sizes.
+"""A network as described by one TOML file: its layers, their inputs and sizes.
 
 `docs/network-format.md` documents the format; `json_schema` derives its JSON Schema from
 these classes. Sizes in a file are a whole number or ``[height, width]``.
@@ -41,7 +41,7 @@ from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
 CHAIN_SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
-"""Of convolutions and fully-connected layers, each of which reads the one before it."""
+"""Version 1: convolutions and fully-connected layers, each reading the one before it."""
 
 _ELEMENT_BYTES = {"float16": 2, "bfloat16": 2, "float64": 8}
 
@@ -63,7 +63,7 @@ class VectorInput(Document):
 
 
 class TokenInput(Document):
-    """A sequence: ids of a vocabulary, or a vector of features a token."""
+    """A sequence of tokens: ids of a vocabulary, or a vector of features each."""
 
     tokens: Size
     vocabulary: Size | None = None
@@ -79,8 +79,8 @@ class TokenInput(Document):
         return TokenMap(self.tokens, self.features or 1)
 
 
-# The inputs are told apart by their keys, so that an error is about the one that was meant and
-# not about all (docs/decisions/0002-validation.md).
+# Inputs are distinguished by their keys, so that an error concerns the intended kind rather than
+# all of them (docs/decisions/0002-validation.md).
 def _input_kind(value: Any) -> str:
     if isinstance(value, dict):
         return "tokens" if "tokens" in value else "vector" if "features" in value else "image"
@@ -90,12 +90,12 @@ def _input_kind(value: Any) -> str:
 
 
 class Network(Displayed, Document):
-    """Layers, each of which reads others: a chain, or any graph without cycles.
+    """Layers that read one another: a chain, or any acyclic graph.
 
     Raises
     ------
     InputError
-        Where layers do not fit one another; ``model_validate`` raises pydantic's error instead.
+        Where layers do not fit one another; ``model_validate`` raises pydantic's error.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -113,21 +113,21 @@ class Network(Displayed, Document):
         Discriminator(_input_kind),
     ]
     stated: Annotated[tuple[Layer, ...], Field(min_length=1, alias="layer")]
-    """The layers of no block, as the file has them; `layers` has all of them, in order."""
+    """The layers outside blocks, as in the file; `layers` has all, in topological order."""
     blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
     element_type: Literal["float16", "bfloat16", "float64"] | None = None
-    """The type of the model's weights, which says how many bytes an element has unless a problem
-    says it; None for single precision, or where it is not known."""
+    """The type of the model's weights, the default for a problem's bytes per element; None for
+    single precision, or if unknown."""
     not_kept: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
-    """What of the model that this network stands for it has not, a short phrase each."""
+    """Parts of the model that this network omits, one short phrase each."""
     remarks: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
-    """What is to be known of how it was read, though nothing of the model is missing."""
+    """Sentences on how the model was read, where nothing is missing."""
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Self:
         if self.schema_ == CHAIN_SCHEMA:
             _check_chain(self)
-        # Both are the check: they raise where names or shapes do not fit.
+        # Both properties raise where names or shapes do not fit.
         names = (layer.name for layer in self.layers)
         self._check_weights(dict(zip(names, self._maps, strict=True)))
         return self
@@ -136,9 +136,9 @@ class Network(Displayed, Document):
     def _expanded(self) -> Expanded:
         expanded = expand(self.stated, self.blocks or ())
         if isinstance(self.input, TokenInput) and self.input.vocabulary:
-            own = {"vocabulary": self.input.vocabulary}
+            default = {"vocabulary": self.input.vocabulary}
             layers = tuple(
-                layer.model_copy(update=own)
+                layer.model_copy(update=default)
                 if reads and getattr(layer, "vocabulary", 0) is None
                 else layer
                 for layer, reads in zip(expanded.layers, expanded.sources, strict=True)
@@ -148,12 +148,12 @@ class Network(Displayed, Document):
 
     @property
     def layers(self) -> tuple[Operator, ...]:
-        """All layers, blocks repeated, in topological order."""
+        """All layers, blocks expanded, in topological order."""
         return self._expanded.layers
 
     @property
     def sources(self) -> tuple[tuple[int, ...], ...]:
-        """The positions of the layers that each reads, in order; -1 is the network's input."""
+        """The positions of each layer's inputs, in their order; -1 is the network's input."""
         return self._expanded.sources
 
     @property
@@ -163,12 +163,12 @@ class Network(Displayed, Document):
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an element of the model's weights: 4 unless it says so."""
+        """Bytes per element of the model's weights: 4 by default."""
         return _ELEMENT_BYTES.get(self.element_type or "", 4)
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer reads the one before it alone."""
+        """Whether each layer reads only the one before it."""
         return all(reads == (position - 1,) for position, reads in enumerate(self.sources))
 
     def maps(self) -> Iterator[LayerMaps]:
@@ -177,7 +177,7 @@ class Network(Displayed, Document):
 
     @cached_property
     def _maps(self) -> tuple[LayerMaps, ...]:
-        """Propagate shapes, which is the check that layers fit their inputs."""
+        """Propagate shapes, which checks that layers fit their inputs."""
         written: list[Map] = [self.input.feature_map()]
         is_vector = [isinstance(self.input, VectorInput)]
         all_maps = []
@@ -188,13 +188,13 @@ class Network(Displayed, Document):
             maps = layer.maps(*read_maps)
             all_maps.append(maps)
             written.append(maps.pooled)
-            # Once flattened, feature maps do not become images again.
+            # Flattened feature maps do not become images again.
             flat = layer.writes_vectors or all(is_vector[read + 1] for read in reads)
             is_vector.append(flat and not maps.pooled.tokens)
         return tuple(all_maps)
 
     def _check_weights(self, maps: dict[str, LayerMaps]) -> None:
-        """Refuse layers that share the weights of one that has others."""
+        """Refuse layers whose weights differ in shape from those that they share."""
         layers = {layer.name: layer for layer in self.layers}
         for layer in self.layers:
             if layer.shares_weights_with is None:
@@ -210,17 +210,18 @@ class Network(Displayed, Document):
                     f"layer {layer.name!r}, tied: should name an embedding or fc that has its own"
                     f" weights, got {name}"
                 )
-            sizes, own = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
+            sizes, needed = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
             # An embedding's rows are the units of the layer that is tied to it: transposed.
             shape = sizes["i"], sizes["o"]
-            if (own["i"], own["o"]) != (shape[::-1] if owner.kind == "embedding" else shape):
+            transposed = owner.kind == "embedding"
+            if (needed["i"], needed["o"]) != (shape[::-1] if transposed else shape):
                 raise rule(
                     f"layer {layer.name!r}, tied: {owner.name!r} has weights of {sizes['i']} by"
-                    f" {sizes['o']}, this layer needs {own['i']} by {own['o']}"
+                    f" {sizes['o']}, this layer needs {needed['i']} by {needed['o']}"
                 )
 
     def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
-        """Return each layer's choices: the first ``count`` of those of its kind, or fewer."""
+        """Return each layer's choices: at most the first ``count`` of its kind's."""
         return tuple(_words(layer.splits, count) for layer in self.layers)
 
     def __repr__(self) -> str:
@@ -235,24 +236,24 @@ class Network(Displayed, Document):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer: the rows of a data frame.
 
-        Shapes, as ``64x3x3``, and multiply-accumulates are of one image or sequence.
+        Shapes, as ``64x3x3``, and multiply-accumulates are for one image or sequence.
         """
         names = [*(layer.name for layer in self.layers), "input"]  # -1 is the network's input
-        tensors = [tensors_of(*own, batch=1) for own in zip(self.layers, self._maps, strict=True)]
+        tensors = [tensors_of(*pair, batch=1) for pair in zip(self.layers, self._maps, strict=True)]
         return [
             {
-                "name": own.name,
-                "kind": own.kind,
+                "name": layer.name,
+                "kind": layer.kind,
                 "reads": ", ".join(names[read] for read in reads),
-                "input": format_dimensions(own.input[1:]),
-                "weight": format_dimensions(own.weight),
-                "output": format_dimensions(own.output[1:]),
-                "pooled": format_dimensions(own.pooled[1:]),
-                "weights": prod(own.weight) if own.weight else 0,
-                "feature_map": prod(own.pooled),
-                "macs": own.macs,
+                "input": format_dimensions(layer.input[1:]),
+                "weight": format_dimensions(layer.weight),
+                "output": format_dimensions(layer.output[1:]),
+                "pooled": format_dimensions(layer.pooled[1:]),
+                "weights": prod(layer.weight) if layer.weight else 0,
+                "feature_map": prod(layer.pooled),
+                "macs": layer.macs,
             }
-            for own, reads in zip(tensors, self.sources, strict=True)
+            for layer, reads in zip(tensors, self.sources, strict=True)
         ]
 
     def description(self) -> dict[str, Any]:
@@ -265,13 +266,12 @@ class Network(Displayed, Document):
         return self._digest
 
     def __hash__(self) -> int:
-        # Equal networks have equal digests, which are made once; pydantic's hash goes through all
-        # layers each time.
+        # Equal networks have equal digests, which are cached; pydantic hashes all layers each time.
         return hash(self._digest)
 
     @cached_property
     def _digest(self) -> str:
-        # Canonical JSON: neither the order of keys nor white space may change the digest.
+        # Canonical JSON, so that order of keys and white space do not change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -282,7 +282,7 @@ def _words(splits: tuple[Choice, ...], count: int) -> tuple[Parallelism, ...]:
 
 
 def _check_chain(network: Network) -> None:
-    """Refuse what version 1 of the format does not have."""
+    """Refuse anything that version 1 of the format does not have."""
     new = [
         network.blocks is not None and "block",
         isinstance(network.input, TokenInput) and "tokens",
@@ -302,7 +302,7 @@ _NEW_KINDS = frozenset(name for name in OPERATORS.built_in_names() if name not i
 
 
 def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Document) -> None:
-    """Refuse too few or too many inputs, and ids of tokens where numbers are read."""
+    """Refuse too few or too many inputs, and token ids where numbers are read."""
     fewest, most = layer.reads
     if not fewest <= len(reads) <= most:
         number = f"{fewest}" if fewest == most else f"{fewest} or more"

@@ -267,12 +267,12 @@ def test_a_mask_in_a_file_beside_the_model_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("location", "said"),
     [
-        ("missing.bin", "no file in the model's folder"),
-        ("../outside.bin", "no file in the model's folder"),
-        ("link.bin", "no file in the model's folder"),
-        ("pipe", "no file in the model's folder"),
-        (".", "no file in the model's folder"),
-        ("", "no file in the model's folder"),
+        ("missing.bin", "not a file in the model's folder"),
+        ("../outside.bin", "not a file in the model's folder"),
+        ("link.bin", "not a file in the model's folder"),
+        ("pipe", "not a file in the model's folder"),
+        (".", "not a file in the model's folder"),
+        ("", "not a file in the model's folder"),
         ("null\0byte", "cannot be read"),
         ("short.bin", "too short"),
     ],
