@@ -1,4 +1,4 @@
-"""A plan for other programs: as a module for JAX, or as shardings by name."""
+"""Exports of a plan for other programs: a JAX module, or named shardings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
     Raises
     ------
     HyparError
-        If the plan is of inference, has a layer that is no program in JAX, or splits a size into
-        parts that are not equal.
+        If the plan is for inference, has a layer without a JAX program, or splits a size
+        unevenly.
     """
     if plan.inference:
-        raise HyparError("the plan is of inference; what is exported is a training step")
+        raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description
     workload = workload_of(network, plan.batch, shared_tensors=True)
     return ShardedNetwork(network, Program(workload, rows_of_plan(plan, workload)))
@@ -37,7 +37,8 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     Parameters
     ----------
     approximate
-        Take a network that does not keep all of its model; the module's docstring says what.
+        Export a network that does not keep all of its model; the module's docstring lists what
+        is missing.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     if not_kept and not approximate:
         raise HyparError(
             f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
-            f" {argument('approximate', True)} exports it all the same"
+            f" {argument('approximate', True)} exports it anyway"
         )
     title = f"A training step of {plan.network.name}, batch {plan.batch}, on {plan.accelerators}"
     devices = "devices" if plan.levels else "device"

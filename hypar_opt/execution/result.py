@@ -1,4 +1,4 @@
-"""What a run of a plan moved and computed, beside what the plan's program and one device say."""
+"""The result of running a plan: bytes and numbers, compared with its program and one device."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class ExchangeRow:
     Parameters
     ----------
     phase
-        ``forward``, ``backward`` or ``gradient``; None where a backend cannot tell.
+        ``forward``, ``backward`` or ``gradient``; None if the backend cannot tell.
     kind
         ``reduce-scatter``, ``all-to-all``, ``all-gather`` or ``all-reduce``.
     level
         From 1 for H1.
     layer
-        The layer, or shared tensor, that the exchange is for; None where a backend cannot tell.
+        The layer, or shared tensor, that the exchange is for; None if the backend cannot tell.
     tensor
-        What is exchanged: ``input from NAME``, ``output``, ``statistics`` or ``gradient``.
+        The tensor exchanged: ``input from NAME``, ``output``, ``statistics`` or ``gradient``.
     """
 
     phase: str | None
@@ -46,7 +46,7 @@ class ExchangeRow:
 
     @property
     def named(self) -> str:
-        """Where the exchange is, for messages."""
+        """The exchange's level, layer, pass, kind and tensor, for messages."""
         parts = (f"H{self.level}", self.layer, self.phase, self.kind, self.tensor)
         return ", ".join(part for part in parts if part)
 
@@ -58,22 +58,22 @@ class RunResult(Displayed):
     Parameters
     ----------
     reduced
-        With ``--scale-down`` what was made smaller, in words.
+        What ``--scale-down`` made smaller.
     notes
-        What the run left out.
+        Notes on what the run left out.
     not_kept
-        What of its model the network, or a step of it, does not have.
+        Parts of the model that the network, or a step of it, lacks.
     priced
-        Bytes by level as the cost model of the reading ``executed`` has them, H1 first; none where
-        a backend's bytes are not all of these.
+        Bytes by level as the cost model of the reading ``executed`` charges them, H1 first; empty
+        if the backend drops some of them.
     loss, reference_loss
         The devices' loss and one device's.
     values, gradients
         The largest difference from one device's: of any layer's output, of any gradient,
-        relative to the tensor's largest element, or to a ten-thousandth of the largest of all
-        tensors where that is more. None where a backend does not compare them.
+        relative to the tensor's largest element, or to a ten-thousandth of the largest element
+        of all tensors if that is more. None if the backend does not compare them.
     tolerance
-        What they may be.
+        The largest difference that still agrees.
     """
 
     network: str
@@ -94,7 +94,7 @@ class RunResult(Displayed):
 
     @property
     def modelled(self) -> tuple[int | float, ...]:
-        """Bytes by level as the plan's program has them, H1 first."""
+        """Bytes by level according to the plan's program, H1 first."""
         return self._by_level([row.modelled for row in self.exchanges])
 
     @property
@@ -113,7 +113,7 @@ class RunResult(Displayed):
         )
 
     def disagreements(self) -> Iterator[str]:
-        """Yield what does not agree, in words; bytes first."""
+        """Yield descriptions of all disagreements, bytes first."""
         for row in self.exchanges:
             if row.modelled != row.counted:
                 yield f"{row.named}: {row.modelled:,} bytes modelled, {row.counted:,} counted"
@@ -128,13 +128,13 @@ class RunResult(Displayed):
             ("values", self.values),
             ("gradients", self.gradients),
         ):
-            # Not a number is no agreement either.
+            # NaN is a disagreement too.
             if difference is not None and not difference <= self.tolerance:
                 yield f"{what} differ from one device's by {difference:.1e} relatively"
 
     @property
     def agrees(self) -> bool:
-        """Whether all bytes are as modelled, and all numbers as one device's."""
+        """Whether all bytes match the model, and all numbers those of one device."""
         return next(self.disagreements(), None) is None
 
     def __repr__(self) -> str:
@@ -181,15 +181,16 @@ def largest_difference(
     wholes
         One device's tensors.
     pairs
-        Of a tensor the parts that devices should have, and those that they have.
+        Yields, for a tensor, the expected and the actual part of each device.
     """
     largest = {key: float(np.abs(whole).max(initial=0.0)) for key, whole in wholes.items()}
-    # What is zero but for rounding is no measure: see `RunResult`.
+    # A tensor that is zero up to rounding sets no scale: see `RunResult`.
     least = 1e-4 * max(largest.values(), default=0.0)
-    found = 0.0
+    difference = 0.0
     for key, scale in largest.items():
         for part, block in pairs(key):
             apart = float(np.abs(part - block).max(initial=0.0))
             if apart:
-                found = max(found, apart / max(scale, least)) if apart == apart else np.inf
-    return found
+                relative = apart / max(scale, least) if apart == apart else np.inf
+                difference = max(difference, relative)
+    return difference

@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.execution.result import ExchangeRow, largest_difference
 from hypar_opt.execution.virtual.checks import (
-    MAX_BYTES,
+    MAX_MEMORY,
     check_division,
     check_layers,
     check_memory,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Compared(NamedTuple):
-    """What devices did, beside the program and one device; as `RunResult` has it."""
+    """The devices' bytes and numbers, compared with the program and one device: `RunResult`."""
 
     exchanges: tuple[ExchangeRow, ...]
     notes: tuple[str, ...]
@@ -50,7 +50,7 @@ def run_program(
     element_bytes: Fraction = Fraction(4),
     inference: bool = False,
     scaled: bool = False,
-    max_memory: int = MAX_BYTES,
+    max_memory: int = MAX_MEMORY,
     progress: Progress = lambda done, total: None,
 ) -> Compared:
     """Run one step of a program on virtual devices, and on one.
@@ -58,16 +58,16 @@ def run_program(
     Parameters
     ----------
     program
-        Of the network's workload with shared tensors as nodes.
+        The program of the network's workload, with shared tensors as nodes.
     scaled
         Whether the network is scaled down already, for messages.
     max_memory
-        The most bytes of memory that it may take.
+        The most bytes of memory that the run may take.
 
     Raises
     ------
     RefusedError
-        If a layer is of a kind that does not run, a share would not be whole, or memory is short.
+        If a kind of layer cannot be run, a split would be uneven, or memory is short.
     """
     check_layers(network)
     check_memory(network, program, most=max_memory, scaled=scaled)
@@ -96,11 +96,11 @@ def exchange_rows(
     element_bytes: Fraction,
     phases: tuple[Phase, ...] = TRAINING,
 ) -> tuple[ExchangeRow, ...]:
-    """Return what devices received beside what the program says, in the order of the program."""
+    """Return the bytes that devices received and those of the program, in program order."""
     modelled: Counter[Purpose] = Counter()
     for exchange in program.exchanges(phases):
         source = Source(exchange.phase, exchange.node, exchange.boundary)
-        # Counters of the standard library are typed for integers, and add fractions all the same.
+        # Counters are typed for integers, but add fractions just as well.
         modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements  # type: ignore[assignment]
     rows = []
     for purpose in dict.fromkeys((*modelled, *received)):

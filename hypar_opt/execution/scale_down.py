@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import LayerMaps
 
 _CHANNELS = 8
-"""At least so many, or activations leave nothing to compare."""
+"""At least this many, or activations leave nothing to compare."""
 _SIDE = 8
-"""The least height and width of an image that has as many."""
-_LARGEST_SIDE = 512
+"""The least height and width of an image, if the original has as many."""
+_MAX_SIDE = 512
 _NORMALISED = 4
-"""Images of a device where a batch norm takes their statistics."""
+"""Images per device if the network has batch norms, which need several."""
 _TOKENS = 4
-"""Tokens of a sequence, or rows of a table that no other tensor determines."""
+"""Tokens of a sequence, or rows of a table, if no other tensor determines them."""
 _HEAD = 2
 """Features of a head."""
 
 
 class Scaled(NamedTuple):
-    """A small network, its batch, and what was changed, in words."""
+    """A small network, its batch, and a description of the changes."""
 
     network: Network
     batch: int
@@ -53,15 +53,15 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     Raises
     ------
     RefusedError
-        If no small sizes are known that keep the structure.
+        If no smaller sizes keep the structure.
     """
     stated = network.input.feature_map()
     image = isinstance(stated, FeatureMap)
     largest = max(stated.height, stated.width) if isinstance(stated, FeatureMap) else 1
     parts = max(2**levels, _CHANNELS)
-    for side in range(min(_SIDE, largest), min(largest, _LARGEST_SIDE) + 1):
+    for side in range(min(_SIDE, largest), min(largest, _MAX_SIDE) + 1):
         try:
-            made = _Scaling(network, parts, side).network()
+            small = _Scaling(network, parts, side).network()
         except ValueError:  # a window that does not fit its map
             continue
         break
@@ -70,7 +70,7 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
     images = 2**levels * (_NORMALISED if norms else 1)
     changes = [f"batch {batch} -> {images}"]
-    now = made.input.feature_map()
+    now = small.input.feature_map()
     if image and largest > 1:
         assert isinstance(stated, FeatureMap)
         assert isinstance(now, FeatureMap)
@@ -78,15 +78,15 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     if isinstance(stated, TokenMap):
         changes.append(f"tokens {stated.tokens} -> {now.tokens}")
     changes.append(f"channels, features, heads, groups, words -> {parts} or small multiples")
-    return Scaled(made, images, tuple(changes))
+    return Scaled(small, images, tuple(changes))
 
 
 Size = Mapping[int | None, int]
-"""A sum: how often each free size occurs, and, under None, a constant."""
+"""A linear sum: the multiplicity of each free size, and a constant under None."""
 
 
 def constant(number: int) -> Size:
-    """Return a size that is known."""
+    """Return a known size."""
     return {None: number}
 
 
@@ -110,7 +110,7 @@ class FreeSizes:
     Parameters
     ----------
     default
-        What a free size is that nothing determines.
+        The value of a free size that nothing determines.
     """
 
     def __init__(self, default: int) -> None:
@@ -119,17 +119,17 @@ class FreeSizes:
         self._value: dict[int, Size] = {}
 
     def free(self, default: int | None = None) -> Size:
-        """Return a new size."""
+        """Return a new free size."""
         self._defaults.append(self._default if default is None else default)
         return {len(self._defaults) - 1: 1}
 
     def equate(self, one: Size, other: Size, layer: str) -> None:
-        """Make two sizes equal, as a layer needs them.
+        """Make two sizes equal, as a layer requires.
 
         Raises
         ------
         RefusedError
-            If both are sums of several, or other constants.
+            If both are sums of several sizes, or different constants.
         """
         one, other = self._resolved(one), self._resolved(other)
         if one == other:
@@ -158,27 +158,27 @@ class FreeSizes:
 
 
 class _Scaling:
-    """One pass over the layers: each keeps what its kind ties together, the rest is free.
+    """One pass over the layers: sizes that a kind ties together stay tied, the rest is free.
 
     Parameters
     ----------
     parts
-        All free sizes are multiples of it.
+        The divisor of all free sizes.
     side
         The image's height and width, at most.
     """
 
     def __init__(self, network: Network, parts: int, side: int) -> None:
-        self.given, self.parts, self.side = network, parts, side
+        self.original, self.parts, self.side = network, parts, side
         self.sizes = FreeSizes(parts)
         self.keys: list[dict[str, Size | list[int]]] = []
-        self.made: list[_Map] = []
-        self.original = list(network.maps())
+        self.maps: list[_Map] = []
+        self.original_maps = list(network.maps())
         self.tables: dict[str, tuple[Size, Size]] = {}
         """Input and output sizes of weights, by the layer that others may share them with."""
 
     def network(self) -> Network:
-        stated = self.given.input
+        stated = self.original.input
         over = stated.feature_map()
         vocabulary = getattr(stated, "vocabulary", None)
         self.words = self.sizes.free()
@@ -188,18 +188,18 @@ class _Scaling:
         if isinstance(over, FeatureMap):
             extent = (min(over.height, self.side), min(over.width, self.side))
         first = _Map(channels, self.tokens if over.tokens else None, extent)
-        layers = zip(self.given.layers, self.given.sources, self.original, strict=True)
+        layers = zip(self.original.layers, self.original.sources, self.original_maps, strict=True)
         for layer, sources, maps in layers:
-            reads = [self.made[source] if source >= 0 else first for source in sources]
+            reads = [self.maps[source] if source >= 0 else first for source in sources]
             keys: dict[str, Size | list[int]] = {}
-            self.made.append(self.scale(layer, maps, reads, keys))
+            self.maps.append(self.scale(layer, maps, reads, keys))
             self.keys.append(keys)
         return self.written(first, vocabulary)
 
     def scale(
         self, layer: Operator, maps: LayerMaps, reads: Sequence[_Map], keys: dict[str, Any]
     ) -> _Map:
-        """Return what a layer writes, and note its sizes in ``keys``."""
+        """Return the map that a layer writes, and record its sizes in ``keys``."""
         match layer.kind:
             case "conv":
                 return self._conv(cast("Conv", layer), maps, reads[0], keys)
@@ -236,26 +236,25 @@ class _Scaling:
         filters = self.sizes.free()
         if groups > 1:
             keys["groups"] = constant(self.parts)
-            if groups == maps.input.channels:  # depthwise: a group a channel
+            if groups == maps.input.channels:  # depthwise: one group per channel
                 keys["groups"] = read.channels
                 filters = times(read.channels, layer.filters // groups)
         keys["filters"] = filters
         rows, columns = layer.dilation or (1, 1)
         window = ((layer.kernel[0] - 1) * rows + 1, (layer.kernel[1] - 1) * columns + 1)
         over = FeatureMap(1, *read.extent)
-        made = slide(layer.name, "kernel", over, window, layer.stride, layer.padding, 1)
-        made = layer.pool.pooled(layer.name, made) if layer.pool else made
-        return _Map(filters, None, (made.height, made.width))
+        output = slide(layer.name, "kernel", over, window, layer.stride, layer.padding, 1)
+        output = layer.pool.pooled(layer.name, output) if layer.pool else output
+        return _Map(filters, None, (output.height, output.width))
 
     def _tie(self, layer: Operator, read: Size, written: Size) -> None:
-        """Note the sizes of a layer's weights, or equate them to those that it shares."""
+        """Record the sizes of a layer's weights, or equate them to the shared ones."""
         owner = layer.shares_weights_with
         if owner is None:
             self.tables[layer.name] = read, written
             return
         rows, columns = self.tables[owner]
-        kinds = {one.name: one.kind for one in self.given.layers}
-        if kinds[owner] == "embedding":
+        if next(one for one in self.original.layers if one.name == owner).reads_ids:
             rows, columns = columns, rows
         self.sizes.equate(read, rows, layer.name)
         self.sizes.equate(written, columns, layer.name)
@@ -265,7 +264,7 @@ class _Scaling:
     ) -> _Map:
         keys["features"] = features = self.sizes.free()
         if reads:
-            inherits = layer.sizes(maps)["i"] == getattr(self.given.input, "vocabulary", None)
+            inherits = layer.sizes(maps)["i"] == getattr(self.original.input, "vocabulary", None)
             words = self.words if inherits else self.sizes.free()
         else:
             tokens = maps.output.tokens
@@ -288,9 +287,9 @@ class _Scaling:
         return _Map(constant(queries * one), reads[0].tokens)
 
     def _broadcast(self, layer: Operator, maps: LayerMaps, reads: Sequence[_Map]) -> _Map:
-        given = (maps.input, *maps.others)
-        first = next(r for r, was in zip(reads, given, strict=True) if was == maps.output)
-        for read, was in zip(reads, given, strict=True):
+        originals = (maps.input, *maps.others)
+        first = next(r for r, was in zip(reads, originals, strict=True) if was == maps.output)
+        for read, was in zip(reads, originals, strict=True):
             self.sizes.equate(read.channels, first.channels, layer.name)
             if was.positions == maps.output.positions and first.tokens and read.tokens:
                 self.sizes.equate(read.tokens, first.tokens, layer.name)
@@ -315,26 +314,26 @@ class _Scaling:
         return _Map(times(read.channels, positions), None)
 
     def written(self, first: _Map, vocabulary: int | None) -> Network:
-        """Return the network of the sizes that were found."""
+        """Return the network with the solved sizes."""
         of = self.sizes.of
         if first.tokens:
             stated: dict[str, int] = {"tokens": of(first.tokens)}
             stated |= (
                 {"vocabulary": of(self.words)} if vocabulary else {"features": of(first.channels)}
             )
-        elif "features" in self.given.input.model_dump():
+        elif "features" in self.original.input.model_dump():
             stated = {"features": of(first.channels)}
         else:
             height, width = first.extent
             stated = {"channels": of(first.channels), "height": height, "width": width}
-        names = [layer.name for layer in self.given.layers]
+        names = [layer.name for layer in self.original.layers]
         layers = []
         for layer, sources, keys in zip(
-            self.given.layers, self.given.sources, self.keys, strict=True
+            self.original.layers, self.original.sources, self.keys, strict=True
         ):
             table = layer.model_dump(mode="json", by_alias=True, exclude_none=True)
             table["inputs"] = [names[source] if source >= 0 else INPUT for source in sources]
             table |= {key: of(cast(Size, size)) for key, size in keys.items()}
             layers.append(table)
-        description = {"name": self.given.name, "schema": SCHEMA, "input": stated}
+        description = {"name": self.original.name, "schema": SCHEMA, "input": stated}
         return Network.model_validate(description | {"layer": layers})

@@ -1,7 +1,7 @@
 """A plan's shardings by name, for other frameworks: which mesh axis splits which dimension.
 
-Arrays are described as a program stores them: an axis that levels split is a dimension of two for
-each of these levels and one of the rest, so that a mesh axis splits a dimension of its own.
+Arrays are described as a program stores them: an axis that levels split becomes one dimension of
+two per level and one for the rest, so that every mesh axis splits a dimension of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
 
 
 def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
-    """Return what a layer computes on each level: its choice, what it reads, what it leaves."""
+    """Return a layer's choice at each level, and the layouts that it reads and writes."""
     node, layer = position + sharded.shared, sharded.network.layers[position]
     words = [layer.splits[row[node]].word for row in sharded.program.rows]
     return {
@@ -77,7 +77,7 @@ def _words(layouts: Layouts) -> dict[str, str]:
 
 
 def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:
-    """Return an array's dimensions, how it is stored, and what each mesh axis splits."""
+    """Return an array's dimensions, its stored shape, and what each mesh axis splits."""
     splits = {axis: n for n, axis in enumerate(tensor.mesh_axes) if axis is not None}
     levels = next(dim.levels for dim in tensor.dims if not isinstance(dim, int))
     return {

@@ -12,7 +12,7 @@ from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate
 from hypar_opt.hardware.row_stationary import row_stationary
 
 # Vendors count a multiplication and an addition as two operations.
-OPERATIONS_OF_A_MAC = 2
+OPERATIONS_PER_MAC = 2
 
 
 def without_buffer(accelerator: Any) -> Any:
@@ -47,7 +47,7 @@ class Accelerator(Document):
     paper does, over its input, which ignores stride and padding.
     """
     vaults: Size = 1
-    """Parts of the DRAM, each with processing units of its own."""
+    """Partitions of the DRAM, each with its own processing units."""
     dram_bandwidth: Bandwidth
     dram_capacity: Bytes
 
@@ -74,15 +74,15 @@ class Accelerator(Document):
         Parameters
         ----------
         kernel_rows, output_rows
-            Of a convolution; 1 and 1 for a fully-connected layer.
+            A convolution's; 1 and 1 for a fully-connected layer.
         """
         if self.pe_array is not None:
             rows, columns = self.pe_array.rows, self.pe_array.columns
             return row_stationary(rows, columns, kernel_rows, output_rows).utilisation
-        # By way of text, so that 0.8 in the file is 4/5 and not the nearest double.
+        # Through text, so that 0.8 in the file is 4/5 and not the nearest double.
         return Fraction(str(self.utilisation))
 
     def macs_per_second(self, kernel_rows: int, output_rows: int) -> Fraction:
-        """Return the multiply-accumulates a second of all units together in a layer."""
-        peak = self.units * self.operations / OPERATIONS_OF_A_MAC
+        """Return the multiply-accumulates per second of all units together in a layer."""
+        peak = self.units * self.operations / OPERATIONS_PER_MAC
         return peak * self.utilisation_of(kernel_rows, output_rows)

@@ -58,8 +58,8 @@ class Array(Displayed, Document):
     Raises
     ------
     InputError
-        Also if the topology's graph is no array; ``model_validate`` raises pydantic's error
-        instead.
+        Also if the topology's graph is not a valid array; ``model_validate`` raises pydantic's
+        error instead.
     """
 
     written_schema: ClassVar[str | None] = SCHEMA
@@ -73,7 +73,7 @@ class Array(Displayed, Document):
     # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
     energy: EnergyConstants | None = None
-    """None where no energies are known; then nothing about joules can be asked."""
+    """None if no energies are known; then nothing can report joules."""
 
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
@@ -97,7 +97,7 @@ class Array(Displayed, Document):
 
     @property
     def energies(self) -> EnergyConstants:
-        """The energies, where joules are asked for.
+        """The energies, required to report joules.
 
         Raises
         ------

@@ -72,7 +72,7 @@ class GridPaths(Frozen, Paths):
 
     @classmethod
     def of(cls, shape: Sequence[int], links: Sequence[Link]) -> Self | None:
-        """Return the paths over a grid's links; None if these are no grid, or are not alike.
+        """Return the paths over a grid's links; None if they are not alike, or not a grid.
 
         A topology may have inherited its shape, and have changed its graph.
         """
@@ -97,7 +97,7 @@ class GridPaths(Frozen, Paths):
         channels = np.full((count, 2 * len(shape)), -1, np.int32)
         dimension, along = steps.T.nonzero()[1], steps.sum(axis=0)
         forward = (along == 1) | (along < -1)
-        # Of two accelerators each is the next one in both directions, over one link.
+        # In a dimension of two, each accelerator is the other's next in both directions.
         pair = sizes[dimension, 0] == 2
         for way, runs in ((FORWARD, forward | pair), (BACKWARD, ~forward | pair)):
             channels[source[runs], 2 * dimension[runs] + way] = forth[runs]
@@ -105,7 +105,7 @@ class GridPaths(Frozen, Paths):
         return cls(tuple(shape), wrapped, channels, latencies.pop())
 
     def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
-        """Return the routes of messages: those of a displacement, from every sender."""
+        """Return the routes of messages; equal displacements have equal routes."""
         start = _coordinates(senders, self.shape)
         moves = self._displacements(_coordinates(receivers, self.shape) - start)
         displacements, of_message = np.unique(moves, axis=1, return_inverse=True)
@@ -118,13 +118,13 @@ class GridPaths(Frozen, Paths):
         unit = lcm(*(share.denominator for route in routes for share in route.shares))
         messages, channels, weights = [], [], []
         for number, route in enumerate(routes):
-            own = np.flatnonzero(of_message == number).astype(np.int32)
-            messages.append(np.repeat(own, len(route.ways)))
-            channels.append(self._from(senders[own], start[:, own], route))
+            alike = np.flatnonzero(of_message == number).astype(np.int32)
+            messages.append(np.repeat(alike, len(route.ways)))
+            channels.append(self._from(senders[alike], start[:, alike], route))
             units = [int(share * unit) for share in route.shares]
             weight = np.array(units, weight_type(unit, sum(units) * len(senders)))
-            weights.append(np.broadcast_to(weight, (len(own), len(weight))).reshape(-1))
-        # Of alike latencies, as many as hops.
+            weights.append(np.broadcast_to(weight, (len(alike), len(weight))).reshape(-1))
+        # All links have one latency, so a message has as many of it as hops.
         counts, latency = np.unique(np.abs(moves).sum(axis=0), return_inverse=True)
         return Traffic(
             np.concatenate(messages),
@@ -137,17 +137,17 @@ class GridPaths(Frozen, Paths):
         )
 
     def block(self, bits: Sequence[int]) -> int:
-        """Return, of the dimensions that ``bits`` are in, all bits up to the highest of these.
+        """Return all bits of the dimensions that ``bits`` are in, up to the highest of these.
 
-        An aligned block of these numbers is a grid of its own, which the exchange does not leave
-        but for a whole dimension's wrap-around link.
+        An aligned block of these numbers is itself a grid, which the exchange leaves only over
+        a whole dimension's wrap-around link.
         """
         mask, lowest = 0, 0
         for size in reversed(self.shape):
             above = lowest + size.bit_length() - 1
-            own = [bit for bit in bits if lowest <= bit < above]
-            if own:
-                mask |= (2 << max(own)) - (1 << lowest)
+            inside = [bit for bit in bits if lowest <= bit < above]
+            if inside:
+                mask |= (2 << max(inside)) - (1 << lowest)
             lowest = above
         return mask
 
@@ -161,7 +161,7 @@ class GridPaths(Frozen, Paths):
         return everywhere[:-1]
 
     def _displacements(self, steps: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the shortest displacements, of two that are opposite the positive one."""
+        """Return the shortest displacements; of two opposite ones, the positive one."""
         if not self.wrapped:
             return steps
         sizes = np.array(self.shape, np.int32)[:, None]
@@ -196,14 +196,14 @@ class GridPaths(Frozen, Paths):
         )
 
     def _from(self, senders: Indices, start: NDArray[np.int32], route: _Crossed) -> Indices:
-        """Return the channels of messages of one displacement, a message after the other."""
+        """Return the channels of messages of one displacement, message by message."""
         node = np.repeat(senders.astype(np.int32)[:, None], len(route.ways), axis=1)
         stride = 1
         for dimension in reversed(range(len(self.shape))):
             size, offsets = self.shape[dimension], route.offsets[:, dimension]
             if offsets.any():
-                own = start[dimension][:, None]
-                node += ((own + offsets) % size - own) * np.int32(stride)
+                coordinate = start[dimension][:, None]
+                node += ((coordinate + offsets) % size - coordinate) * np.int32(stride)
             stride *= size
         return self.channels[node, route.ways].reshape(-1)
 
@@ -214,7 +214,7 @@ def _coordinates(numbers: Indices, shape: Sequence[int]) -> NDArray[np.int32]:
 
 
 def _box(lengths: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Fraction]]:
-    """Yield the steps of all monotone paths through a box: where, along what, and their share."""
+    """Yield the steps of all monotone paths through a box: position, dimension and share."""
     total = _orders(lengths)
     for position in product(*(range(length + 1) for length in lengths)):
         before = _orders(position)

@@ -35,13 +35,13 @@ class Interconnect:
         Accelerators are the nodes 0 .. N - 1, all other nodes are switches. Edges carry
         ``bytes_per_second``, ``latency`` (Fractions) and ``full_duplex``.
     shape
-        Of a torus or a mesh, its accelerators along every dimension: the routes then follow
-        from coordinates, without a search.
+        The accelerators along every dimension of a torus or mesh: its routes then follow from
+        coordinates, without a search.
 
     Raises
     ------
     HyparError
-        If accelerators are no power of two, not numbered from 0, or not all connected.
+        If the accelerators are not a power of two, not numbered from 0, or not all connected.
     """
 
     def __init__(self, graph: nx.Graph[Any], shape: Sequence[int] | None = None) -> None:
@@ -55,7 +55,7 @@ class Interconnect:
         self.channel_link: tuple[int, ...] = tuple(
             number for number, link in enumerate(self.links) for _ in range(1 + link.full_duplex)
         )
-        """For every channel, the number of its link."""
+        """The number of every channel's link."""
         # Kept, since all levels and placements share the few patterns of bits.
         self._bisections: dict[tuple[tuple[int, ...], bool], BisectionLink] = {}
 
@@ -66,12 +66,12 @@ class Interconnect:
 
     @cached_property
     def capacities(self) -> tuple[Fraction, ...]:
-        """For every channel, bytes a second."""
+        """The bytes per second of every channel."""
         return tuple(self.links[link].bytes_per_second for link in self.channel_link)
 
     @derived
     def float_capacities(self) -> NDArray[np.float64]:
-        """The same, to the nearest float64."""
+        """The capacities, rounded to the nearest float64."""
         rounded = np.empty(len(self.channel_link))
         for capacity, channels in self._by_capacity.items():
             rounded[channels] = float(capacity)
@@ -79,7 +79,7 @@ class Interconnect:
 
     @property
     def hops_upper_bound(self) -> int:
-        """An upper bound on a shortest path's links: it visits a node at most once."""
+        """The trivial bound on a shortest path's links: it visits a node at most once."""
         return len(self.graph) - 1
 
     @cached_property
@@ -92,7 +92,7 @@ class Interconnect:
 
     @cached_property
     def paths(self) -> Paths:
-        """The routes, each computed when it is first used."""
+        """The routes, each computed on first use."""
         # First: a mesh of one dimension is a tree as well, and a grid's blocks repeat.
         grid = GridPaths.of(self._shape, self.links) if self._shape else None
         return grid or TreePaths.of(self.graph, self.links) or ShortestPaths(self.graph, self.links)
@@ -107,9 +107,9 @@ class Interconnect:
         Parameters
         ----------
         bits, ring
-            As of `receivers`.
+            As in `receivers`.
         block
-            A mask: of accelerators with other bits than these, the messages are left out.
+            A mask: accelerators whose numbers have other bits set do not send.
         """
         numbers = np.arange(self.accelerators)
         senders = numbers[numbers & ~block == 0]
@@ -131,15 +131,15 @@ class Interconnect:
         return self._bisection(tuple(sorted(bits)), ring=True)
 
     def receivers(self, bits: Iterable[int], *, ring: bool) -> Indices:
-        """Return, for every accelerator, the one that it sends to.
+        """Return the accelerator that every accelerator sends to.
 
         Parameters
         ----------
         bits
-            Those in which the numbers of a group's accelerators differ.
+            The bits in which the numbers of a group's accelerators differ.
         ring
-            To the next of the group in the order of their numbers, and the last to the first;
-            else to the one that differs in all these bits.
+            Send to the next accelerator of the group by number, and from the last to the first;
+            else send to the one that differs in all these bits.
         """
         mask = sum(1 << bit for bit in bits)
         number = np.arange(self.accelerators)
@@ -176,11 +176,11 @@ class Interconnect:
 
     @cached_property
     def _by_capacity(self) -> dict[Fraction, Indices]:
-        """The channels of every capacity."""
+        """The channels, grouped by capacity."""
         channels: dict[Fraction, list[int]] = {}
         for channel, capacity in enumerate(self.capacities):
             channels.setdefault(capacity, []).append(channel)
-        return {capacity: np.array(own) for capacity, own in channels.items()}
+        return {capacity: np.array(numbers) for capacity, numbers in channels.items()}
 
 
 def _count_accelerators(graph: nx.Graph[Any]) -> int:
@@ -189,7 +189,7 @@ def _count_accelerators(graph: nx.Graph[Any]) -> int:
     Raises
     ------
     HyparError
-        If they are no power of two, not numbered from 0, or not all connected.
+        If they are not a power of two, not numbered from 0, or not all connected.
     """
     count = sum(isinstance(node, int) for node in graph)
     if count & (count - 1) or not count:

@@ -14,7 +14,7 @@ class Link:
     Parameters
     ----------
     bytes_per_second
-        Of every direction if ``full_duplex``, else of both together.
+        Per direction if ``full_duplex``, else of both directions together.
     latency
         Seconds for a message to cross it.
     """
@@ -32,12 +32,12 @@ class Link:
 
 @dataclass(frozen=True)
 class BisectionLink:
-    """One link equivalent to all of them, for an exchange of equally many bytes per accelerator.
+    """A single link equivalent to the array, for an exchange of equal bytes per accelerator.
 
     Parameters
     ----------
     seconds_per_byte
-        Of the exchange's bytes, those of all accelerators together.
+        Per byte of the exchange, counting the bytes of all accelerators together.
     latency
         Seconds of the slowest message.
     hops

@@ -70,7 +70,7 @@ class Profile(Document):
         Raises
         ------
         HyparError
-            If it was measured with another batch, lacks a layer or pass, or has another layer.
+            If it was measured with another batch, lacks a layer or pass, or has an unknown layer.
         """
         # Time is not proportional to the batch, so other batches are not scaled.
         if batch != self.batch:

@@ -57,7 +57,7 @@ class Quantity:
     base
         The base unit, in which it is written back.
     units
-        By name, the units that a file may use, in base units.
+        The units that a file may use, by name, in base units.
     zero_allowed
         Whether it may be zero.
     smallest
@@ -77,7 +77,7 @@ class Quantity:
         Raises
         ------
         ValueError
-            If it is no such quantity, out of range, or too long; in one line.
+            If it is not such a quantity, is out of range, or too long; in one line.
         """
         match = None
         # Not even parsed if very long: the conversion of a long number is slow.
@@ -88,7 +88,7 @@ class Quantity:
             excerpt = repr(value)
             excerpt = excerpt if len(excerpt) <= 40 else excerpt[:37] + "..."
             raise rule(f"should be {self.kind}, as in {self.example}, got {excerpt}")
-        # By way of Decimal, since a float would round the file's number.
+        # Through Decimal, since a float would round the file's number.
         amount = Fraction(Decimal(match[1])) * self.units[match[2]]
         if not amount and not self.zero_allowed:
             raise rule(f"should be {self.kind} above zero, got {value!r}")
@@ -144,12 +144,12 @@ Bandwidth = Annotated[
     Fraction,
     Quantity("a bandwidth", '"25.6 Gb/s" (bits) or "300 GB/s" (bytes)', "B/s", _BITS_AND_BYTES),
 ]
-"""Bytes a second."""
+"""Bytes per second."""
 
 OperationRate = Annotated[
     Fraction, Quantity("a rate of operations", '"84 GOPS" or "312 TFLOPS"', "op/s", _OPERATIONS)
 ]
-"""Operations a second, of which a multiply-accumulate is two."""
+"""Operations per second; a multiply-accumulate is two."""
 
 Time = Annotated[
     Fraction, Quantity("a time", '"5 us" or "0 s"', "s", _parts("s"), zero_allowed=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Indices = NDArray[np.integer[Any]]
 
 MAX_CROSSED = 2**25
-"""Channels that the messages of one exchange may cross in all: about 1 GiB of arrays."""
+"""Entries of one exchange's traffic, one per message and channel: about 1 GiB of arrays."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Route:
     channels, shares
         Channels, and the fraction of a byte that crosses each; these add up to ``hops``.
     latency
-        Seconds of the slowest of the paths, the sum of its links'.
+        Seconds of the slowest path: the sum over its links.
     hops
-        Links of any of the paths, which are equally long.
+        The links of each path; all paths are equally long.
     """
 
     channels: tuple[int, ...]
@@ -45,17 +45,17 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """The routes of messages: an entry for every message and channel that it crosses.
+    """The routes of messages: one entry per message and channel that it crosses.
 
     Parameters
     ----------
     message, channel : (entries,) integers
     weight : (entries,) int64, or object where that is too small
-        The share of the message that crosses the channel, times ``unit``.
+        The share of the message that crosses the channel, in units of ``1 / unit``.
     hops : (messages,) integers
         Links that a message crosses.
     latency : (messages,) integers
-        The position of its latency among ``latencies``, in seconds.
+        The index of its latency in ``latencies``, which are in seconds.
     """
 
     message: Indices
@@ -68,7 +68,7 @@ class Traffic:
 
     @classmethod
     def of_routes(cls, routes: Sequence[Route]) -> Traffic:
-        """Return the traffic of a message a route."""
+        """Return the traffic of one message per route."""
         unit = lcm(*(share.denominator for route in routes for share in route.shares))
         weights = [int(share * unit) for route in routes for share in route.shares]
         latencies = tuple(dict.fromkeys(route.latency for route in routes))
@@ -125,12 +125,12 @@ def check_crossed(entries: int) -> None:
     Raises
     ------
     RefusedError
-        If they are more than `MAX_CROSSED`.
+        If there are more than `MAX_CROSSED`.
     """
     if entries > MAX_CROSSED:
         raise RefusedError(
             f"the messages of one exchange cross {entries:,} links or more, and at most"
-            f" {MAX_CROSSED:,} are listed; take {argument('collective', 'pairwise')}, or a topology"
+            f" {MAX_CROSSED:,} are listed; use {argument('collective', 'pairwise')}, or a topology"
             " whose accelerators are nearer one another"
         )
 
@@ -143,7 +143,7 @@ class Paths(ABC):
         """Return the routes of messages from each sender to its receiver, which differ."""
 
     def block(self, bits: Sequence[int]) -> int:
-        """Return a mask of bits of accelerators' numbers that stand for all.
+        """Return a mask of the accelerators whose messages represent all others' by symmetry.
 
         The messages of an exchange over ``bits`` whose senders have no other bits than these
         load their channels as the messages of all others load theirs, and share none with them.

@@ -1,4 +1,4 @@
-"""The routes of a tree: one path a pair, by way of the lowest common ancestor."""
+"""The routes of a tree: one path per pair, through the lowest common ancestor."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class TreePaths(Frozen, Paths):
     Parameters
     ----------
     parent, depth : (nodes,)
-        Of every node, with accelerator 0 as the root; switches follow the accelerators.
+        Every node's parent and depth, with accelerator 0 as the root; switches follow the
+        accelerators.
     up, down : (nodes,)
         The channels from a node to its parent, and back.
     latency : (channels,) integers
-        In a unit of which a second has ``per_second``.
+        In units of ``1 / per_second`` seconds.
     """
 
     parent: NDArray[np.int32]
@@ -48,10 +49,10 @@ class TreePaths(Frozen, Paths):
 
     @classmethod
     def of(cls, nodes: Iterable[Hashable], links: Sequence[Link]) -> Self | None:
-        """Return the paths over a tree's links; None if these join the nodes to no tree."""
+        """Return the paths over a tree's links; None if the links do not form a tree."""
         number: dict[Hashable, int] = {node: node for node in nodes if isinstance(node, int)}
         switches = (node for node in nodes if not isinstance(node, int))
-        number |= {switch: place for place, switch in enumerate(switches, len(number))}
+        number |= {switch: n for n, switch in enumerate(switches, len(number))}
         if len(links) != len(number) - 1:
             return None
         source, target = (
@@ -63,12 +64,12 @@ class TreePaths(Frozen, Paths):
         away, home = np.concatenate([forth, back]), np.concatenate([back, forth])
         parent, depth, up, down = np.full((4, len(number)), -1, np.int32)
         depth[0] = farthest = 0
-        # Accelerator 0 is the root: which node is makes no difference to the paths.
-        while (found := (depth[ends] == farthest) & (depth[others] < 0)).any():
+        # Accelerator 0 is the root; any other root would give the same paths.
+        while (reached := (depth[ends] == farthest) & (depth[others] < 0)).any():
             farthest += 1
-            node = others[found]
-            parent[node], depth[node] = ends[found], farthest
-            up[node], down[node] = home[found], away[found]
+            node = others[reached]
+            parent[node], depth[node] = ends[reached], farthest
+            up[node], down[node] = home[reached], away[reached]
         if (depth < 0).any():
             return None
         # Integers in a common unit: adding fractions is slow.

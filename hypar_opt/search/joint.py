@@ -103,7 +103,7 @@ def _from_states_or_counts(
         and instance.workload.has_replicas(choices)
         and few_levels_alike(instance.problem)
         # A program has a size of its own, up to which elimination ends, too.
-        and search.solver.most_columns is None
+        and search.solver.max_columns is None
     )
     if not counts:
         return _from_states(search, tables), None
@@ -126,7 +126,7 @@ def _from_states(search: SearchRequest, tables: TableSolver) -> list[tuple[int, 
     check_states(nodes, choices, levels)
     boundaries = len(workload.ends)
     # Refused before the table is built, which costs more than the refusal.
-    refusal = too_large(search.solver.most_columns, nodes, boundaries, choices**levels)
+    refusal = too_large(search.solver.max_columns, nodes, boundaries, choices**levels)
     if refusal:
         raise RefusedError(refusal)
     states = canonical_states(levels, choices, deadline)

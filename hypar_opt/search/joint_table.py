@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def joint_table(
-    instance: Instance, most_columns: int | None, deadline: Deadline = NEVER
+    instance: Instance, max_columns: int | None, deadline: Deadline = NEVER
 ) -> tuple[CostTable, RowNames]:
     """Return the table of which a plan of all levels is an assignment, as a program solves it.
 
     Parameters
     ----------
-    most_columns
+    max_columns
         Columns that its program may have; None for any number.
 
     Raises
@@ -47,9 +47,9 @@ def joint_table(
     nodes, choices = len(instance.workload.nodes), instance.cost.choices
     check_states(nodes, choices, levels)
     count = columns(nodes, len(instance.workload.ends), choices**levels)
-    if most_columns is not None and count > most_columns:
+    if max_columns is not None and count > max_columns:
         raise RefusedError(
-            f"a model has at most {most_columns:,} columns, this may need {count:,}; take fewer"
+            f"a model has at most {max_columns:,} columns, this may need {count:,}; take fewer"
             " levels"
         )
     states = canonical_states(levels, choices, deadline)

@@ -53,7 +53,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         If no plan keeps to the constraints.
     """
     solver = SOLVERS[_SOLVERS[path.suffix]]
-    table, labels = joint_table(instance, solver.most_columns)
+    table, labels = joint_table(instance, solver.max_columns)
     if path.suffix in (".lp", ".mps"):
         from hypar_opt.solvers.ilp.model_file import export_program, program_columns
 

@@ -1,4 +1,4 @@
-"""What a step takes at most, if nothing overlaps, and at least: without simulating it."""
+"""Bounds on a step's time without simulating it: in sequence, and at least."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def in_sequence(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 
     An exchange takes its messages' latencies and its bytes over the bandwidth that the topology
     gives its pattern. Where all accelerators do the same at the same instants that is its time,
-    and the sum an upper bound on a step with overlap; elsewhere it is neither bound.
+    and the sum an upper bound on a step with overlap; elsewhere it bounds nothing.
     """
     return _added(_in_lockstep(task, interconnect) for task in tasks)
 
@@ -34,9 +34,9 @@ def in_sequence(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     """Return a lower bound, in seconds, on a step that runs in lockstep.
 
-    It is the longest chain of tasks that wait for one another, or the sum of an accelerator's
-    computations if that is longer. All messages of an exchange have one rate then, and so none
-    above that at which its most loaded channel is full.
+    The critical path is the longest chain of tasks that wait for one another, or the sum of an
+    accelerator's computations if that is longer. In lockstep all messages of an exchange have
+    one rate, at most that which saturates its bottleneck channel.
     """
     ends: list[float] = []
     for task, before in zip(tasks, predecessors(tasks), strict=True):
@@ -46,28 +46,28 @@ def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 
 
 def lower_bound(tasks: Sequence[Task], interconnect: Interconnect) -> float:
-    """Return a lower bound, in seconds, on a step in which no two accelerators need be alike.
+    """Return a lower bound, in seconds, on a step whose accelerators may all differ.
 
     It is the longest of
 
-    - the last accelerator's end, if every message has its route for itself;
+    - the last accelerator's end, if no two messages shared a link;
     - an accelerator's computations, which run one at a time;
     - for each channel, all bytes that cross it at its bandwidth, between the earliest start of a
       message that crosses it and the least that follows one.
     """
-    exchanged = _Exchanges(tasks, interconnect)
-    starts, ends = exchanged.forward()
-    channels = exchanged.by_channel(starts)
+    exchanges = _Exchanges(tasks, interconnect)
+    starts, ends = exchanges.forward()
+    channels = exchanges.by_channel(starts)
     return float(max(_computed(tasks), *(end.max() for end in ends), channels.max(initial=0.0)))
 
 
 def _computed(tasks: Sequence[Task]) -> float:
-    # One at a time, whatever they wait for.
+    # An accelerator computes one task at a time, whatever the tasks wait for.
     return _added(task.seconds for task in tasks if isinstance(task, ComputeTask))
 
 
 def _added(seconds: Iterable[float]) -> float:
-    """Add one after the other, as a path's ends do: from Python 3.12 on `sum` rounds otherwise."""
+    """Add in order, as along a path: from Python 3.12 on, `sum` rounds differently."""
     return reduce(add, seconds, 0.0)
 
 
@@ -83,12 +83,12 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _UncontendedRound:
-    """The messages of a round, by their sender, each as if it were alone.
+    """The messages of a round by sender, each timed as if it had its route to itself.
 
     Parameters
     ----------
     sender : (accelerators,)
-        The one that sends to each accelerator.
+        The accelerator that sends to each accelerator.
     latency, seconds_per_byte : (accelerators,)
     """
 
@@ -111,19 +111,19 @@ class _UncontendedRound:
 
 
 class _Exchanges:
-    """A step's tasks, and the messages of its exchanges, each as if it were alone."""
+    """A step's tasks, and its exchanges' messages, each timed without contention."""
 
     def __init__(self, tasks: Sequence[Task], interconnect: Interconnect) -> None:
         self._tasks, self._interconnect = tasks, interconnect
         self._before = predecessors(tasks)
-        patterns: dict[tuple[tuple[int, ...], bool], _UncontendedRound] = {}
-        self._patterns: dict[int, _UncontendedRound] = {}
+        rounds: dict[tuple[tuple[int, ...], bool], _UncontendedRound] = {}
+        self._rounds: dict[int, _UncontendedRound] = {}
         for number, task in enumerate(tasks):
             if isinstance(task, ExchangeTask):
                 key = task.bits, task.ring
-                if key not in patterns:
-                    patterns[key] = _UncontendedRound.of(task, interconnect)
-                self._patterns[number] = patterns[key]
+                if key not in rounds:
+                    rounds[key] = _UncontendedRound.of(task, interconnect)
+                self._rounds[number] = rounds[key]
 
     def forward(self) -> tuple[list[Seconds], list[Seconds]]:
         """Return the earliest start and end of every task, by accelerator."""
@@ -137,35 +137,35 @@ class _Exchanges:
             if isinstance(task, ComputeTask):
                 ends.append(now + task.seconds)
                 continue
-            sender, sending = self._patterns[number].sender, self._sending(number, task)
+            sender, sending = self._rounds[number].sender, self._sending(number, task)
             for _ in range(task.messages):
-                # On with its own message delivered, and with one received.
+                # An accelerator goes on once its message is delivered and it has received one.
                 delivered = now + sending
                 now = np.maximum(delivered, delivered[sender])
             ends.append(now)
         return starts, ends
 
     def by_channel(self, starts: Sequence[Seconds]) -> Seconds:
-        """Return the least seconds of a step in which each channel carries all its bytes."""
+        """Return the seconds that a step takes at least to carry each channel's bytes."""
         capacities = self._interconnect.float_capacities
         first, last = np.full((2, len(capacities)), np.inf)
         crossing = np.zeros(len(capacities))
         follows = self._follows()
-        for number, pattern in self._patterns.items():
-            task, traffic = self._tasks[number], pattern.traffic
+        for number, alone in self._rounds.items():
+            task, traffic = self._tasks[number], alone.traffic
             assert isinstance(task, ExchangeTask)
             moved = task.messages * message_bytes(task, self._interconnect)
             share = (traffic.weight / traffic.unit).astype(np.float64)
             crossing += np.bincount(traffic.channel, moved * share, len(capacities))
             np.minimum.at(first, traffic.channel, starts[number][traffic.message])
-            after = pattern.latency + follows[number]
+            after = alone.latency + follows[number]
             np.minimum.at(last, traffic.channel, after[traffic.message])
         used = crossing > 0
         seconds: Seconds = first[used] + (crossing / capacities)[used] + last[used]
         return seconds
 
     def _follows(self) -> list[Seconds]:
-        """Return what an accelerator's own tasks take at least behind the end of each task."""
+        """Return the least seconds of an accelerator's own tasks after the end of each task."""
         follows = [np.zeros(self._interconnect.accelerators) for _ in self._tasks]
         for number in range(len(self._tasks) - 1, -1, -1):
             task = self._tasks[number]
@@ -179,7 +179,7 @@ class _Exchanges:
         return follows
 
     def _sending(self, number: int, task: ExchangeTask) -> Seconds:
-        """Return what each accelerator's message of a round takes alone."""
-        pattern = self._patterns[number]
+        """Return the seconds of each accelerator's message of a round, without contention."""
+        alone = self._rounds[number]
         moved = message_bytes(task, self._interconnect)
-        return pattern.latency + moved * pattern.seconds_per_byte
+        return alone.latency + moved * alone.seconds_per_byte

@@ -1,4 +1,4 @@
-"""The time of a step in closed form, for many plans at once: no events, no overlap.
+"""A step's time in closed form, for many plans at once: without events or overlap.
 
 Where all accelerators run in lockstep, as on an H tree or a torus, every exchange starts on all
 of them together, so a step takes the sum of its computations and exchanges: what `TimeCost`
@@ -35,7 +35,7 @@ _RESOLUTION = 10**30
 _BLOCK = 2**15
 """Plans per block: their sums, and the codes of their states, fit in a processor's cache."""
 _MAX_ENTRIES = 2**16
-"""Of a table over three layers' states, which should fit in the cache as well."""
+"""Entries of a table over three layers' states, which should fit in the cache too."""
 
 
 def charges_of_states(
@@ -46,8 +46,8 @@ def charges_of_states(
     Returns
     -------
     tuple
-        Of every node ``(nodes, states)``, of every boundary ``(boundaries, states, states)``, both
-        in the order of the states' numbers; and the boundaries' ends.
+        Charges of nodes ``(nodes, states)`` and of boundaries ``(boundaries, states, states)``,
+        both ordered by the states' numbers; and the boundaries' ends.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def charges_of_states(
 
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
-    """The time that a layer's state, and a pair of states at a boundary, add to a step.
+    """The time that each layer's state, and each boundary's pair of states, adds to a step.
 
     A state is the choices of a layer at all levels: a number whose digits are the choices'
     columns, H1's first, so that 0b0011 is data, data, model, model.
@@ -92,11 +92,11 @@ class ClosedForm:
         Raises
         ------
         RefusedError
-            If the layers are no chain, or there are more pairs of states than memory allows.
+            If the layers are not a chain, or there are more pairs of states than memory allows.
         """
         node, edge, ends = charges_of_states(cost, workload, levels)
         if not np.array_equal(ends, chain_ends(len(node))):
-            raise RefusedError("the closed form takes chains of layers only")
+            raise RefusedError("the closed form covers chains of layers only")
         return cls(node, edge)
 
     def of_plans(self, states: NDArray[np.unsignedinteger]) -> Seconds:
@@ -160,7 +160,7 @@ class ClosedForm:
         allowed = [np.asarray(layer_states, np.intp) for layer_states in states]
         shape = tuple(map(len, allowed))
         if prod(shape) > MAX_PLANS:
-            raise RefusedError(f"more than {MAX_PLANS} plans at once; leave fewer choices free")
+            raise RefusedError(f"more than {MAX_PLANS} plans at once; vary fewer choices")
         nodes = [self.node[layer, layer_states] for layer, layer_states in enumerate(allowed)]
         # What a layer adds after the one before it: its boundary and its own seconds.
         steps = [
@@ -191,7 +191,7 @@ class ClosedForm:
         last run may be shorter.
         """
         layers, states = self.node.shape
-        # The longer a run, the fewer look-ups a plan, as long as its table fits in the cache.
+        # The longer a run, the fewer look-ups per plan, as long as its table fits in the cache.
         span = 2 if states**3 <= _MAX_ENTRIES else 1
         tables = []
         table = self.node[0]

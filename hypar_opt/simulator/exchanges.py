@@ -1,4 +1,4 @@
-"""What a step exchanges: by the program of a run's conversions, or by the tables of a reading."""
+"""The exchanges of a step: of the program that runs a plan, or of a reading's tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class LevelBytes(NamedTuple):
-    """What one step of an exchange moves across a level.
+    """The bytes that one step of an exchange moves across a level.
 
     Parameters
     ----------
     step
-        None where a reading says how many bytes move and not how.
+        None if the reading only says how many bytes move.
     level
         From 0 for H1.
     bytes
@@ -42,15 +42,15 @@ class LevelBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class StepExchanges:
-    """All that a plan's step exchanges, in steps that move something, in their order.
+    """All exchanges of a plan's step: the steps that move any bytes, in order.
 
     Parameters
     ----------
     reductions
-        By pass, tensor and node: a node's own partial sums, errors, statistics and gradients.
-        Those of an all-reduce are topmost first, a level once.
+        A node's own partial sums, errors, statistics and gradients, by pass, tensor and node.
+        Those of an all-reduce are topmost first, one per level.
     conversions
-        By pass and boundary: feature maps or errors between two nodes.
+        Feature maps or errors between two nodes, by pass and boundary.
     """
 
     reductions: Mapping[tuple[Phase, ExchangeKind, int], Sequence[LevelBytes]]
@@ -62,11 +62,11 @@ _TENSORS = {
     StepKind.ALL_GATHER: ExchangeKind.ERRORS,
     StepKind.ALL_REDUCE: ExchangeKind.STATISTICS,
 }
-"""Which of a node's own tensors a step of its forward or backward pass moves."""
+"""The node's own tensor that a step of its forward or backward pass moves."""
 
 
 def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) -> StepExchanges:
-    """Return what a plan's program exchanges: the reading ``executed``."""
+    """Return the exchanges of a plan's program, as under the reading ``executed``."""
     reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
     conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
     for phase, step, level, node, boundary, elements in program.exchanges(phases):
@@ -80,7 +80,7 @@ def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) ->
 
 
 def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepExchanges:
-    """Return what the cost tables charge at a plan's choices, partial sums all-reduced.
+    """Return the exchanges that the cost tables charge a plan; partial sums are all-reduced.
 
     Parameters
     ----------
@@ -94,12 +94,13 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
         for level, (nodes, boundaries) in enumerate(_charges(workload, cost.of(phase), rows)):
             for number, moved in enumerate(_in_bytes(nodes, cost)):
                 if moved:
-                    own = reductions.setdefault((phase, tensors[number], number), [])
-                    own.append(LevelBytes(StepKind.ALL_REDUCE, level, moved))
+                    key = phase, tensors[number], number
+                    step = LevelBytes(StepKind.ALL_REDUCE, level, moved)
+                    reductions.setdefault(key, []).append(step)
             for number, moved in enumerate(_in_bytes(boundaries, cost)):
                 if moved:
-                    own = conversions.setdefault((phase, number), [])
-                    own.append(LevelBytes(None, level, moved))
+                    step = LevelBytes(None, level, moved)
+                    conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
 
 
@@ -112,7 +113,7 @@ def _reduced(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:
 def _charges(
     workload: Workload, cost: CommunicationCost, rows: Rows
 ) -> list[tuple[Integers, Integers]]:
-    """Return what every node and every boundary is charged at each level, H1 first."""
+    """Return the charges of nodes and of boundaries at each level, H1 first."""
     sources, targets = workload.ends.T
     charges = []
     splits_above = SplitCounts.down(len(workload.nodes), cost.choices, rows)
@@ -127,5 +128,5 @@ def _charges(
 
 
 def _in_bytes(charges: Integers, cost: CommunicationCost) -> list[Fraction]:
-    # Small elements have fractional bytes: a table of theirs counts halves or quarters.
+    # Elements smaller than a byte: their tables count halves or quarters of one.
     return [Fraction(charge, cost.resolution) for charge in charges.tolist()]

@@ -15,7 +15,7 @@ def max_min_rates(
     share: NDArray[np.float64],
     lengths: NDArray[np.intp],
 ) -> NDArray[np.float64]:
-    """Return the max-min fair rate of every flow, bytes a second.
+    """Return the max-min fair rate of every flow, in bytes per second.
 
     Progressive filling: all rates rise together until a channel is saturated, whose flows keep
     their rate while the others rise further. A round saturates at once all channels that are
@@ -24,7 +24,7 @@ def max_min_rates(
 
     Parameters
     ----------
-    capacities : (channels,) float64, bytes a second
+    capacities : (channels,) float64, bytes per second
     channel, share : (entries,)
         The channels of every flow, one flow's after another's, and the fraction of a byte that
         crosses each.
@@ -33,7 +33,7 @@ def max_min_rates(
 
     Returns
     -------
-    (flows,) float64, bytes a second
+    (flows,) float64, bytes per second
 
     Source: D. Bertsekas and R. Gallager, Data Networks, 2nd edition (1992), section 6.5.2.
     """
@@ -44,7 +44,7 @@ def max_min_rates(
     rising = np.ones(len(lengths), bool)
     # The channel of the lowest fair rate is saturated in every round, so this terminates.
     while True:
-        # The load of a channel's rising flows at one byte a second each.
+        # The load of a channel's rising flows at one byte per second each.
         demand = np.bincount(channel, share * rising[flow], len(capacity_left))
         fair = np.full(len(capacity_left), np.inf)
         np.divide(capacity_left, demand, out=fair, where=demand > 0)
@@ -71,7 +71,7 @@ def _used(
     share: NDArray[np.float64],
     rate: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return what flows take of every channel, bytes a second.
+    """Return the bytes per second of every channel that flows take up.
 
     Shares of equal rates are added before they are multiplied, and the products in the order of
     the rates. Sums of halves and quarters are exact, so that flows of one rate take the same

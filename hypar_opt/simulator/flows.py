@@ -61,8 +61,8 @@ class FlowNetwork:
         self._busy = np.zeros(groups)
         self._segments: list[list[Segment]] = [[] for _ in range(groups)]
         self._starting: list[tuple[int, float, int, int]] = []
-        # Of every flow in flight, in the order of routes: its route, message and label by
-        # number, and its bytes left to send.
+        # The flows in flight, ordered by route: route, message and label by number, and the
+        # bytes left to send.
         self._flow_routes, self._messages, self._labels = np.empty((3, 0), np.intp)
         self._left = np.empty(0)
         self._rates = NO_FLOWS
@@ -93,7 +93,7 @@ class FlowNetwork:
 
     @property
     def link_seconds_at_capacity(self) -> tuple[float, ...]:
-        """Seconds of every link's bytes at its full bandwidth, in its busier direction."""
+        """Seconds that every link's busier direction would take at full bandwidth."""
         return tuple(self._routes.seconds_at_capacity(self._sent).tolist())
 
     @property

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.traffic import Indices, Traffic
 
-_MAX_BITS = 52
-"""Of a load in units: a float64 holds it exactly, and its products with few flows."""
+_MAX_EXACT_BITS = 52
+"""Loads of more bits would be rounded in float64."""
 
 
 class NotInLockstepError(Exception):
@@ -32,11 +32,11 @@ class _Pattern:
     Parameters
     ----------
     loads : (channels,) float64
-        Bytes that cross every channel, of one byte from every accelerator: exact.
+        Bytes that cross every channel if every accelerator sends one: exact.
     crossed : (channels,) bool
-        Whether any does.
+        Whether any bytes cross the channel.
     latency
-        Seconds of every message.
+        Seconds, the same for every message.
     """
 
     bits: tuple[int, ...]
@@ -74,7 +74,7 @@ class PatternRoutes(RouteTable):
             raise NotInLockstepError
         # Loads in halves, quarters and so on, whose sums are exact.
         in_units = self._paths.repeated(traffic.loads(len(self.capacities)), block)
-        if traffic.unit & (traffic.unit - 1) or int(in_units.max()) >> _MAX_BITS:
+        if traffic.unit & (traffic.unit - 1) or int(in_units.max()) >> _MAX_EXACT_BITS:
             raise NotInLockstepError
         loads = in_units.astype(np.float64) / traffic.unit
         number = len(self._patterns)
@@ -111,10 +111,10 @@ class PatternRoutes(RouteTable):
         return np.flatnonzero(crossed)
 
     def _alike_rates(self, numbers: Sequence[int], flows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the max-min fair rate of each pattern's messages, bytes a second.
+        """Return the max-min fair rate of each pattern's messages, in bytes per second.
 
-        `max_min_rates`, in which a pattern's messages are taken together. In every round they
-        have to have one bottleneck rate, and all or none of them settle.
+        As `max_min_rates`, but with a pattern's messages as one flow. In every round they
+        must share one bottleneck rate, and settle all together or not at all.
 
         Parameters
         ----------
@@ -126,49 +126,49 @@ class PatternRoutes(RouteTable):
         rates = np.zeros(len(patterns))
         rising = set(range(len(patterns)))
         while rising:
-            demand = sum(flows[own] * patterns[own].loads for own in rising)
+            demand = sum(flows[n] * patterns[n].loads for n in rising)
             fair = np.full(len(capacity_left), np.inf)
             np.divide(capacity_left, demand, out=fair, where=demand > 0)
-            bottleneck = {own: fair[patterns[own].crossed].min() for own in rising}
+            bottleneck = {n: fair[patterns[n].crossed].min() for n in rising}
             is_saturated = np.ones(len(capacity_left), bool)
-            for own, rate in bottleneck.items():
+            for n, rate in bottleneck.items():
                 waits = rate < fair * (1 - RELATIVE_TOLERANCE)
-                is_saturated &= ~(patterns[own].crossed & waits)
-            settled = [own for own in sorted(rising) if is_saturated[patterns[own].crossed].any()]
-            for own, rate in bottleneck.items():
+                is_saturated &= ~(patterns[n].crossed & waits)
+            settled = [n for n in sorted(rising) if is_saturated[patterns[n].crossed].any()]
+            for n, rate in bottleneck.items():
                 at_rate = fair == rate
-                self._check_alike(own, numbers, at_rate)
+                self._check_alike(n, numbers, at_rate)
                 # If these are all saturated, it has been checked already.
-                if own in settled and not is_saturated[at_rate].all():
-                    self._check_alike(own, numbers, is_saturated)
+                if n in settled and not is_saturated[at_rate].all():
+                    self._check_alike(n, numbers, is_saturated)
             rising -= set(settled)
             taken = np.zeros(len(capacity_left))
-            for rate in sorted({bottleneck[own] for own in settled}):
-                equal = [own for own in settled if bottleneck[own] == rate]
+            for rate in sorted({bottleneck[n] for n in settled}):
+                equal = [n for n in settled if bottleneck[n] == rate]
                 rates[equal] = rate
-                taken += sum(flows[own] * patterns[own].loads for own in equal) * rate
+                taken += sum(flows[n] * patterns[n].loads for n in equal) * rate
             capacity_left -= taken
         return rates
 
-    def _check_alike(self, own: int, numbers: Sequence[int], channels: NDArray[np.bool_]) -> None:
-        """Refuse a pattern of which not all messages cross any of some channels.
+    def _check_alike(self, n: int, numbers: Sequence[int], channels: NDArray[np.bool_]) -> None:
+        """Refuse a pattern unless every message of it crosses at least one of some channels.
 
         Parameters
         ----------
-        own
+        n
             The pattern's position among ``numbers``, all in flight.
 
         Raises
         ------
         NotInLockstepError
-            If some message crosses none of them.
+            If a message crosses none of them.
         """
-        pattern = self._patterns[numbers[own]]
+        pattern = self._patterns[numbers[n]]
         others = (self._patterns[number] for number in numbers)
         sharing = [other for other in others if (other.crossed & pattern.crossed).any()]
         # Beyond the block of all that it shares channels with, everything is repeated.
         block = self._paths.block(sorted({bit for other in sharing for bit in other.bits}))
-        key = numbers[own], block
+        key = numbers[n], block
         if key not in self._traffic:
             self._traffic[key] = self.interconnect.traffic(
                 pattern.bits, ring=pattern.ring, block=block

@@ -31,7 +31,7 @@ class RepeatableEvent(Event):
     already, and a second one would double the simulation's work.
     """
 
-    # What a process reads of an event when it resumes.
+    # The attributes that a process reads when it resumes.
     _ok = True
     _value = None
 
@@ -50,9 +50,10 @@ class Machine:
     Parameters
     ----------
     tasks
-        Of every accelerator, each after those that it waits for.
+        Every accelerator's tasks, each after those that it waits for.
     routes
-        Of the messages; of all accelerators, or of one that stands for them and sends to itself.
+        The messages' routes: between all accelerators, or those of one that stands for all and
+        sends to itself.
     record
         Whether the network keeps its segments.
     """
@@ -76,7 +77,7 @@ class Machine:
             for other in others:
                 self._successors[other].append(number)
         numbers = range(streams * self.accelerators)
-        # Tasks of a stream that wait for nothing but the stream, the first of the program on top.
+        # Tasks that wait only for their stream; the first in program order on top.
         self._ready: list[list[int]] = [[] for _ in numbers]
         self._waits_for = [list(map(len, before)) for _ in range(self.accelerators)]
         self._idle: list[Event | None] = [None for _ in numbers]
@@ -87,7 +88,7 @@ class Machine:
         self._sending: dict[int, MessageRounds] = {}
         # Partners need not be in the same round, and a stream waits for its own round's message.
         self._round = [0 for _ in numbers]
-        # Deliveries that a stream still awaits in its round: of its message, and of one to it.
+        # Deliveries that a stream still awaits in its round: its own message's, and its partner's.
         self._awaited = [0 for _ in numbers]
         # Rounds and receiving streams of messages that arrived before that round had begun.
         self._early: set[tuple[int, int]] = set()
@@ -129,7 +130,7 @@ class Machine:
             self._let_start(accelerator, self._successors[number])
 
     def _let_start(self, accelerator: int, successors: Sequence[int]) -> None:
-        """Let tasks start that now wait for nothing more, and wake their streams if idle."""
+        """Start tasks whose last dependency has ended, and wake their streams if idle."""
         waits_for = self._waits_for[accelerator]
         for number in successors:
             waits_for[number] -= 1
@@ -155,7 +156,7 @@ class Machine:
         return self._wakeups[stream]
 
     def _deliver(self, senders: list[int]) -> None:
-        """Count delivered messages, by their senders, and resume the streams that await no more."""
+        """Count delivered messages, by sender, and resume the streams that await nothing else."""
         rounds, awaited, wakeups = self._round, self._awaited, self._wakeups
         for sender in senders:
             step, now = self._sending[sender], rounds[sender]

@@ -19,7 +19,7 @@ COLLECTIVES = ("pairwise", "ring")
 
 @dataclass(frozen=True)
 class RunOptions(Frozen):
-    """How a step is run.
+    """Options of a simulated step.
 
     Parameters
     ----------
@@ -28,9 +28,10 @@ class RunOptions(Frozen):
         paper's, or ``ring``; None for the array's own.
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
-        all exchanges overlap what does not wait for them, such as another branch's computations.
+        every exchange overlaps whatever does not wait for it, such as another branch's
+        computations.
     profile
-        Measured seconds, instead of those computed from the accelerator.
+        Measured seconds, in place of those computed from the accelerator.
     input_sizes
         Input sizes by which multiply-accumulates are counted, instead of the network's.
     trace

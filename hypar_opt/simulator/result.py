@@ -27,7 +27,7 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class LevelTraffic:
-    """What one hierarchy level exchanges: the bytes of all its groups, and the seconds spent."""
+    """The bytes that all groups of one hierarchy level exchange, and the seconds they take."""
 
     level: int
     bytes: float
@@ -36,7 +36,7 @@ class LevelTraffic:
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """What one link carries in a step.
+    """The traffic of one link in a step.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class LinkTraffic:
     busy
         Seconds in which any byte crosses the link.
     seconds_at_capacity
-        Seconds that the bytes of the busier direction take at the link's full bandwidth.
+        Seconds that the busier direction's bytes would take at the link's full bandwidth.
     """
 
     link: str
@@ -61,11 +61,11 @@ class StepEnergy:
     Parameters
     ----------
     macs, sram
-        Of the multiply-accumulates, and of their buffer accesses.
+        The multiply-accumulates, and their buffer accesses.
     dram
-        Of the words of each accelerator's own DRAM.
+        The words of each accelerator's own DRAM.
     remote, hops
-        Of the words between accelerators: their memory accesses, and the links that they cross.
+        The words between accelerators: their memory accesses, and the links that they cross.
     """
 
     macs: float
@@ -86,7 +86,7 @@ class StepResult(Displayed):
     Parameters
     ----------
     plan
-        Two steps of the same amounts are equal, whichever plans they are of.
+        Ignored when results are compared: equal amounts make equal results.
     array
         Its name.
     collective, overlap
@@ -97,14 +97,14 @@ class StepResult(Displayed):
         Whether all accelerators did the same at the same instants.
     closed_form
         The cost of time: all tasks in sequence, as if nothing overlapped and all accelerators
-        ran in lockstep. In lockstep it equals ``seconds`` without overlap, and is an upper bound
-        with it; else, as around rings with hops of several lengths, it is no bound.
+        ran in lockstep. For a step in lockstep it equals ``seconds`` without overlap, and is an
+        upper bound with overlap; otherwise, as around rings with unequal hops, it is not a bound.
     lower_bound
-        No step of these tasks takes less, but for rounding: in lockstep their critical path, which
-        without overlap is ``closed_form``; else what messages take that have their routes for
-        themselves, or the bytes of the busiest channel.
+        No schedule of these tasks takes less, except for rounding: in lockstep the critical path,
+        which is ``closed_form`` without overlap; otherwise the longest of uncontended messages,
+        computations, and the busiest channel's bytes.
     layers
-        By layer and pass, in the order of the step; they add up to ``seconds``.
+        Times by layer and pass, in the order of the step; they add up to ``seconds``.
     levels
         H1 first.
     links
@@ -112,9 +112,9 @@ class StepResult(Displayed):
     bottleneck
         The link with the highest ``seconds_at_capacity``, and the number of others that equal it.
     known_energy
-        `energy`; None where the array has no energies.
+        As `energy`; None if the array has no energies.
     memory, capacity
-        Bytes that an accelerator needs, and has.
+        The bytes that an accelerator needs, and those that it has.
     vault_words
         Words that processing units read from the memory of other vaults.
     events
@@ -157,7 +157,7 @@ class StepResult(Displayed):
 
     @property
     def joules(self) -> float | None:
-        """Joules of all accelerators together; None where the array has no energies."""
+        """Joules of all accelerators together; None if the array has no energies."""
         return None if self.known_energy is None else self.known_energy.total
 
     @property

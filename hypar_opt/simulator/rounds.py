@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrafficPattern:
-    """The messages of a round, in lists by the stream that sends them (`Machine`).
+    """The messages of a round, in lists indexed by the sending stream (see `Machine`).
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class MessageRounds:
     task
         The exchange's number among the step's tasks.
     rounds
-        How many, run one after the other.
+        The number of rounds, run one after the other.
     bytes
-        Of one message.
+        The size of one message.
     """
 
     task: int
@@ -55,7 +55,7 @@ class Patterns:
     Parameters
     ----------
     streams
-        Of every accelerator.
+        The streams of each accelerator.
     """
 
     def __init__(self, routes: RouteTable, streams: int) -> None:
@@ -96,7 +96,7 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
 
 
 def _messages_by_level(exchange: ExchangeTask, interconnect: Interconnect) -> dict[int, int]:
-    """Return how many messages of a round cross each level; of several, the topmost counts."""
+    """Return how many messages of a round cross each level; only the topmost one counts."""
     receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
     changed = receivers ^ range(interconnect.accelerators)
     counts = {}
@@ -109,5 +109,5 @@ def _messages_by_level(exchange: ExchangeTask, interconnect: Interconnect) -> di
 
 
 def message_bytes(exchange: ExchangeTask, interconnect: Interconnect) -> float:
-    """Return the bytes of one message: an exchange's are those of all accelerators and rounds."""
+    """Return the bytes of one message; an exchange's cover all accelerators and rounds."""
     return exchange.bytes / (interconnect.accelerators * exchange.messages)

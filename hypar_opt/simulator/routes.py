@@ -28,7 +28,7 @@ class FlowRates:
     Parameters
     ----------
     links
-        By the number of their group, as in `RouteTable.group_of_link`.
+        The numbers of their groups, as in `RouteTable.group_of_link`.
     """
 
     rates: NDArray[np.float64]
@@ -48,7 +48,7 @@ class RouteTable(ABC):
     Parameters
     ----------
     accelerators
-        Whose messages are simulated: all of the array's, or one that stands for them.
+        The number whose messages are simulated: the array's, or one that stands for all.
     """
 
     def __init__(self, interconnect: Interconnect, accelerators: int) -> None:
@@ -61,22 +61,22 @@ class RouteTable(ABC):
 
     @abstractmethod
     def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
-        """Return, for every accelerator, the one that it sends to and the route's number.
+        """Return every accelerator's receiver, and the number of the route to it.
 
         Parameters
         ----------
         bits, ring
-            As of `hypar_opt.hardware.interconnect.Interconnect.receivers`.
+            As in `hypar_opt.hardware.interconnect.Interconnect.receivers`.
         """
 
     @property
     @abstractmethod
     def group_of_link(self) -> Indices:
-        """For every link, the number of its group: links that the same routes cross."""
+        """The number of every link's group: links that the same routes cross."""
 
     @abstractmethod
     def bytes_by_channel(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
-        """Return the bytes that crossed every channel, of bytes by the route's number."""
+        """Return the bytes that crossed every channel, given the bytes sent over each route."""
 
     @abstractmethod
     def _solve(self, flow_routes: bytes) -> FlowRates:
@@ -94,12 +94,12 @@ class RouteTable(ABC):
         return total
 
     def seconds_at_capacity(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
-        """Return the seconds of every link's bytes at its full bandwidth, in its busier direction.
+        """Return the seconds that every link's busier direction would take at full bandwidth.
 
         Parameters
         ----------
         sent
-            Bytes by the route's number.
+            Bytes, by route number.
         """
         longest = np.zeros(len(self.interconnect.links))
         seconds = self.bytes_by_channel(sent) / self.capacities
@@ -108,13 +108,12 @@ class RouteTable(ABC):
 
 
 class PairRoutes(RouteTable):
-    """A route for every two accelerators that exchange messages."""
+    """One route per pair of accelerators that exchange messages."""
 
     def __init__(self, interconnect: Interconnect) -> None:
         super().__init__(interconnect, interconnect.accelerators)
         self._numbers: dict[tuple[int, int], int] = {}
-        # The routes' channels one after the other, and of each route where they begin and how
-        # many they are.
+        # The routes' channels, concatenated; and where each route's begin, and how many it has.
         self._channel = np.empty(0, np.intp)
         self._share = np.empty(0)
         self._first = np.empty(0, np.intp)
@@ -146,7 +145,7 @@ class PairRoutes(RouteTable):
         order = np.argsort(traffic.message, kind="stable")
         lengths = np.bincount(traffic.message, minlength=len(traffic.hops))
         latencies = np.array([float(latency) for latency in traffic.latencies])
-        # As fractions they would be rounded once, and so they are here.
+        # Rounded once, as if they were fractions.
         share = (traffic.weight[order] / traffic.unit).astype(np.float64)
         first = len(self._channel) + np.cumsum(lengths) - lengths
         self._channel = np.concatenate([self._channel, traffic.channel[order]])
@@ -169,7 +168,7 @@ class PairRoutes(RouteTable):
         return FlowRates(rates, self._latency[routes], self._crossed(channel))
 
     def _entries(self, routes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return where some routes' channels are, and how many each route has."""
+        """Return the positions of some routes' channels, and how many each route has."""
         first, lengths = self._first[routes], self._lengths[routes]
         before = np.cumsum(lengths) - lengths
         return np.repeat(first - before, lengths) + np.arange(lengths.sum()), lengths

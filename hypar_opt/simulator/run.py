@@ -19,7 +19,7 @@ MAX_WORK = 10**9
 An event may change the rates of all messages in flight, which are as many as the accelerators."""
 
 _SECONDS_OF_WORK = 3e-8
-"""What one of these takes, to say how long a step that is refused would take."""
+"""The time of one of these, to estimate how long a refused step would take."""
 
 MAX_ROUNDS = 10**6
 """Upper bound on the computations and messages of one accelerator: minutes of simulation."""
@@ -67,7 +67,7 @@ class Measurements:
 
 
 def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Measurements:
-    """Simulate every accelerator running the tasks in order, with messages over the links.
+    """Simulate the tasks on every accelerator, with messages over the links.
 
     As long as all accelerators do the same at the same instants, one is simulated and stands for
     them; otherwise all are, event by event.
@@ -88,7 +88,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     if rounds > MAX_ROUNDS:
         raise RefusedError(
             f"the step is {rounds:,} computations and messages of every accelerator, and at most"
-            f" {MAX_ROUNDS:,} are simulated; take {argument('collective', 'pairwise')}"
+            f" {MAX_ROUNDS:,} are simulated; use {argument('collective', 'pairwise')}"
         )
     try:
         return _run(tasks, PatternRoutes(interconnect), record=record)
@@ -99,7 +99,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
 def run_by_events(
     tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False
 ) -> Measurements:
-    """Simulate all accelerators, each message an event, as `run` where they differ.
+    """Simulate all accelerators, each message as an event; `run` does so out of lockstep.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def run_by_events(
         raise RefusedError(
             f"the step is {events:,} computations and messages, about {minutes:,.0f} minutes, and"
             f" at most {MAX_WORK // accelerators:,} of {accelerators:,} accelerators are simulated"
-            f" that do not run in lockstep; take {argument('collective', 'pairwise')} and"
+            f" that do not run in lockstep; use {argument('collective', 'pairwise')} and"
             f" {argument('overlap', 'none')}, or fewer accelerators"
         )
     return _run(tasks, PairRoutes(interconnect), record=record)
@@ -125,12 +125,12 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Measurem
     machine = Machine(tasks, routes, record=record)
     machine.run()
     interconnect, network = routes.interconnect, machine.network
-    # How many accelerators each of the simulated ones stands for.
+    # Each simulated accelerator stands for so many.
     alike = interconnect.accelerators // routes.accelerators
     # The step's time is attributed to tasks on one accelerator, one that ends last: on another,
     # which waits for less or longer, they do not add up to the step.
     spans = [tuple(machine.spans(number)) for number in range(routes.accelerators)]
-    ends = [max((span.end for span in own), default=0.0) for own in spans]
+    ends = [max((span.end for span in track), default=0.0) for track in spans]
     seconds = max(ends)
     return Measurements(
         seconds=seconds,
@@ -147,7 +147,7 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Measurem
 
 
 def _rounds(task: Task) -> int:
-    """Return how often every accelerator computes or sends a message in a task."""
+    """Return the computations or messages of every accelerator in a task."""
     return task.messages if isinstance(task, ExchangeTask) else 1
 
 
@@ -164,10 +164,10 @@ def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[flo
     covered: list[tuple[float, float]] = []
     for stream in sorted(by_stream, key=lambda stream: (stream == GRADIENT_STREAM, stream)):
         # An accelerator may compute tasks in another order than the program's.
-        own = sorted(by_stream[stream], key=lambda span: (span.start, span.end))
-        for span, added in zip(own, _uncovered(own, covered), strict=True):
+        in_time = sorted(by_stream[stream], key=lambda span: (span.start, span.end))
+        for span, added in zip(in_time, _uncovered(in_time, covered), strict=True):
             seconds[span.task] = added
-        covered = _joined(sorted([*covered, *((span.start, span.end) for span in own)]))
+        covered = _joined(sorted([*covered, *((span.start, span.end) for span in in_time)]))
     return tuple(seconds)
 
 

@@ -25,20 +25,20 @@ class Schedule:
 
     Parameters
     ----------
-    exchanged
-        The steps of all exchanges.
+    exchanges
+        The steps of all exchanges, with their bytes.
     seconds
-        By pass, the computing time of every node on one accelerator.
+        The computing time of every node on one accelerator, by pass.
     placement
         For every level, the bit of an accelerator's number that it splits.
     ring
         Run collectives around rings, not between pairs.
     overlap
-        Which exchanges overlap what follows, of `hypar_opt.simulator.streams.OVERLAPS`.
+        Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     """
 
     workload: Workload
-    exchanged: StepExchanges
+    exchanges: StepExchanges
     seconds: Mapping[Phase, Sequence[float]]
     placement: tuple[int, ...]
     ring: bool = False
@@ -69,14 +69,14 @@ class Schedule:
         """Return the exchanges that convert a boundary's tensor, always between pairs."""
         return [
             self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], float(moved.bytes))
-            for moved in self.exchanged.conversions.get((phase, boundary), ())
+            for moved in self.exchanges.conversions.get((phase, boundary), ())
         ]
 
     def reduction(
         self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
-        """Return the exchanges by which one of a node's own tensors is reduced or gathered."""
-        steps = self.exchanged.reductions.get((phase, tensor, node), ())
+        """Return the exchanges that reduce or gather one of a node's own tensors."""
+        steps = self.exchanges.reductions.get((phase, tensor, node), ())
         if not steps:
             return []
         if self.ring:  # one ring through all these levels
@@ -122,25 +122,25 @@ class Schedule:
 
     @cached_property
     def inputs(self) -> list[list[tuple[int, int]]]:
-        """For every node, the boundaries whose feature maps it reads, and their sources.
+        """The boundaries whose feature maps each node reads, with their sources.
 
-        What leads from shared weights moves nothing: their users slice what they need.
+        A boundary from shared weights moves nothing: the users slice what they need.
         """
-        found: list[list[tuple[int, int]]] = [[] for _ in self.workload.nodes]
+        inputs: list[list[tuple[int, int]]] = [[] for _ in self.workload.nodes]
         for number, boundary in enumerate(self.workload.boundaries):
             if not boundary.weights:
-                found[boundary.target].append((number, boundary.source))
-        return found
+                inputs[boundary.target].append((number, boundary.source))
+        return inputs
 
     @cached_property
     def stored(self) -> dict[int, tuple[int, int]]:
-        """For every layer whose output several read, the boundary to it and its node."""
+        """The boundary to, and node of, each output that several layers read, by its writer."""
         shared = range(self.workload.shared)
         return {source: (number, node) for node in shared for number, source in self.inputs[node]}
 
 
 class _Step:
-    """A step's tasks as they are scheduled, and after which of them each tensor is complete."""
+    """The tasks scheduled so far, and those after which each tensor is complete."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -184,7 +184,7 @@ class _Step:
             self._errors[source] += self._conversion(boundary, layer, phase, error)
 
     def _error_of(self, layer: int) -> Dependencies:
-        """Return after which tasks a layer has the error of its output."""
+        """Return the tasks after which the error of a layer's output is complete."""
         if layer not in self._schedule.stored:
             # The error of an output that nobody reads is the loss's, known once it is computed.
             return self._errors[layer] or self._maps[layer]
@@ -192,7 +192,7 @@ class _Step:
         return self._conversion(boundary, layer, Phase.BACKWARD, self._errors[node])
 
     def _reduce_gradient(self, layer: int, computed: Dependencies) -> None:
-        """All-reduce a layer's gradient: of shared weights once, after the last of their users."""
+        """All-reduce a layer's gradient; that of shared weights once, after their last user."""
         weights = self._weights_of.get(layer)
         self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, computed)
         if weights is None:

@@ -55,7 +55,7 @@ def simulate_step(
         made for this array.
     rows : (levels, nodes)
         The choices of all the workload's nodes, as `hypar_opt.costs.shared_nodes.rows_with_shared`
-        returns them; None where layers share nothing.
+        returns them; None if layers share nothing.
 
     Raises
     ------

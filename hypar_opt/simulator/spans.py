@@ -56,7 +56,7 @@ class Span:
 
     @property
     def exchanges(self) -> tuple[ExchangeTask, ...]:
-        """The tasks that communicate: all of a link's; of an accelerator's, its task or none."""
+        """The tasks that communicate: all of a link's; an accelerator's only task, if it does."""
         return tuple(task for task in self.tasks if isinstance(task, ExchangeTask))
 
     @property
@@ -96,7 +96,8 @@ class Track:
         for span in self.spans:
             spans.setdefault(span.stream, []).append(span)
         return tuple(
-            Track(_name_of(self.name, stream), tuple(own)) for stream, own in sorted(spans.items())
+            Track(_name_of(self.name, stream), tuple(in_stream))
+            for stream, in_stream in sorted(spans.items())
         )
 
 
@@ -107,7 +108,7 @@ class StepTrace:
     Parameters
     ----------
     accelerators
-        By number.
+        Ordered by number.
     links
         In the topology's order. Exchanges of all streams share a link, so that `Track.streams`
         applies to accelerators only.
@@ -129,7 +130,7 @@ def _name_of(accelerator: str, stream: int) -> str:
 
 
 def _labelled(interval: TaskSpan | Segment) -> tuple[float, float, tuple[int, ...]]:
-    """Return when an interval starts and ends, and the tasks that it is of."""
+    """Return the start, end and tasks of an interval."""
     tasks = (interval.task,) if isinstance(interval, TaskSpan) else interval.labels
     return interval.start, interval.end, tasks
 
@@ -143,7 +144,7 @@ def trace_of(run: Measurements, tasks: Sequence[Task], interconnect: Interconnec
         If the run was not recorded.
     """
     if len(run.spans) != interconnect.accelerators:
-        raise HyparError("a trace is of a recorded run: run(..., record=True)")
+        raise HyparError("only a recorded run has a trace: run(..., record=True)")
     # Accelerators in lockstep share one tuple, and so do their links: it is converted once.
     converted: dict[int, tuple[Span, ...]] = {}
 

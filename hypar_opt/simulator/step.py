@@ -37,7 +37,7 @@ def program(
     Parameters
     ----------
     rows : (levels, nodes)
-        As `hypar_opt.simulator.simulate_step`.
+        As for `hypar_opt.simulator.simulate_step`.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def program(
     rows = plan.assignments() if rows is None else rows
     schedule = Schedule(
         workload,
-        _exchanged(plan, workload, rows),
+        _exchanges(plan, workload, rows),
         _seconds(plan, workload, array, options, rows),
         _placement(plan, array),
         ring=(options.collective or array.collective) == "ring",
@@ -56,8 +56,8 @@ def program(
     return schedule.tasks()
 
 
-def _exchanged(plan: Plan, workload: Workload, rows: Rows) -> StepExchanges:
-    """Return what a plan's step exchanges: what its program runs, or what its reading charges."""
+def _exchanges(plan: Plan, workload: Workload, rows: Rows) -> StepExchanges:
+    """Return a step's exchanges: those that its program runs, or that its reading charges."""
     if plan.cost.reading == "executed":
         return of_program(Program(workload, rows), phases_of(plan), plan.element_bytes)
     # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
@@ -86,7 +86,7 @@ def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
 def _seconds(
     plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Mapping[Phase, Sequence[float]]:
-    """Return, by pass, the seconds of every node's computation on one accelerator."""
+    """Return the seconds of every node's computation on one accelerator, by pass."""
     phases = phases_of(plan)
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
@@ -96,7 +96,7 @@ def _seconds(
         return dict.fromkeys(phases, computed)
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
-    # What layers share takes no time of its own.
+    # Nodes that layers share compute nothing.
     shared = [0.0] * workload.shared
     # The profile is of one accelerator with the whole batch; every choice halves a layer's work,
     # but where it is whole both sides do all of it.

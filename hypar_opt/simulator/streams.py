@@ -33,17 +33,17 @@ class Streams:
     def __init__(self, overlap: str) -> None:
         self.tasks: list[Task] = []
         self._overlap = overlap
-        # Of every task, all that end before it starts, as the bits of a number.
+        # For every task, the tasks that end before it starts, as the bits of a number.
         self._before: list[int] = []
         self._last_of_branch: list[int] = []
 
     def add(self, task: Task, operands: Dependencies) -> Dependencies:
-        """Add a task, and return itself as what is to end before its result is complete.
+        """Add a task, and return the dependencies of whatever reads its result: the task itself.
 
         Parameters
         ----------
         operands
-            The tasks after which what it reads is complete.
+            The tasks that complete what it reads.
         """
         number = len(self.tasks)
         if self._overlap == "branches":

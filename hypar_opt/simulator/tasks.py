@@ -19,7 +19,7 @@ class ExchangeKind(StrEnum):
     """Which tensor an exchange moves."""
 
     PARTIAL_SUMS = "partial sums"
-    """Of the output forward, in model parallelism; of the error backward, in output parallelism."""
+    """The output's forward, in model parallelism; the error's backward, in output parallelism."""
     ERRORS = "errors"
     """All-gathered backward, where the forward pass has reduce-scattered partial sums."""
     BOUNDARY = "boundary"
@@ -27,7 +27,7 @@ class ExchangeKind(StrEnum):
     GRADIENTS = "gradients"
     """All-reduced in data parallelism."""
     STATISTICS = "statistics"
-    """What a norm or a loss sums over channels, all-reduced where these are split."""
+    """The sums over channels of a norm or a loss, all-reduced where channels are split."""
 
 
 FOREGROUND, GRADIENT_STREAM, FIRST_BRANCH = 0, 1, 2
@@ -35,7 +35,7 @@ FOREGROUND, GRADIENT_STREAM, FIRST_BRANCH = 0, 1, 2
 of gradients; from the third on, the exchanges of branches that overlap each other."""
 
 Dependencies = tuple[int, ...]
-"""Tasks, by number, that have all ended where a tensor is complete."""
+"""The numbers of the tasks that must end before a tensor is complete."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ComputeTask:
     Parameters
     ----------
     after
-        As of an exchange.
+        As in `ExchangeTask`.
     """
 
     layer: str
@@ -73,11 +73,11 @@ class ExchangeTask:
     Parameters
     ----------
     layer
-        The layer whose tensor moves; at a boundary the later one.
+        The layer whose tensor moves; at a boundary, the later layer.
     levels
-        The hierarchy levels that it crosses, H1 being 0: one, or several around a ring.
+        The hierarchy levels that it crosses, from 0 for H1: one, or several around a ring.
     bits
-        For every one of these levels, the bit of an accelerator's number that it splits.
+        The bit of an accelerator's number that each of these levels splits.
     bytes
         Sent by all accelerators together, over all messages.
     messages
@@ -87,12 +87,12 @@ class ExchangeTask:
         in the order of their numbers, and each sends to the next. Otherwise the two
         accelerators whose numbers differ in the one bit send to each other.
     stream
-        Of every accelerator. A stream's exchanges run in the order of the program, overlapped
-        with the other streams.
+        The accelerators' stream. A stream's exchanges run in program order, overlapped with
+        other streams.
     after
         The tasks before it that it waits for; None for all those of the foreground.
     step
-        What it does with the shards; None where a reading says only how many bytes move.
+        The collective step; None if the reading only says how many bytes move.
     """
 
     layer: str
@@ -135,7 +135,7 @@ def stream_count(tasks: Sequence[Task]) -> int:
 
 
 def predecessors(tasks: Sequence[Task]) -> list[Dependencies]:
-    """Return the tasks that each task waits for, of all that come before it.
+    """Return the earlier tasks that each task waits for.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def predecessors(tasks: Sequence[Task]) -> list[Dependencies]:
     """
     # The last task of each stream, if it has any, stands for those before it in the stream.
     last: dict[int, int] = {}
-    found = []
+    waits_for = []
     for number, task in enumerate(tasks):
         if task.after is None:
             before = {last[stream] for stream in (FOREGROUND, task.stream) if stream in last}
@@ -155,6 +155,6 @@ def predecessors(tasks: Sequence[Task]) -> list[Dependencies]:
             # Accelerators exchange with each other, and so have to in one order.
             if isinstance(task, ExchangeTask) and task.stream in last:
                 before.add(last[task.stream])
-        found.append(tuple(sorted(before)))
+        waits_for.append(tuple(sorted(before)))
         last[task.stream] = number
-    return found
+    return waits_for

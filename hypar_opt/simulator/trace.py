@@ -13,16 +13,16 @@ ACCELERATORS, LINKS = 1, 2
 """Process numbers of the format; accelerators and links are their threads."""
 
 MAX_EVENTS = 5 * 10**6
-"""Of a file: about 1 GB of JSON."""
+"""Events of one file: about 1 GB of JSON."""
 
 
 def chrome_trace(trace: StepTrace) -> dict[str, Any]:
     """Return a trace as an object to write as JSON.
 
-    Accelerator i has thread 2i, and 2i + 1 for its overlapped all-reduces of gradients; of s > 2
-    streams it has threads s * i to s * i + s - 1. Every link has a thread. Times are in
+    Accelerator i has thread 2i, and 2i + 1 for its overlapped all-reduces of gradients; with
+    s > 2 streams it has threads s * i to s * i + s - 1. Every link has a thread. Times are in
     microseconds, as the format has them. ``bytes`` are those that an exchange sends from all
-    accelerators together; ``exchange`` is what it does, where the reading says that.
+    accelerators together; ``exchange`` is the collective, if the reading says which.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def chrome_trace(trace: StepTrace) -> dict[str, Any]:
     if events > MAX_EVENTS:
         raise RefusedError(
             f"a trace of this step has {events:,} events, and at most {MAX_EVENTS:,} are written;"
-            f" take an array of fewer than {len(trace.accelerators):,} accelerators"
+            f" use an array of fewer than {len(trace.accelerators):,} accelerators"
         )
     return {"traceEvents": list(_events(trace)), "displayTimeUnit": "ms"}
 
@@ -46,9 +46,9 @@ def _events(trace: StepTrace) -> Iterator[dict[str, Any]]:
     streams = max([2, *(span.stream + 1 for track in trace.accelerators for span in track.spans)])
     for number, track in enumerate(trace.accelerators):
         first = streams * number
-        for own in track.streams():
-            stream = own.spans[0].stream if own.spans else FOREGROUND
-            yield _name_event("thread_name", ACCELERATORS, first + stream, own.name)
+        for part in track.streams():
+            stream = part.spans[0].stream if part.spans else FOREGROUND
+            yield _name_event("thread_name", ACCELERATORS, first + stream, part.name)
         # All streams together, so that events stay in the order of the program.
         for span in track.spans:
             yield _complete_event(span, ACCELERATORS, first + span.stream)

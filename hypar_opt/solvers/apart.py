@@ -1,7 +1,7 @@
-"""A solver in a process of its own, where its library cannot be loaded into this one.
+"""A solver in a separate process, for a library that cannot be loaded into this one.
 
-OR-Tools and highspy each bring a build of HiGHS under one name. A process that has loaded the one
-cannot load the other.
+OR-Tools and highspy each bring a build of HiGHS under the same name. A process that has loaded
+either cannot load the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PROGRAM = "from hypar_opt.solvers.apart import _main; _main()"
 
 
 def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
-    """Solve a table, in another process where this one cannot load the solver's library.
+    """Solve a table, in another process if this one cannot load the solver's library.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
     except Exception as error:
         if type(solver).__module__.startswith("hypar_opt."):
             raise
-        # Of another package, whose name the search puts in front.
+        # A third party's solver: the search prefixes its name.
         raise RefusedError(f"failed: {type(error).__name__}: {error}") from error
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]

@@ -51,13 +51,13 @@ class SolverOptions(Frozen):
     backend
         The program behind a modelling library: ``cbc``, ``highs``, ...
     parameters
-        The backend's own, by name, passed on unchanged.
+        The backend's own parameters by name, passed on unchanged.
     time_limit
-        Seconds: from the call of `hypar_opt.solve`; a solver is given those that are left.
+        Seconds from the call of `hypar_opt.solve`; a solver is given the remaining ones.
     gap
         Stop once (objective - bound) / objective is at most this: 0 demands an optimum.
     threads, seed
-        Of the backend. One thread by default, so that runs are reproducible.
+        The backend's threads and seed. One thread by default, so that runs are reproducible.
     warm_start
         An assignment to start from, in the table's columns.
     hint
@@ -67,7 +67,7 @@ class SolverOptions(Frozen):
     export
         A file for the model that the backend was given; its suffix tells the format.
     labels
-        What the table's rows and columns stand for, for the names of that model; the search's.
+        Names of the table's rows and columns for that model; set by the search.
     """
 
     backend: str | None = None
@@ -97,7 +97,7 @@ class SolverOptions(Frozen):
         return {name for name in named if getattr(self, name) != getattr(default, name)}
 
 
-NO_CHAIN = "takes chains of layers, and this graph is none"
+NO_CHAIN = "solves chains only; this graph is not a chain"
 
 
 def flags(names: Iterable[str]) -> list[str]:
@@ -122,9 +122,9 @@ class SolveResult:
     stopped_by
         What ended the search before a proof: ``time limit`` or ``gap``.
     statistics
-        Of the model that was built: rows, columns, nonzeros, root bound, those that are known.
+        Figures of the model, as far as known: rows, columns, nonzeros, root bound.
     versions
-        Of the libraries and programs that were used, by name.
+        Versions of the libraries and programs used, by name.
     """
 
     assignment: tuple[int, ...] | None
@@ -145,11 +145,11 @@ def columns(layers: int, edges: int, choices: int) -> int:
 
 
 def too_large(upper_bound: int | None, layers: int, edges: int, choices: int) -> str | None:
-    """Return why a table with more columns than the upper bound is refused; None if it is not."""
+    """Return why a table is refused if it needs too many columns; None if it does not."""
     count = columns(layers, edges, choices)
     if upper_bound is None or count <= upper_bound:
         return None
-    return f"takes at most {upper_bound:,} columns, this may need {count:,}; try dp"
+    return f"builds at most {upper_bound:,} columns, this may need {count:,}; try dp"
 
 
 class Solver(ABC):
@@ -173,16 +173,16 @@ class Solver(ABC):
     """The types of table that `solve` accepts. Every solver accepts a `CostTable`; a
     `ThresholdTable` or a `FactoredTable` describes all levels together in far less memory."""
 
-    most_columns: ClassVar[int | None] = None
+    max_columns: ClassVar[int | None] = None
     """Columns that its program may have, as `columns` counts them; None for any number. Checked
     from the sizes alone, before a table is built that the solver would refuse."""
 
     def accepts(self, table: Any) -> str | None:  # noqa: ARG002
-        """Return why a table of an accepted type is refused; None where it is not."""
+        """Return why a table of an accepted type is refused; None if it is not."""
         return None
 
     def refuses_size(self, sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:  # noqa: ARG002
-        """Return why a table of such sizes is refused, before it is built; None where it is not.
+        """Return why a table of such sizes is refused, before it is built; None if it is not.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ class DataParallelism(Solver):
 
     def accepts(self, table: CostTable) -> str | None:
         if len(table.trick) != table.layers:
-            return "goes by each layer's kind, which this table does not know"
+            return "depends on each layer's kind, which this table does not have"
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:  # noqa: ARG002

@@ -31,7 +31,7 @@ class BruteForce(Solver):
         if count > MAX_ASSIGNMENTS:
             # A power that Python would take long to write out, and nobody could read.
             shown = f"{count:,}" if table.layers <= 64 else f"{table.choices}^{table.layers}"
-            return f"takes at most {MAX_ASSIGNMENTS:,} assignments a table, and there are {shown}"
+            return f"enumerates at most {MAX_ASSIGNMENTS:,} assignments, and there are {shown}"
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:

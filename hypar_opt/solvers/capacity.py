@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
     from hypar_opt.deadline import Deadline
 
-_LARGEST_SORT = 2**20
-"""Paths that are sorted at once, in about 0.2 s: the interval of checks of the deadline."""
+_MAX_SORTED = 2**20
+"""Paths sorted at once, in about 0.2 s: the interval between checks of the deadline."""
 
 MAX_LABELS = 20_000_000
 """Upper bound on the labels (partial plans) kept under a capacity, over all layers."""
@@ -29,7 +29,7 @@ def within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, t
 
     Dynamic programming with labels, as for a resource-constrained shortest path: for every
     choice of a layer it keeps the Pareto front, in cost and load, of the paths that end in it.
-    The cost is None where no assignment fits the capacity.
+    The cost is None if no assignment fits the capacity.
 
     Raises
     ------
@@ -52,7 +52,7 @@ Front = tuple[Integers, Integers]
 
 @dataclass(frozen=True, eq=False)
 class _Capacitated:
-    """A chain's charges and loads in one dtype, which holds every sum of them."""
+    """A chain's charges and loads, in one dtype that holds all their sums."""
 
     node: Integers
     edge: Integers
@@ -143,7 +143,7 @@ def _traced_back(
 
 def _merged(fronts: list[Front], deadline: Deadline) -> Front:
     """Return the union of several fronts; large ones are merged pairwise, keeping Pareto fronts."""
-    while len(fronts) > 1 and sum(len(costs) for costs, _ in fronts) > _LARGEST_SORT:
+    while len(fronts) > 1 and sum(len(costs) for costs, _ in fronts) > _MAX_SORTED:
         merged = []
         for start in range(0, len(fronts), 2):
             deadline.check()

@@ -28,8 +28,8 @@ _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
 
 Charges = tuple[int, int, int, int, int, int]
-"""Of a layer: its node's, data and model, and those of the edge into it: dp-dp, dp-mp, mp-dp,
-mp-mp."""
+"""A layer's charges: data and model at its node; dp-dp, dp-mp, mp-dp and mp-mp on the edge into
+it."""
 
 
 class DynamicProgramming(Solver):
@@ -96,7 +96,7 @@ def _is_chain(table: Table) -> bool:
 def _table(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a plain table: of one level, or of all levels with a column per state."""
     unconstrained, penalty = table.with_penalty()
-    # A capacity couples the layers, so that one cheapest path a choice is not enough.
+    # A capacity couples the layers, so one cheapest path per choice is not enough.
     if table.capacity is not None:
         objective, assignment = within_capacity(table, deadline)
     elif table.choices == 2:
@@ -114,8 +114,8 @@ def _table(table: CostTable, deadline: Deadline) -> SolveResult:
 def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together as independent chains, without building their tables.
 
-    Chain t asks of every layer whether at least t of its levels are model parallel. In
-    it data costs ``data * 2^(levels - t)`` and model ``model * 2^(t - 1)``. The chains'
+    Chain t decides for every layer whether at least t of its levels are model parallel. In
+    this chain data costs ``data * 2^(levels - t)`` and model ``model * 2^(t - 1)``. The chains'
     canonical optima are nested, so together they are a plan.
 
     Source: docs/decisions/0005-joint-optimum.md.
@@ -186,7 +186,7 @@ class ChainDP:
         for data, model, dd, dm, md, mm in rows:
             before_data, before_model = dd, dm
             bits = 0
-            # Strictly less: of equal paths the one from data, the first choice, is canonical.
+            # Strictly less: ties go to the path from data, the first choice.
             if gap + md < before_data:
                 before_data, bits = gap + md, 1
             if gap + mm < before_model:
@@ -198,7 +198,7 @@ class ChainDP:
 
     def best(self) -> tuple[int, bytes]:
         """Return the least cost, and the canonical assignment of that cost."""
-        # Of equal ends, data parallelism: the first choice.
+        # Ties go to data parallelism: the first choice.
         choice = 1 if self._gap < 0 else 0
         objective = self._to_data + (self._gap if choice else 0)
         assignment = bytearray([choice])

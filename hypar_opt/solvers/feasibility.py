@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def allowed_choices(table: CostTable) -> NDArray[np.bool_]:
-    """Return which choices every layer is allowed, ``(layers, choices)`` bool."""
+    """Return whether each layer is allowed each choice, ``(layers, choices)`` bool."""
     return np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
 
 

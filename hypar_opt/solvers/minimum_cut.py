@@ -43,9 +43,9 @@ class MinimumCut(Solver):
     def accepts(self, table: CostTable | ThresholdTable) -> str | None:
         if isinstance(table, CostTable):
             if table.choices != 2:
-                return f"takes two choices a layer, and there are {table.choices}; try dp"
+                return f"solves two choices per layer, and there are {table.choices}; try dp"
             if table.capacity is not None:
-                return "takes no capacity: it couples all layers; try ilp or cpsat"
+                return "does not support a capacity, which couples all layers; try ilp or cpsat"
             if trivially_infeasible(table):
                 return None
         try:
@@ -63,7 +63,7 @@ class MinimumCut(Solver):
         function = PseudoBoolean.of(table)
         networks = networks_of(function)
         layers, functions = function.linear.shape
-        values = np.zeros((functions, layers + 2), bool)  # and of the source and the sink
+        values = np.zeros((functions, layers + 2), bool)  # the last two: source and sink
         objective = sum(networks.constant)
         try:
             for n, flow in enumerate(networks.maximum_flows(deadline)):
@@ -94,9 +94,9 @@ class FlowNetworks:
     Parameters
     ----------
     constant
-        Of every function: its minimum is this and ``unit`` times the capacity of the cut.
+        One per function, whose minimum is this plus ``unit`` times the capacity of the cut.
     unit
-        What all capacities had in common.
+        The common divisor of all capacities.
     tail, head : (arcs,) int32
         Layers by position, then the source and the sink.
     to_and_from : (functions, 2 * layers) int64
@@ -117,7 +117,7 @@ class FlowNetworks:
         return len(self.to_and_from[0]) // 2
 
     def maximum_flows(self, deadline: Deadline) -> Iterator[Any]:
-        """Yield every network's maximum flow, as OR-Tools' solver that found it.
+        """Yield every network's maximum flow, as OR-Tools' solver after its solution.
 
         Raises
         ------
@@ -154,7 +154,7 @@ def networks_of(function: PseudoBoolean) -> FlowNetworks:
         pair = int(np.argmax(function.quadratic > 0))
         raise RefusedError(
             f"layers {graph.low[pair]} and {graph.high[pair]} cost less with unlike choices than"
-            " with like ones, which is no cut; try dp, ilp or cpsat"
+            " with like ones, so it is not a minimum cut; try dp, ilp or cpsat"
         )
     # -q x y = q x (1 - y) - q x: an arc from x to y, and a charge of x.
     of_low: Integers = np.zeros(graph.layers, function.quadratic.dtype)
@@ -198,14 +198,14 @@ def _in_largest_unit(
     """
     if all(part.dtype == np.int64 for part in capacities):
         return 1, list(capacities)  # which leaves room for sums
-    # Of any network: every layer's largest charge, and all pairs.
+    # An upper bound for all networks: every layer's largest charge, and all pairs.
     highest = [*(part.max(axis=1) for part in capacities[:2]), capacities[2]]
     total, unit = sum(sum(part.tolist()) for part in highest), 1
     if total > _INT64:
         unit = gcd(*(entry for part in capacities for entry in part.reshape(-1).tolist()))
     if total // unit > _INT64:
         raise RefusedError(
-            f"the charges of a network add up to {len(str(total))} digits, and a cut takes what"
-            " fits int64: at most 18; try dp"
+            f"the charges of a network add up to {len(str(total))} digits, and a cut supports at"
+            " most 18, which fit int64; try dp"
         )
     return unit, [(part // unit).astype(np.int64) for part in capacities]

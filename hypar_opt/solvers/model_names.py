@@ -1,10 +1,10 @@
 """Names of a model's columns and rows, as ``x[conv1,H2,model]``, in the letters of each format.
 
-A name is its kind and, in brackets, its fields. In a field, ``%``, the comma and brackets are
-written as their UTF-8 bytes in hexadecimal, each after a percent sign, so that every name has one
-reading. CP-SAT takes any text. A free MPS file separates names by white space: there, what is no
-printable ASCII is written in this way too. An LP file is an expression: there, brackets are
-parentheses, and all but ASCII letters, digits, ``_`` and ``.`` is written in this way.
+A name is its kind and, in brackets, its fields. In a field, ``%``, commas and brackets are
+percent-encoded (UTF-8 bytes in hexadecimal), so that every name can be parsed uniquely. CP-SAT
+accepts any text. A free MPS file separates names by white space, so everything but printable ASCII
+is encoded too. An LP file holds expressions, so brackets become parentheses, and everything but
+ASCII letters, digits, ``_`` and ``.`` is encoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 """Characters of a name that CPLEX's LP format and GLPK allow."""
 
 _SEPARATORS = re.compile(r"[%,\[\]]")
@@ -34,12 +34,12 @@ def plain_name(kind: str, *fields: str) -> str:
 
 
 def mps_name(name: str) -> str:
-    """Return a plain name as a free MPS file has it."""
+    """Return a plain name as written in a free MPS file."""
     return _NO_MPS.sub(_as_bytes, name)
 
 
 def lp_name(name: str) -> str:
-    """Return a plain name as an LP file has it."""
+    """Return a plain name as written in an LP file."""
     kind, bracket, fields = name.partition("[")
     return f"{kind}({_NO_LP.sub(_as_bytes, fields[:-1])})" if bracket else name
 
@@ -61,9 +61,10 @@ def _as_bytes(match: re.Match[str]) -> str:
 
 
 def column_namer(table: CostTable, labels: RowNames | None) -> Callable[[str], str]:
-    """Return a function from a program's own names, as ``x_3_1``, to plain ones.
+    """Return a function from a program's internal names, such as ``x_3_1``, to plain ones.
 
-    What stands for no layer, as a knapsack's carry, keeps its name; all do without labels.
+    Columns that stand for no layer, such as a knapsack's carry, keep their names, as do all
+    columns without labels.
     """
     if labels is None:
         return str

@@ -50,7 +50,7 @@ def cheapest_states(
     states = [_first(costs[-1] == lowest_cost, rank)]
     for layer in range(len(costs) - 1, 0, -1):
         target = states[-1]
-        # The minima do not tell their sources: those whose cost and charge add up to the target's.
+        # The sources of a minimum are those whose cost and charge add up to the target's cost.
         into = costs[layer][target] - table.node[layer, target]
         step = step_into(table, layer - 1, target)
         states.append(_first(costs[layer - 1] + step == into, rank))
@@ -68,7 +68,7 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
     Raises
     ------
     RefusedError
-        If the table is no chain of all its layers.
+        If the table is not a single chain of all its layers.
     NoAnswerError
         If the deadline passes.
     """
@@ -105,8 +105,8 @@ def costs_to_go(table: FactoredTable, deadline: Deadline = NEVER) -> list[Intege
 def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
     """Return the minimum over sources of ``costs[source] + charge[source, target]``, ``(states,)``.
 
-    At each level the array's axes are the target's digits above, the source's digit here,
-    and the source's digits below.
+    At each level the array's axes are the target's digits above, the source's digit at the
+    level, and the source's digits below.
     """
     choices = table.choices
     prefixes = 1
@@ -125,8 +125,8 @@ def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers
 def transition_back(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
     """Return the minimum over targets of ``charge[source, target] + costs[target]``, ``(states,)``.
 
-    At each level the array's axes are the target's digits above, the target's digit here, and the
-    source's digits below.
+    At each level the array's axes are the target's digits above, the target's digit at the level,
+    and the source's digits below.
     """
     choices = table.choices
     # Deepest first: a charge may depend on the target's digits above, which are not yet replaced.
@@ -155,9 +155,9 @@ def charges_of_pairs(table: FactoredTable, boundary: int) -> Integers:
     """Return a boundary's charges, source state by target state, in canonical order."""
     choices, charge = table.choices, np.zeros((1, 1), table.node.dtype)
     for pairs in table.pairs:
-        # Of the target's digits above, the source's digit here and the target's.
-        here = pairs[boundary].transpose(1, 0, 2)
-        steps = charge[:, None, :, None] + here[None]
+        # Indexed by the target's digits above, and by the level's digits of source and target.
+        at_level = pairs[boundary].transpose(1, 0, 2)
+        steps = charge[:, None, :, None] + at_level[None]
         charge = steps.reshape(len(charge) * choices, -1)
     return charge[np.ix_(table.columns, table.columns)]
 

@@ -11,7 +11,7 @@ from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 
-_LARGEST = 2**56
+_MAX_COST = 2**56
 """A cost up to this leaves room in int64 for the sums of 32 of its size that elimination makes."""
 
 
@@ -19,21 +19,21 @@ _LARGEST = 2**56
 class PseudoBoolean:
     """Functions ``constant + sum(linear * x) + sum(quadratic * x_u * x_v)`` on one graph.
 
-    One function for a level, one a threshold for a `ThresholdTable`; they differ in their
-    linear terms alone.
+    One function for a single level, or one per threshold of a `ThresholdTable`; these differ only
+    in their linear terms.
 
     Parameters
     ----------
     graph
         The pairs (u, v).
     constant
-        Of every function.
+        One per function.
     linear : (layers, functions)
     quadratic : (pairs,)
         What a pair charges beyond its layers' own charges: not positive if it is submodular.
     fixed : (layers,) int8
-        0 or 1 where only this choice is allowed, which is in the other terms already; else -1.
-        None for no layer.
+        0 or 1 if only this choice is allowed, which the other terms already include; else -1.
+        None if no layer is fixed.
 
     Source: Boros and Hammer, "Pseudo-Boolean optimization", Discrete Applied Mathematics 123,
     2002.
@@ -50,7 +50,7 @@ class PseudoBoolean:
         """Return the function of a table of two choices in which every layer is allowed one."""
         if isinstance(table, ThresholdTable):
             return cls._of_thresholds(table)
-        dtype = np.int64 if table.largest < _LARGEST else np.object_
+        dtype = np.int64 if table.largest < _MAX_COST else np.object_
         first, second = table.node.T.astype(dtype)
         graph = graph_of(table.layers, table.ends)
         pairs = table.edge.reshape(-1, 4).T.astype(dtype)
@@ -65,7 +65,7 @@ class PseudoBoolean:
 
     @classmethod
     def _of_thresholds(cls, table: ThresholdTable) -> PseudoBoolean:
-        dtype = np.int64 if table.largest < _LARGEST else np.object_
+        dtype = np.int64 if table.largest < _MAX_COST else np.object_
         data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))
         graph = graph_of(len(table.data), table.ends)
         constant, linear, quadratic = _expanded(graph, np.asarray(table.pairs, dtype))
@@ -86,8 +86,8 @@ class PseudoBoolean:
         low, high = fixed[self.graph.low], fixed[self.graph.high]
         linear, quadratic = self.linear.copy(), self.quadratic
         # A pair with a layer that is fixed at 1 is a charge of the other layer.
-        for here, there in ((low, self.graph.high), (high, self.graph.low)):
-            np.add.at(linear[:, 0], there[here == 1], quadratic[here == 1])
+        for value, other in ((low, self.graph.high), (high, self.graph.low)):
+            np.add.at(linear[:, 0], other[value == 1], quadratic[value == 1])
         constant = sum(linear[fixed == 1, 0].tolist())
         # Both of these pairs' layers were charged for it.
         constant -= sum(quadratic[(low == 1) & (high == 1)].tolist())
@@ -103,7 +103,7 @@ class PseudoBoolean:
 
     @property
     def submodular(self) -> bool:
-        """Whether no pair charges unlike choices less than like ones, all in all."""
+        """Whether no pair charges unlike choices less in total than like ones."""
         return not (self.quadratic > 0).any()
 
     def assignment(self, values: NDArray[np.bool_]) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ class PseudoBoolean:
         Parameters
         ----------
         values : (layers, functions)
-            Of the variables that are not fixed.
+            Values of the variables that are not fixed.
         """
         choices = values.T.astype(np.int8)
         if self.fixed is not None:
@@ -138,7 +138,7 @@ def _expanded(graph: PairGraph, pairs: Integers) -> tuple[int, Integers, Integer
 
 
 def charges_unlike_less(function: PseudoBoolean) -> str | None:
-    """Return which two layers cost less with unlike choices than with like ones; None if none."""
+    """Return two layers that cost less with unlike choices than with like ones, if any."""
     positive = np.flatnonzero(function.quadratic > 0)
     if not len(positive):
         return None

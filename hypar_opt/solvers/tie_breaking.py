@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import SolveResult
 
 Choices = Sequence[tuple[int, int]]
-"""Layers and a choice of each."""
+"""Pairs of a layer and one of its choices."""
 
 Minimise = Callable[["CostTable", Choices], "SolveResult"]
-"""Solve a table, with at least one of some choices if there are any; the answer may be any
-optimum."""
+"""Solve a table, requiring at least one of some choices if any are given; any optimum will do."""
 
 
 def canonical(
@@ -88,7 +87,7 @@ def canonical(
 
 
 def _not_first(assignment: Sequence[int], first: NDArray[np.intp], layer: int) -> Iterator[int]:
-    """Yield the layers from this one down that are not at their first choice."""
+    """Yield the layers, from this one down, that are not at their first choice."""
     return (n for n in range(layer, -1, -1) if assignment[n] != first[n])
 
 

@@ -80,10 +80,10 @@ def run(
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scale_down import scaled_down
-    from hypar_opt.execution.virtual.checks import MAX_BYTES, check_memory
+    from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_memory
 
     _check_arguments(plan, backend, seed)
-    most = MAX_BYTES if max_memory is None else _bytes(max_memory)
+    most = MAX_MEMORY if max_memory is None else _bytes(max_memory)
     instance = Instance.of_plan(plan)
     rows = rows_of_plan(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)

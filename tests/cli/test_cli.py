@@ -220,9 +220,7 @@ def test_a_solver_that_refuses_ends_with_2_and_the_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["solve", str(chain(tmp_path, 25)), "--solver", "brute"]) == 2
-    assert "at most 16,777,216 assignments a table, and there are 33,554,432" in (
-        capsys.readouterr().err
-    )
+    assert "at most 16,777,216 assignments, and there are 33,554,432" in (capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_approximate_goes_with_a_program(
 ) -> None:
     write_plan(solved(chain()), tmp_path / "plan.json")
     assert run(["export", str(tmp_path / "plan.json"), "--to", "json", "--approximate"]) == 2
-    assert "--approximate goes with --to jax" in capsys.readouterr().err
+    assert "--approximate goes with programs" in capsys.readouterr().err
 
 
 def test_a_run_says_of_which_model_its_numbers_are(

@@ -214,7 +214,7 @@ def test_arguments_are_checked() -> None:
 def test_a_softmax_that_another_layer_reads_is_refused() -> None:
     layers = [*BLOCK["layer"], {"name": "after", "kind": "fc", "units": 2}]
     plan = plan_of(BLOCK | {"layer": layers}, batch=8)
-    with pytest.raises(RefusedError, match="layer 'output': a softmax with its loss is the end"):
+    with pytest.raises(RefusedError, match="layer 'output': a softmax with its loss must end"):
         ho.run(plan)
 
 

@@ -167,5 +167,5 @@ def test_messages_that_cross_too_much_are_refused(monkeypatch: pytest.MonkeyPatc
         topology = TOPOLOGIES[kind].model_validate(table)
         interconnect = Interconnect(topology.graph(), topology.grid())
         assert interconnect.bisection(1).hops
-        with pytest.raises(RefusedError, match="links or more, and at most 100 are listed; take"):
+        with pytest.raises(RefusedError, match="links or more, and at most 100 are listed; use"):
             interconnect.bisection(3)

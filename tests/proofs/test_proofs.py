@@ -336,7 +336,7 @@ SKIPPING = [(0, 1), (0, 2), (2, 3)]
 @pytest.mark.parametrize("ends", [STAR, DIAMOND, SKIPPING], ids=["star", "diamond", "skipping"])
 def test_what_is_no_chain_is_refused_by_what_assumes_one(ends: list[tuple[int, int]]) -> None:
     table = graph(4, ends)
-    refusal = "takes chains of layers, and this graph is none"
+    refusal = "solves chains only; this graph is not a chain"
     with pytest.raises(RefusedError, match=refusal):
         table.chain_edges()
     with pytest.raises(RefusedError, match=refusal):

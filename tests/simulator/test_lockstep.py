@@ -153,7 +153,7 @@ def test_many_accelerators_that_are_not_in_lockstep_are_refused(
     monkeypatch.setattr(runs, "MAX_WORK", 16 * 32 - 1)
     message = (
         "the step is 32 computations and messages, about 0 minutes, and at most 31 of 16"
-        " accelerators are simulated that do not run in lockstep; take collective='pairwise'"
+        " accelerators are simulated that do not run in lockstep; use collective='pairwise'"
         " and overlap='none', or fewer accelerators"
     )
     with pytest.raises(RefusedError, match=message):

@@ -18,7 +18,7 @@ from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.cp_sat.clauses import clause_model
-from hypar_opt.solvers.cp_sat.search import LARGEST_SUM
+from hypar_opt.solvers.cp_sat.search import MAX_SUM
 from hypar_opt.solvers.cp_sat.solver import ConstraintProgram
 from tests.solvers.reference import assignments_by_cost, exported_optimum
 from tests.strategies.tables import tables
@@ -265,12 +265,12 @@ def test_parameters_reach_the_solver(tmp_path: Path) -> None:
 
 def test_what_could_pass_64_bits_is_refused_with_what_would_do() -> None:
     solver = ConstraintProgram()
-    table = CostTable(np.array([[0, LARGEST_SUM], [0, 1]]), np.zeros((1, 2, 2), int), chain_ends(2))
+    table = CostTable(np.array([[0, MAX_SUM], [0, 1]]), np.zeros((1, 2, 2), int), chain_ends(2))
     assert "64 bits, and these costs" in (solver.accepts(table) or "")
     assert "dp" in (solver.accepts(table) or "")
     assert solver.accepts(replace(table, node=table.node // 8)) is None
-    load = np.array([[0, LARGEST_SUM], [0, LARGEST_SUM]])
-    heavy = replace(table, node=table.node // 8, load=load, capacity=LARGEST_SUM)
+    load = np.array([[0, MAX_SUM], [0, MAX_SUM]])
+    heavy = replace(table, node=table.node // 8, load=load, capacity=MAX_SUM)
     assert "these loads" in (solver.accepts(heavy) or "")
     assert "columns" in (solver.accepts(random_table(20, 200, 1)) or "")
 

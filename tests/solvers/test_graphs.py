@@ -175,7 +175,7 @@ def test_a_cut_of_the_smallest_tables(
 
 def test_a_cut_refuses_by_name() -> None:
     table = random_graph(np.random.default_rng(0), 4, 0, choices=3)
-    assert "two choices a layer, and there are 3" in (CUT.accepts(table) or "")
+    assert "two choices per layer, and there are 3" in (CUT.accepts(table) or "")
     table = random_graph(np.random.default_rng(0), 4, 0)
     limited = replace(table, load=table.node, capacity=3)
     assert "capacity" in (CUT.accepts(limited) or "")

@@ -1,10 +1,10 @@
-"""The axes of channels, features and vocabulary of a network, as the levels of an array split them.
+"""A network's axes of channels, features and vocabulary, as the levels of an array split them.
 
-Every such axis is stored as one dimension of two a level that splits it, H1 first, and one of the
-rest: level-aligned, so that a mesh axis a level splits a dimension a level. Layers without
-weights tie the axes that they read to the ones that they write: a sum takes the same channels of
-all it reads, a concatenation has those of each side by side. Tied axes are split by the same
-levels, and into the same channels.
+Every such axis is stored as one dimension of two per level that splits it, H1 first, and one
+dimension for the rest, so that each level's mesh axis splits a dimension of its own. Layers without
+weights tie the axes that they read to those that they write: a sum takes the same channels of all
+its inputs, a concatenation puts them side by side. Tied axes are split by the same levels, and into
+the same channels.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredAxis:
-    """An axis as it is stored.
+    """A stored axis.
 
     Parameters
     ----------
     levels
-        The number of all levels.
+        The number of hierarchy levels.
     split
-        The levels that split it, in any of the tensors that are tied to it; from 0 for H1.
+        The levels that split it in any tensor tied to it, from 0 for H1.
     segments
-        Sizes of the parts that are split each for itself, such as the inputs of a concatenation.
+        Sizes of the parts that are split separately, such as the inputs of a concatenation.
     """
 
     levels: int
@@ -45,13 +45,13 @@ class StoredAxis:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """A dimension for each level, 1 where it does not split the axis, and the rest."""
+        """One dimension per level, of size 1 if the level does not split the axis, and the rest."""
         digits = (2 if level in self.split else 1 for level in range(self.levels))
         return (*digits, self.size >> len(self.split))
 
     @property
     def order(self) -> NDArray[np.intp]:
-        """The index in the network's own order that stands at each stored position: `shape`."""
+        """The index in the network's order at each stored position, an array of `shape`."""
         starts = np.cumsum((0, *self.segments))
         parts = [
             np.arange(start, start + size).reshape(*self.shape[:-1], size >> len(self.split))
@@ -71,7 +71,7 @@ class _Tie(NamedTuple):
 
 
 class AxisTies:
-    """Axes, what ties them together, and which levels split them."""
+    """Axes, their ties, and the levels that split them."""
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
@@ -82,7 +82,7 @@ class AxisTies:
         self._ties: list[_Tie] = []
 
     def new(self, size: int, name: str) -> int:
-        """Return the number of a new axis; ``name`` says what it is, for messages."""
+        """Return the number of a new axis; ``name`` describes it in messages."""
         self._sizes.append(size)
         self._names.append(name)
         self._same.append(len(self._same))
@@ -109,7 +109,7 @@ class AxisTies:
         return axis
 
     def solve(self) -> list[StoredAxis]:
-        """Return all axes as they are stored.
+        """Return all stored axes.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class AxisTies:
         return axes
 
     def _tied_levels(self) -> list[set[int]]:
-        # Each end of a tie is split as the other; a component shares one set.
+        # Both ends of a tie are split alike: a connected component shares one set.
         component = list(range(len(self._same)))
 
         def find(axis: int) -> int:
@@ -147,7 +147,7 @@ class AxisTies:
         return [together.get(find(self._root(axis)), set()) for axis in range(len(self._same))]
 
     def _tied_cuts(self) -> list[set[int]]:
-        """Return where each axis is cut into segments, itself tied through others."""
+        """Return the cuts of each axis into segments, propagated along ties."""
         cuts: list[set[int]] = [set() for _ in self._same]
         changed = True
         while changed:
@@ -182,5 +182,5 @@ def _uneven(name: str, size: int, segment: int, levels: list[int]) -> str:
     count = 1 << len(levels)
     return (
         f"{name}: its size {size}{part} should be divisible by {count}, since {at} split it;"
-        " solve with --even, or take other sizes"
+        " solve with --even, or use other sizes"
     )

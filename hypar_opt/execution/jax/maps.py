@@ -1,4 +1,4 @@
-"""What the layers of a network read and write, as the arrays of a program."""
+"""The arrays that a network's layers read and write."""
 
 from __future__ import annotations
 
@@ -13,70 +13,70 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import LayerMaps, Map
 
 NETWORK_INPUT = -1
-"""The network's input, where positions of layers stand."""
+"""The network's input, in place of a layer's position."""
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkMaps:
-    """The dimensions of what a network's layers read and write, by their positions."""
+    """The dimensions of the arrays that a network's layers read and write, by position."""
 
     network: Network
 
     @cached_property
     def layer_maps(self) -> list[LayerMaps]:
-        """What each layer reads and writes."""
+        """The maps that each layer reads and writes."""
         return list(self.network.maps())
 
     @cached_property
     def maps(self) -> tuple[Map, ...]:
-        """What each layer hands on."""
+        """The map that each layer passes on."""
         return tuple(maps.pooled for maps in self.layer_maps)
 
     @cached_property
     def positions(self) -> tuple[tuple[int, ...], ...]:
         """The dimensions of each layer's output between batch and channels."""
-        found: list[tuple[int, ...]] = []
+        dimensions: list[tuple[int, ...]] = []
         for layer, reads, written in zip(
             self.network.layers, self.network.sources, self.maps, strict=True
         ):
             if isinstance(written, TokenMap):
-                found.append((written.tokens,))
+                dimensions.append((written.tokens,))
                 continue
             read = (
-                self.input_positions if source == NETWORK_INPUT else found[source]
+                self.input_positions if source == NETWORK_INPUT else dimensions[source]
                 for source in reads
             )
             image = layer.reads_images or (
-                not layer.writes_vectors and any(len(here) == 2 for here in read)
+                not layer.writes_vectors and any(len(dims) == 2 for dims in read)
             )
-            found.append((written.height, written.width) if image else ())
-        return tuple(found)
+            dimensions.append((written.height, written.width) if image else ())
+        return tuple(dimensions)
 
     @property
     def input_positions(self) -> tuple[int, ...]:
         """The dimensions of the network's input between batch and channels."""
-        given = self.network.input.feature_map()
-        if isinstance(given, TokenMap):
-            return (given.tokens,)
+        stated = self.network.input.feature_map()
+        if isinstance(stated, TokenMap):
+            return (stated.tokens,)
         is_image = "height" in type(self.network.input).model_fields
-        return (given.height, given.width) if is_image else ()
+        return (stated.height, stated.width) if is_image else ()
 
     def read_positions(self, source: int) -> tuple[int, ...]:
-        """The dimensions between batch and channels of what a layer writes, -1 the input."""
+        """Return the dimensions between batch and channels of a layer's output; -1 is the input."""
         return self.input_positions if source == NETWORK_INPUT else self.positions[source]
 
     def read_map(self, source: int) -> Map:
-        """Return what a layer writes, or the network's input."""
+        """Return the map that a layer writes, or the network's input."""
         return self.network.input.feature_map() if source == NETWORK_INPUT else self.maps[source]
 
     def owner(self, position: int) -> int:
-        """Return the layer that a layer's weights are called after."""
+        """Return the layer that a layer's weights are named after."""
         layer = self.network.layers[position]
         name = layer.shares_weights_with or layer.name
         return next(n for n, one in enumerate(self.network.layers) if one.name == name)
 
     def transposes(self, position: int) -> bool:
-        """Whether a layer uses an embedding's weights, whose outputs are its inputs."""
+        """Whether a layer uses an embedding's weights transposed."""
         layer = self.network.layers[position]
         owner = self.network.layers[self.owner(position)]
-        return layer.kind == "fc" and owner.kind == "embedding"
+        return owner.reads_ids and not layer.reads_ids

@@ -1,4 +1,4 @@
-"""A plan's training step as the text of a Python module that needs jax alone."""
+"""A plan's training step as the text of a Python module that needs only jax."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPES = {
     8: ("float64", 'jnp.float64\njax.config.update("jax_enable_x64", True)'),
 }
 _SINGLE = ("float32", "jnp.float32")
-"""The types of elements by their bytes, in words and as text of the module."""
+"""Element types by size in bytes: their names, and their text in the module."""
 
 
 def module_text(
@@ -48,11 +48,11 @@ def module_text(
     title
         The first line of its docstring.
     alone
-        Compute the loss on one device, as a reference: `loss` is then all that may be called.
+        Compute the loss on one device, as a reference: only `loss` may then be called.
     not_kept
-        What of its model the network does not have, for the docstring.
+        Parts of the model that the network lacks, for the docstring.
     element_bytes
-        Of the plan: 2 makes a step in bfloat16, 8 in float64, all else in float32.
+        The plan's: 2 makes a step in bfloat16, 8 in float64, anything else in float32.
     """
     lines = Lines(sharded, operation_names(), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
@@ -79,9 +79,9 @@ def module_text(
 
 
 def _filled(template: str, parts: Mapping[str, str]) -> str:
-    """Return a template with all parts in their places, each of which it has once.
+    """Return a template with its placeholders, each of which occurs once, filled.
 
-    All at once: what is put in has names, which may be like any place.
+    All are replaced in one pass: inserted names may look like placeholders.
     """
     assert all(template.count(place) == 1 for place in parts)
     places = re.compile("|".join(map(re.escape, parts)))
@@ -117,7 +117,7 @@ Elements are of {kind}{counted}.
 
 
 def _operations_of(loss: str) -> str:
-    """Return the operations that a text calls, and those that they call."""
+    """Return the operations that a text calls, and those that these call."""
     functions = _operations()
     wanted: list[str] = []
     waiting = _names_in(ast.parse(f"def loss():\n{loss}"))
@@ -131,7 +131,7 @@ def _operations_of(loss: str) -> str:
 
 @lru_cache
 def _operations() -> dict[str, str]:
-    """Return the text of each operation, with what follows it of its own."""
+    """Return the text of each operation, by name, with anything that belongs to it."""
     text = (_FOLDER / "operations.py").read_text()
     lines = text.splitlines()
     functions = {}
@@ -139,7 +139,7 @@ def _operations() -> dict[str, str]:
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
-    # The loss is of no use without its two passes, which only the last line names.
+    # Only the last line names the loss's two passes, which it needs.
     passes = [functions.pop(f"softmax_loss{which}") for which in ("", "_forward", "_backward")]
     functions["softmax_loss"] = "\n\n\n".join([*passes, lines[-1]])
     return functions
@@ -155,7 +155,7 @@ def _names_in(tree: ast.AST) -> set[str]:
 
 
 def _collectives() -> str:
-    """Return the reader of compiled modules, without its docstring and imports."""
+    """Return the text that reads compiled modules, without its docstring and imports."""
     text = (_FOLDER / "collectives.py").read_text()
     return text[text.index("KINDS = ") :].rstrip() + "\n"
 
@@ -186,7 +186,7 @@ def _array(tensor: StoredTensor) -> list[str]:
 
 
 def _table(rows: Mapping[str, list[str]]) -> str:
-    """Return the text of a table, each row on one line or, where it is long, on several."""
+    """Return the text of a table, one row per line; long rows are broken."""
     lines = []
     for name, values in rows.items():
         line = f"    {quoted(name)}: ({', '.join(values)}),"

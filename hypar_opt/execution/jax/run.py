@@ -1,4 +1,4 @@
-"""A module's step compiled and run: its collectives, its loss, its gradients."""
+"""Compile and run a module's step: its collectives, loss and gradients."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 ELEMENT_BYTES = 4
-"""Of the module's float32."""
+"""The size of the module's float32."""
 
 
 class TrafficRow(NamedTuple):
-    """The bytes of one kind of exchange at one level, in one pass: as planned, and as compiled.
+    """The planned and compiled bytes of one kind of exchange at one level, in one pass.
 
-    XLA may combine an all-reduce of one pass with that of another: only the sums over passes are
-    sure.
+    XLA may combine all-reduces of different passes, so only sums over passes are reliable.
     """
 
     phase: str
@@ -46,18 +45,18 @@ class TrafficRow(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """What a compiled step moves, and what it computed.
+    """The bytes that a compiled step moves, and its numbers.
 
     Parameters
     ----------
     rows
-        Sorted by pass, kind and level; where both numbers are 0 there is none.
+        Sorted by pass, kind and level; rows in which both numbers are 0 are omitted.
     unused
-        The bytes that a plan counts for errors which no weights need: those of layers that have
-        no weights at or above them. A compiler drops them, and they are in no row.
+        Bytes that a plan counts for errors that no weights need: those of layers without
+        weights at or above them. A compiler drops these exchanges; they are in no row.
     loss
     gradients
-        By layer, in the network's own order.
+        Arrays in the network's order, by layer.
     """
 
     rows: tuple[TrafficRow, ...]
@@ -67,15 +66,15 @@ class CompiledStep:
 
     @property
     def differences(self) -> dict[tuple[str, int], Fraction]:
-        """By kind and level what is compiled, less what is planned, where these differ."""
-        found: Counter[tuple[str, int]] = Counter()
+        """Compiled minus planned bytes by kind and level, if they differ."""
+        difference: Counter[tuple[str, int]] = Counter()
         for row in self.rows:
-            found[row.kind, row.level] += row.compiled - row.planned  # type: ignore[assignment]
-        return {key: Fraction(value) for key, value in found.items() if value}
+            difference[row.kind, row.level] += row.compiled - row.planned  # type: ignore[assignment]
+        return {key: Fraction(value) for key, value in difference.items() if value}
 
 
 def load(text: str, *, name: str = "model_sharded") -> ModuleType:
-    """Return an exported module, of its text.
+    """Return an exported module, given its text.
 
     Raises
     ------
@@ -113,7 +112,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     ]
     compiled = module.on_devices(module.gradients, on).lower(*placed).compile()
     loss, gradients = compiled(*placed)
-    own = weights_of(sharded)
+    weights = weights_of(sharded)
     try:
         moved = list(collectives(compiled.as_text(), sharded.levels))
     except ValueError as error:
@@ -121,23 +120,23 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     return CompiledStep(
         *traffic(sharded.program, moved),
         float(loss),
-        {name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()},
+        {name: one.tensor.original(np.asarray(gradients[name])) for name, one in weights.items()},
     )
 
 
 def _mesh(module: ModuleType) -> Any:
     try:
         return module.mesh()
-    except SystemExit as error:  # what a module says where it is run as a program
+    except SystemExit as error:  # the module's message when it is run as a program
         raise HyparError(f"JAX {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A step's random numbers, in the network's own order; as `run_step` takes them."""
+    """A step's random data for `run_step`, in the network's order."""
 
     weights: dict[str, Array]
-    given: Array
+    input: Array
     targets: dict[str, Array]
 
 
@@ -156,13 +155,13 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
     weights = {}
     for name, one in weights_of(sharded).items():
         values = draw(one.tensor)
-        # Scales are near one, and shifts no further from nothing.
+        # Scales are near one, and so are shifts.
         weights[name] = values / np.float32(one.summed**0.5) if one.summed else 1 + values / 10
     inputs = inputs_of(sharded)[0].values()
-    # All of them are the one input, split as each reader wants it.
-    given = next((draw(one.tensor, one.below) for one in inputs), np.zeros(0))
+    # All of them are the network's one input, split as each reader requires.
+    network_input = next((draw(one.tensor, one.below) for one in inputs), np.zeros(0))
     targets = {name: draw(one.tensor, one.below) for name, one in targets_of(sharded).items()}
-    return Data(weights, given, targets)
+    return Data(weights, network_input, targets)
 
 
 def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Array]]:
@@ -171,10 +170,10 @@ def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Ar
     import numpy as np
 
     module = load(module_text(sharded, title="On one device.", alone=True), name="model_alone")
-    own = weights_of(sharded)
+    weights = weights_of(sharded)
     loss, gradients = jax.jit(jax.value_and_grad(module.loss))(*_stored(sharded, data))
     return float(loss), {
-        name: one.tensor.original(np.asarray(gradients[name])) for name, one in own.items()
+        name: one.tensor.original(np.asarray(gradients[name])) for name, one in weights.items()
     }
 
 
@@ -182,13 +181,13 @@ def _stored(sharded: ShardedNetwork, data: Data) -> list[dict[str, Array]]:
     """Return weights, inputs and targets as a module stores them."""
     return [
         {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()},
-        {name: one.stored(data.given) for name, one in inputs_of(sharded)[0].items()},
+        {name: one.stored(data.input) for name, one in inputs_of(sharded)[0].items()},
         {name: one.stored(data.targets[name]) for name, one in targets_of(sharded).items()},
     ]
 
 
 def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[TrafficRow, ...], Fraction]:
-    """Return what a plan moves beside what a compiled module does, and what it need not move."""
+    """Return planned and compiled traffic, and the planned bytes that no weights need."""
     planned: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     unused = Fraction()
     trained = _trained(program)
@@ -205,7 +204,7 @@ def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[TrafficRow,
 
 
 def _trained(program: Program) -> list[bool]:
-    """Return of each node whether it has weights, or reads what depends on any."""
+    """Return whether each node has weights, or reads anything that depends on weights."""
     workload = program.workload
     trained = [bool(weights) for weights in workload.weights]
     for writer, reader in sorted(workload.boundary_between, key=lambda ends: ends[1]):
@@ -216,13 +215,13 @@ def _trained(program: Program) -> list[bool]:
 
 
 def _needed(program: Program, one: Exchange, trained: Sequence[bool]) -> bool:
-    """Return whether an exchange is of an error that any weights' gradient depends on."""
+    """Return whether any weights' gradient depends on an exchange."""
     if one.phase is not Phase.BACKWARD:
         return True
     edges = program.workload.boundaries
     if one.boundary is not None:
         return trained[edges[one.boundary].source]
-    if one.kind is StepKind.ALL_REDUCE:  # of a norm: the error that it hands on
+    if one.kind is StepKind.ALL_REDUCE:  # a norm's: of the error that it passes on
         return any(
             trained[edge.source] for edge in edges if edge.target == one.node and not edge.weights
         )

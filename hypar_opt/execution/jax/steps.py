@@ -1,4 +1,4 @@
-"""The lines of a step: a layer's exchanges, and what it computes between them."""
+"""The lines of a step: each layer's exchanges and computation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RESERVED = frozenset(
 
 
 _WIDTH = 96
-"""Of a line, without its function's indentation."""
+"""The width of a line, without its function's indentation."""
 
 
 class Lines:
@@ -48,9 +48,9 @@ class Lines:
     Parameters
     ----------
     reserved
-        Names that no variable may have.
+        Names that variables must not have.
     alone
-        For one device that holds everything: the same arrays, and no exchanges.
+        Generate code for one device that holds everything: the same arrays, no exchanges.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Lines:
         self._exchanged: set[int | str] = set()
 
     def layer(self, position: int) -> list[str]:
-        """Return the lines of one layer, which assign what it writes to its variable."""
+        """Return the lines of one layer, which assign its output to its variable."""
         layer, node = self.network.layers[position], position + self.shared
         words = [layer.splits[row[node]].word for row in self.program.rows]
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
@@ -77,13 +77,13 @@ class Lines:
         for number, source in enumerate(self.network.sources[position]):
             name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
             converted = list(self._read(position, source, name))
-            # What needs no step is read as it is.
+            # An input that needs no conversion is used directly.
             if len(converted) == 1:
                 reads.append(converted[0].removeprefix(f"{name} = "))
             else:
                 lines += converted
                 reads.append(name)
-            # A sum hands the same error on to all that it reads.
+            # A sum passes the same error to all its inputs.
             if layer.kind == "add" and source != NETWORK_INPUT:
                 errors += 1
                 reads[-1] = self._apart(reads[-1]) if errors > 1 else reads[-1]
@@ -97,10 +97,10 @@ class Lines:
             variable, target = self.names[position], f"targets[{quoted(name)}]"
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
-                split = names(self.values.here(split_by(layouts, Layout.CHANNEL)))
+                split = names(self.values.mesh_levels(split_by(layouts, Layout.CHANNEL)))
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
-            # Replicas count a share each.
+            # Each replica counts its share.
             whole = 0 if self.alone else len(split_by(layouts, Layout.WHOLE))
             share = f" / {2**whole}" if whole else ""
             yield f"total += squared_error({variable}, {target}){share}"
@@ -109,9 +109,9 @@ class Lines:
         """Yield the lines that bring an input into the layout that the layer reads."""
         node = position + self.shared
         if source == NETWORK_INPUT:
-            given = self.inputs[position]
-            value = f"inputs[{quoted(given)}]"
-            repeated = self._repeated(position, given, ())
+            key = self.inputs[position]
+            value = f"inputs[{quoted(key)}]"
+            repeated = self._repeated(position, key, ())
             yield f"{name} = {self._apart(value) if repeated else value}"
             return
         boundary = self.program.workload.boundary_between[source + self.shared, node]
@@ -120,7 +120,7 @@ class Lines:
         steps = self.program.input_steps(boundary)
         if self._repeated(position, source, steps):
             value = self._apart(value)
-        shuffles = self.network.layers[position].kind == "shuffle"
+        shuffles = self.network.layers[position].shuffles
         if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
         if position in self.sharded.flattened_first:
@@ -136,7 +136,7 @@ class Lines:
         return (*written.shape[:-1], channels >> len(written.split))
 
     def _stored(self, source: int) -> str:
-        """Return the variable of a tensor as it is stored for several readers."""
+        """Return the variable of a tensor stored for several readers."""
         steps = self.program.input_steps(
             self.program.workload.boundary_into_shared[source + self.shared]
         )
@@ -144,7 +144,7 @@ class Lines:
         return f"{self.names[source]}_stored" if moves else self.names[source]
 
     def stored(self, position: int) -> list[str]:
-        """Return the lines that store a tensor with several readers in its own layout."""
+        """Return the lines that convert a tensor with several readers to its stored layout."""
         boundary = self.program.workload.boundary_into_shared.get(position + self.shared)
         if boundary is None:
             return []
@@ -159,7 +159,7 @@ class Lines:
         *,
         grouped: bool = False,
     ) -> Iterator[str]:
-        """Yield the lines that take a value through steps, into a variable."""
+        """Yield the lines that apply conversion steps to a value, into a variable."""
         for step in () if self.alone else steps:
             target = _WORDS.get(step.target, "")
             source = _WORDS.get(step.source, "")
@@ -178,20 +178,20 @@ class Lines:
             value = name
 
     def _apart(self, value: str) -> str:
-        """Return a value with a number of its own, which keeps XLA from taking it for an equal."""
+        """Return a value tagged with a unique number, so that XLA does not merge it with equals."""
         if self.alone or value.startswith("apart("):
             return value
         return f"apart({value}, {next(self._numbers)})"
 
     def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:
-        """Return whether another reader of a tensor may already exchange what this one does.
+        """Return whether XLA may merge this exchange with that of another reader of the tensor.
 
-        Weights of its own tell what a layer computes from all else; so does a number.
+        Own weights make a layer's computation distinct; so does a number.
         """
         layer = self.network.layers[position]
         shared = {node for users in self.program.workload.weight_users.values() for node in users}
-        own = layer.kind in ("conv", "fc") and position + self.shared not in shared
-        if own and not steps:
+        has_own_weights = layer.kind in ("conv", "fc") and position + self.shared not in shared
+        if has_own_weights and not steps:
             return False
         again = tensor in self._exchanged
         self._exchanged.add(tensor)
@@ -201,11 +201,11 @@ class Lines:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
         value = self.values.of(position, layer, reads)
-        shuffled = Layout.SHUFFLED in self.program.stored[node] and layer.kind != "shuffle"
+        shuffled = Layout.SHUFFLED in self.program.stored[node] and not layer.shuffles
         reductions = list(self._steps("y", self.program.output_steps(node), "y", grouped=shuffled))
         if shuffled:
             # Partial sums are scattered in the order in which the shuffle reads them.
-            (reader,) = (n for n, of in enumerate(self.network.sources) if position in of)
+            (reader,) = (n for n, reads in enumerate(self.network.sources) if position in reads)
             if getattr(layer, "pool", None):
                 raise HyparError(
                     f"layer {layer.name!r}, pool: none may precede a shuffle of partial sums"
@@ -216,14 +216,14 @@ class Lines:
             follows = getattr(layer, "activation", None) or getattr(layer, "pool", None)
             yield from reductions if follows else reductions[:-1]
             value = "y"
-        elif layer.kind == "conv" and layer.pool:  # type: ignore[attr-defined]
+        elif layer.fused_pool:
             yield f"y = {value}"
             value = "y"
         activation = getattr(layer, "activation", None)
         if activation is not None:
             value = f"{ACTIVATIONS[activation]}({unwrapped(value)})"
-        if layer.kind == "conv" and getattr(layer, "pool", None):
-            value = self.values.pooled(position, layer.pool, value)  # type: ignore[attr-defined]
+        if layer.fused_pool:
+            value = self.values.pooled(position, layer.fused_pool, value)
         if value == "y" and reductions:
             reductions[-1] = f"{variable}{reductions[-1].removeprefix('y')}"
             yield from reductions[-1:]
@@ -232,7 +232,7 @@ class Lines:
 
 
 def _wrapped(line: str) -> str:
-    """Return an assignment on three lines, if it is too long for one: its call, or in brackets."""
+    """Return an assignment, broken into three lines if it is too long."""
     if len(line) <= _WIDTH:
         return line
     variable, _, value = line.partition(" = ")
@@ -243,7 +243,7 @@ def _wrapped(line: str) -> str:
 
 
 def _identifiers(names: Sequence[str], reserved: frozenset[str]) -> list[str]:
-    """Return a variable for each layer, as like its name as Python allows."""
+    """Return a variable for each layer, as close to its name as Python allows."""
     taken: defaultdict[str, int] = defaultdict(int)
     variables = []
     for name in names:

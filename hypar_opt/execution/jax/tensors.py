@@ -1,10 +1,10 @@
-"""The tensors of a plan as a program on devices stores them: their axes, and what splits each."""
+"""The tensors of a plan as a sharded program stores them: their axes, and what splits each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,13 @@ from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.program import Program
 
-if TYPE_CHECKING:
-    pass
-
 KINDS = frozenset(
     (
         *("conv", "fc", "embedding", "attention", "norm", "add", "mul", "concat", "pool"),
         *("global_pool", "flatten", "shuffle", "output"),
     )
 )
-"""The kinds of layers that become programs."""
+"""The kinds of layers that have a JAX program."""
 
 ACTIVATIONS = {
     "elu": "jax.nn.elu",
@@ -42,7 +39,7 @@ ACTIVATIONS = {
     "softsign": "jax.nn.soft_sign",
     "tanh": "jnp.tanh",
 }
-"""What jax calls the activations of network files."""
+"""The activations of network files, by name, in jax."""
 
 
 class StoredTensor(NamedTuple):
@@ -54,7 +51,7 @@ class StoredTensor(NamedTuple):
         Either a `StoredAxis`, with one dimension per level and one for the rest, or the size of a
         single dimension.
     split
-        For each of ``dims`` the levels that split it in this tensor.
+        The levels that split each of ``dims`` in this tensor.
     """
 
     dims: tuple[StoredAxis | int, ...]
@@ -79,14 +76,14 @@ class StoredTensor(NamedTuple):
         return tuple(names)
 
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return an array in the network's own order as this tensor stores it."""
+        """Return an array, given in the network's order, as this tensor stores it."""
         indices = (
             np.arange(dim) if isinstance(dim, int) else dim.order.ravel() for dim in self.dims
         )
         return array[np.ix_(*indices)].reshape(self.shape)
 
     def original(self, stored: NDArray[Any]) -> NDArray[Any]:
-        """Return a stored array in the network's own order; inverts `stored`."""
+        """Return a stored array in the network's order: the inverse of `stored`."""
         sizes = [dim if isinstance(dim, int) else dim.size for dim in self.dims]
         array = np.empty(sizes, stored.dtype)
         indices = (
@@ -118,7 +115,7 @@ class ShardedNetwork(NetworkMaps):
                 raise HyparError(
                     f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
                 )
-        self._split  # noqa: B018 - what cannot be split is refused at once
+        self._split  # noqa: B018 - refuses an uneven split at once
 
     @property
     def levels(self) -> int:

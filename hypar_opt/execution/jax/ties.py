@@ -1,4 +1,4 @@
-"""Which axes of what a network's layers read and write are split together."""
+"""The axes of a network's arrays that are split together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Shapes(NamedTuple):
-    """The axes of what a layer reads and writes, numbers of `AxisTies`."""
+    """The axes of the arrays that a layer reads and writes, as numbers in `AxisTies`."""
 
     reads: tuple[int, ...]
     writes: int
@@ -32,10 +32,10 @@ class SplitAxes(NamedTuple):
     Parameters
     ----------
     shapes
-        By position in `Network.layers`.
+        Indexed by position in `Network.layers`.
     flattened_first
         The fully-connected layers whose input is flattened before its layout is converted. No
-        level splits the map by channel: its features need not be split as channels are.
+        level splits that map by channel, so its features need not follow the channels' split.
     """
 
     axes: list[StoredAxis]
@@ -86,25 +86,26 @@ class _Tying:
         """Return each layer's axes, tied and split."""
         network, program = self.maps.network, self.program
         batch = self.ties.new(program.workload.batch, "the batch")
-        given = self.ties.new(network.input.feature_map().channels, "channels of the input")
+        network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
         everywhere = (*program.read, *program.written, *program.stored)
         self.ties.split(batch, {h for lay in everywhere for h in _where(lay, Layout.BATCH)})
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
         ):
-            sources = [given if s == NETWORK_INPUT else shapes[s].writes for s in reads]
-            own = self._tied(position, layer, sources)
+            sources = [network_input if s == NETWORK_INPUT else shapes[s].writes for s in reads]
+            shape = self._tied(position, layer, sources)
             if position in self.flattened_first:
                 read = self.maps.read_map(reads[0]).elements
-                own = own._replace(reads=(self.ties.new(read, f"layer {layer.name!r}, features"),))
-            shapes.append(own)
+                features = self.ties.new(read, f"layer {layer.name!r}, features")
+                shape = shape._replace(reads=(features,))
+            shapes.append(shape)
             node = position + self._shared
             for layouts in (program.written[node], program.stored[node]):
                 self.ties.split(shapes[-1].writes, _where(layouts, Layout.CHANNEL))
             for read in shapes[-1].reads:
                 self.ties.split(read, _where(program.read[node], Layout.CHANNEL))
-            if layer.kind == "shuffle":
+            if layer.shuffles:
                 self.ties.split(shapes[-1].writes, _where(program.read[node], Layout.SHUFFLED))
         self._tie_shared(shapes)
         return shapes
@@ -117,21 +118,21 @@ class _Tying:
             self.ties.split(axis, _where(self.program.stored[node], Layout.CHANNEL))
         for users in workload.weight_users.values():
             owner = self.maps.owner(users[0] - self._shared)
-            own = shapes[owner]
+            owned = shapes[owner]
             for user in (node - self._shared for node in users):
                 if user == owner:
                     continue
                 ends = (shapes[user].reads[0], shapes[user].writes)
                 if self.maps.transposes(user):
-                    assert own.rows is not None
-                    self.ties.same(own.writes, ends[0])
-                    self.ties.same(own.rows, ends[1])
+                    assert owned.rows is not None
+                    self.ties.same(owned.writes, ends[0])
+                    self.ties.same(owned.rows, ends[1])
                 else:
-                    self.ties.same(own.reads[0], ends[0])
-                    self.ties.same(own.writes, ends[1])
+                    self.ties.same(owned.reads[0], ends[0])
+                    self.ties.same(owned.writes, ends[1])
 
     def _tied(self, position: int, layer: Operator, sources: list[int]) -> Shapes:
-        """Return a layer's axes, with what ties those that it reads to the one it writes."""
+        """Return a layer's axes, after tying those that it reads to the one that it writes."""
         written = self.maps.maps[position]
         name = f"layer {layer.name!r}"
         if layer.kind in ("norm", "add", "mul", "pool", "global_pool", "output"):
@@ -185,7 +186,7 @@ class _Tying:
         return Shapes(tuple(sources), writes, None)
 
     def _flattened(self, position: int, source: int, name: str) -> int:
-        """Return the axis of what a layer reads, flattened."""
+        """Return the axis of a layer's flattened input."""
         (read,) = self.maps.network.sources[position]
         over = self.maps.read_map(read)
         tokens = isinstance(over, TokenMap)

@@ -1,4 +1,4 @@
-"""What a layer computes, as an expression of what it reads: calls of operations and of jax."""
+"""A layer's computation as an expression over its inputs: calls of operations and of jax."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Values:
     Parameters
     ----------
     alone
-        For one device that holds everything.
+        Generate code for one device that holds everything.
     """
 
     def __init__(self, sharded: ShardedNetwork, *, alone: bool) -> None:
@@ -30,16 +30,16 @@ class Values:
         self.shared = sharded.shared
 
     def of(self, position: int, layer: Operator, reads: Sequence[str]) -> str:
-        """Return what a layer computes before its partial sums are reduced."""
+        """Return the expression of a layer, before its partial sums are reduced."""
         build: Any = getattr(self, f"_{layer.kind}")
         value: str = build(position, layer, *reads)
         return value
 
     def _weights(self, position: int) -> str:
-        """Return a layer's weights, cut to what it multiplies of those that it shares."""
+        """Return a layer's weights; of shared weights, the slice that it uses."""
         layer, node = self.network.layers[position], position + self.shared
         users = self.program.workload.weight_users
-        shared = next((one for one, of in users.items() if node in of), None)
+        shared = next((one for one, layers in users.items() if node in layers), None)
         if shared is None:
             return f"w[{quoted(layer.name)}]"
         owner = self.network.layers[self.sharded.owner(position)].name
@@ -50,16 +50,19 @@ class Values:
         stored = split_ends(self.sharded, shared)
         if turned:
             stored = stored[::-1]
-        own = split_ends(self.sharded, node)
+        used = split_ends(self.sharded, node)
         if self.alone:
             return text
-        for kept, here, end in zip(own, stored, ("INPUTS", "OUTPUTS"), strict=True):
-            for level in kept:
-                if level not in here:
+        for used_levels, stored_levels, end in zip(
+            used, stored, ("INPUTS", "OUTPUTS"), strict=True
+        ):
+            for level in used_levels:
+                if level not in stored_levels:
                     text = f'keep_half({text}, "h{level + 1}", {end})'
         return text
 
-    def here(self, levels: Sequence[int]) -> Sequence[int]:
+    def mesh_levels(self, levels: Sequence[int]) -> Sequence[int]:
+        """Return the levels of the module's mesh among some: none on one device."""
         return () if self.alone else levels
 
     def _fc(self, position: int, layer: Operator, read: str) -> str:
@@ -81,7 +84,7 @@ class Values:
 
     def pooled(self, position: int, pool: PoolWindow, value: str) -> str:
         maps = self.sharded.layer_maps[position]
-        over = maps.output if self.network.layers[position].kind == "conv" else maps.input
+        over = maps.output if self.network.layers[position].fused_pool else maps.input
         extents = (over.height, over.width)  # type: ignore[union-attr]
         borders = []
         for extent, count, size, stride, (before, after) in zip(
@@ -92,7 +95,7 @@ class Values:
             _borders(pool.padding),
             strict=True,
         ):
-            # A last window that is only partly covered needs a wider border.
+            # A last window that only partly covers the map needs a wider border.
             borders.append((before, max(after, (count - 1) * stride + size - extent - before)))
         padding = tuple(borders)
         return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding})"
@@ -104,7 +107,7 @@ class Values:
         del layer
         rows = self.sharded.rows(position)
         node = position + self.shared
-        split = names(self.here(split_by(self.program.written[node], Layout.PARTIAL)))
+        split = names(self.mesh_levels(split_by(self.program.written[node], Layout.PARTIAL)))
         weights = self._weights(position)
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
@@ -126,14 +129,14 @@ class Values:
         if layer.norm == "affine":
             return f"affine({read}, {weights})"
         if layer.norm == "batch":
-            # One device takes the statistics of each share as the devices do.
-            own = split_by(self.program.read[position + self.shared], Layout.BATCH)
-            apart = f", {names(own)}" if self.alone else ""
+            # One device normalises each device's images separately, as the devices do.
+            data = split_by(self.program.read[position + self.shared], Layout.BATCH)
+            apart = f", {names(data)}" if self.alone else ""
             return f"batch_norm({read}, {weights}{apart})"
         split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
         features = self.sharded.written(position).size
         centred = layer.norm == "layer"
-        more = f"{names(self.here(split))}, centred={centred}"
+        more = f"{names(self.mesh_levels(split))}, centred={centred}"
         return f"layer_norm({read}, {weights}, {features}, {more})"
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
@@ -197,7 +200,7 @@ def names(levels: Sequence[int]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as a literal, in single quotes where it has double ones alone."""
+    """Return a name as a literal, in single quotes if it contains only double ones."""
     if '"' in name and "'" not in name:
         return repr(name)
     # JSON's escapes are Python's too.

@@ -1,4 +1,4 @@
-"""The weights of a plan, and what goes in and is aimed at: how each array is stored."""
+"""The stored arrays of a step: weights, inputs and targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
 
 _ENDS = {"i": 0, "o": 1, "g": 1, "c": 1}
-"""Which end of the weights a choice halves: inputs or outputs, by its axis."""
+"""The end of the weights, inputs or outputs, that a choice halves, by its axis."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class StoredWeights:
     Parameters
     ----------
     reduced
-        The levels over which their gradient is all-reduced.
+        The levels over which the gradient is all-reduced.
     summed
-        The values that each of its outputs sums up, by which random values are scaled; 0 for
+        The number of values that each output sums, by which random values are scaled; 0 for
         scale and shift.
     """
 
@@ -50,24 +50,24 @@ class StepInput:
     Parameters
     ----------
     below
-        Integers below it, or numbers if None.
+        The exclusive bound of integers; None for real numbers.
     """
 
     tensor: StoredTensor
     below: int | None = None
     labels: StoredAxis | None = None
-    """The axis of which the integers are indices: a stored label is a stored position."""
+    """The axis that the integers index: a stored label is a stored position."""
 
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return an array in the network's own order as it is stored."""
+        """Return an array, given in the network's order, as stored."""
         if self.labels is not None:
             array = np.argsort(self.labels.order.ravel())[array]
         return self.tensor.stored(array)
 
 
 def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
-    """Return the weights by the layer that they are called after."""
-    found = {}
+    """Return the weights, by the layer that they are named after."""
+    stored = {}
     owners = {
         sharded.owner(users[0] - sharded.shared): node
         for node, users in sharded.program.workload.weight_users.items()
@@ -98,14 +98,14 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
             summed = sizes["i"] * math.prod(lead)
         empty: tuple[tuple[int, ...], ...] = ((),) * len(lead)
         tensor = StoredTensor((*lead, *ends), (*empty, *split[-len(ends) :]))
-        found[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), summed)
-    return found
+        stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), summed)
+    return stored
 
 
 def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the levels that split the inputs and those that split the outputs of weights.
 
-    Shared weights are split in the choices of the layer that they are called after.
+    Shared weights are split by the choices of the layer that they are named after.
     """
     ends: tuple[list[int], list[int]] = [], []
     workload = sharded.program.workload
@@ -120,9 +120,9 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
 
 
 def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
-    """Return the network's input as each layer reads it, and what that is called, by layer."""
-    given: dict[str, StepInput] = {}
-    called: dict[int, str] = {}
+    """Return the network's input as each layer reads it, by name, and the name by layer."""
+    inputs: dict[str, StepInput] = {}
+    names: dict[int, str] = {}
     for position, (layer, reads) in enumerate(
         zip(sharded.network.layers, sharded.network.sources, strict=True)
     ):
@@ -130,7 +130,7 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
             continue
         node = position + sharded.shared
         layouts = sharded.program.read[node]
-        if layer.kind == "embedding":
+        if layer.reads_ids:
             ids: tuple[StoredAxis | int, ...] = (sharded.batch, *sharded.input_positions)
             data = split_by(sharded.program.written[node], Layout.BATCH)
             below = getattr(sharded.network.input, "vocabulary", None)
@@ -140,12 +140,12 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
             one = StepInput(_tensor(sharded, sharded.input_positions, sharded.input_axis, layouts))
-        same = (name for name, other in given.items() if other == one)
-        free = "input" if "input" not in given else f"input of {layer.name}"
+        same = (name for name, other in inputs.items() if other == one)
+        free = "input" if "input" not in inputs else f"input of {layer.name}"
         name = next(same, free)
-        given[name] = one
-        called[position] = name
-    return given, called
+        inputs[name] = one
+        names[position] = name
+    return inputs, names
 
 
 def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
@@ -157,7 +157,7 @@ def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
 
 
 def ends_of(sharded: ShardedNetwork) -> Iterator[int]:
-    """Yield the layers whose output nobody reads."""
+    """Yield the layers whose output no layer reads."""
     read = {source for reads in sharded.network.sources for source in reads}
     yield from (n for n in range(len(sharded.network.layers)) if n not in read)
 
@@ -167,19 +167,18 @@ def _target(sharded: ShardedNetwork, position: int) -> StepInput:
     whole = _tensor(sharded, sharded.positions[position], sharded.written(position), layouts)
     if not is_softmax(sharded, position):
         return StepInput(whole)
-    # A label for each position instead of a channel's values.
+    # A label per position in place of the channels' values.
     labels = sharded.written(position)
     return StepInput(StoredTensor(whole.dims[:-1], whole.split[:-1]), labels.size, labels)
 
 
 def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
     """Whether a layer ends in a softmax and its loss."""
-    layer = sharded.network.layers[position]
-    return layer.kind == "output" and getattr(layer, "loss", "") == "softmax"
+    return getattr(sharded.network.layers[position], "loss", None) == "softmax"
 
 
 def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
-    """Return what each layer writes, as it is stored for its readers."""
+    """Return each layer's output as stored for its readers."""
     writers = sharded.program.workload.tensor_writers
     shared = {writer: node for node, writer in writers.items()}
     tensors = {}
@@ -202,7 +201,7 @@ def _tensor(
 
 
 def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
-    """Return the levels at which a tensor is so laid out."""
+    """Return the levels at which a tensor has a layout."""
     return tuple(level for level, layout in enumerate(layouts) if layout is wanted)
 
 

@@ -1,4 +1,4 @@
-"""What does not run, refused by name before anything is computed."""
+"""Checks that a step can run, before anything is computed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
-MAX_BYTES = 4 * 10**9
-"""Of memory that a run may take, unless a caller says otherwise."""
+MAX_MEMORY = 4 * 10**9
+"""Default limit on the memory of a run, in bytes."""
 
 
 def _remedy(scaled: bool) -> str:
@@ -42,27 +42,27 @@ def check_layers(network: Network) -> None:
     for position, layer in enumerate(network.layers):
         if layer.kind not in KINDS:
             raise RefusedError(
-                f"layer {layer.name!r}: kind {layer.kind!r} does not run; known are"
+                f"layer {layer.name!r}: kind {layer.kind!r} cannot be run; supported:"
                 f" {', '.join(KINDS)}"
             )
         if getattr(layer, "loss", None) == "softmax" and position in read:
             raise RefusedError(
-                f"layer {layer.name!r}: a softmax with its loss is the end of a step, and another"
-                " layer reads it; take loss 'none'"
+                f"layer {layer.name!r}: a softmax with its loss must end the network, and another"
+                " layer reads it; use loss 'none'"
             )
 
 
 def notes_of(network: Network) -> tuple[str, ...]:
-    """Return what a run leaves out, in words."""
+    """Return notes on what a run leaves out."""
     words = dict.fromkeys(getattr(layer, "activation", None) for layer in network.layers)
     unknown = [word for word in words if word and word not in ACTIVATIONS]
     return tuple(f"activation {word!r} is not known and is left out" for word in unknown)
 
 
 def check_division(division: Division, *, scaled: bool = False) -> None:
-    """Refuse shares that the model halves and a device cannot.
+    """Refuse splits that the model assumes to be even and that devices cannot make.
 
-    Channels may be split unevenly: the bytes are the model's all the same. Images may not, since
+    Channels may be split unevenly without changing the bytes. Images may not, since
     an exchange between batch and channels would then move less.
 
     Raises
@@ -78,28 +78,28 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
             f" halve it, got {batch}{_remedy(scaled)}"
         )
     for position, layer in enumerate(division.network.layers):
-        if layer.kind != "shuffle":
+        if not layer.shuffles:
             continue
         node, source = position + division.shared, division.network.sources[position][0]
         if source < 0:
             continue
-        own = division.labels.of[Axis(source)]
+        labels = division.labels.of[Axis(source)]
         dealt = division.labels.shuffled(division.network, position)
         edge = program.workload.boundaries[division.boundary(source, position)].source
         for level, read in enumerate(program.read[node]):
             kept = program.stored[edge][level]
             if read is not Layout.SHUFFLED or kept is not Layout.CHANNEL:
                 continue
-            moved = int(np.count_nonzero((own ^ dealt) >> (division.levels - 1 - level) & 1))
-            if 2 * moved != len(own):
+            moved = int(np.count_nonzero((labels ^ dealt) >> (division.levels - 1 - level) & 1))
+            if 2 * moved != len(labels):
                 raise RefusedError(
-                    f"layer {layer.name!r}: H{level + 1} has {moved} of its {len(own)} channels"
+                    f"layer {layer.name!r}: H{level + 1} has {moved} of its {len(labels)} channels"
                     " change sides, where the model has half of them; split it by batch there"
                 )
 
 
 def check_memory(
-    network: Network, program: Program, *, most: int = MAX_BYTES, scaled: bool = False
+    network: Network, program: Program, *, most: int = MAX_MEMORY, scaled: bool = False
 ) -> None:
     """Refuse a step that would take more bytes of memory than ``most``.
 
@@ -114,11 +114,11 @@ def check_memory(
         allows = argument("max_memory", _rounded_up(estimate))
         raise RefusedError(
             f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
-            f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it as it is"
+            f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it at full size"
         )
 
 
 def _rounded_up(count: int) -> str:
-    """Return bytes as an option's value, no fewer than they are."""
+    """Return bytes as an option's value, rounded up."""
     unit, size = ("GB", 10**9) if count > 10**9 else ("MB", 10**6)
     return f"{-(-count // size)}{unit}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StepData:
-    """What a step reads from outside: whole arrays, of which each device gets its own part.
+    """The data that a step is given: whole arrays, from which each device takes its part.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class StepData:
         ``(images, channels, height, width)``, ``(images, tokens, features)``; or ids of tokens,
         ``(images, tokens)``.
     weights, targets, errors
-        By position in `Network.layers`. Weights that layers share are their owner's.
+        Keyed by position in `Network.layers`; shared weights by their owner's.
     """
 
     input: Array
@@ -45,26 +45,26 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
     over = network.input.feature_map()
     vocabulary = getattr(network.input, "vocabulary", None)
     if vocabulary is None:
-        given: Array = rng.standard_normal((batch, *over))
+        network_input: Array = rng.standard_normal((batch, *over))
     else:
         rows = [
             layer.sizes(maps)["i"]
             for layer, maps, reads in _layers(network)
-            if layer.kind == "embedding" and reads
+            if layer.reads_ids and reads
         ]
-        given = rng.integers(min(rows, default=1), size=(batch, over.positions))
+        network_input = rng.integers(min(rows, default=1), size=(batch, over.positions))
     read = {source for sources in network.sources for source in sources}
     weights, targets, errors = {}, {}, {}
     for position, (layer, maps, _) in enumerate(_layers(network)):
         shape = workload.layers[position].weight
         if shape and layer.shares_weights_with is None:
             weights[position] = _weights(layer.kind, shape, rng)
-        if layer.kind == "output" and getattr(layer, "loss", "none") == "softmax":
+        if getattr(layer, "loss", None) == "softmax":
             positions = (batch, maps.output.positions)
             targets[position] = rng.integers(maps.output.channels, size=positions)
         elif position not in read:
             errors[position] = rng.standard_normal(array_shape(batch, maps.pooled))
-    return StepData(given, weights, targets, errors)
+    return StepData(network_input, weights, targets, errors)
 
 
 def _layers(network: Network) -> Iterator[tuple[Operator, LayerMaps, tuple[int, ...]]]:
@@ -83,7 +83,7 @@ def _weights(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Arr
 
 
 def array_shape(batch: int, over: Map) -> tuple[int, ...]:
-    """Return the shape of an array of maps: of four axes, or three of tokens."""
+    """Return the shape of an array of maps: four axes for images, three for tokens."""
     if isinstance(over, TokenMap):
         return (batch, over.tokens, over.channels)
     return (batch, *over)

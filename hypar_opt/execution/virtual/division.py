@@ -1,4 +1,4 @@
-"""How a plan divides a network's tensors and weights among the devices."""
+"""The division of a network's tensors and weights among the devices of a plan."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NONE = np.zeros(0, np.intp)
 
 
 class Division:
-    """The parts of all tensors, by device.
+    """Each device's parts of all tensors.
 
     Parameters
     ----------
     groups
-        By layer, the images of which a batch norm takes statistics together; a device's own
-        unless given.
+        The images that each layer's batch norm normalises together; by default, those that a
+        device has.
     """
 
     def __init__(
@@ -54,22 +54,22 @@ class Division:
 
     def tensor(self, source: int, reader: int | None = None) -> DividedTensor:
         """Return a layer's output, or the network's input, as a reader splits it."""
-        deals = reader is not None and self.network.layers[reader].kind == "shuffle"
+        deals = reader is not None and self.network.layers[reader].shuffles
         key = source, reader if deals else None
         if key not in self._tensors:
             over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
-            own = self.labels.of[Axis(source)]
+            labels = self.labels.of[Axis(source)]
             shuffled = None
             if reader is not None and deals:
                 shuffled = self.labels.shuffled(self.network, reader)
-            channels = DividedAxis(own, shuffled)
+            channels = DividedAxis(labels, shuffled)
             self._tensors[key] = DividedTensor(
                 self.levels, self.images, channels, 2 if over.tokens else 1
             )
         return self._tensors[key]
 
     def output_tensor(self, position: int) -> DividedTensor:
-        """Return a layer's output as it is stored: for the one that reads it, if it is one."""
+        """Return a layer's output as stored: split as its only reader does, if it has one."""
         readers = self._readers[position]
         return self.tensor(position, readers[0] if len(readers) == 1 else None)
 
@@ -83,7 +83,7 @@ class Division:
         return readers
 
     def boundary(self, source: int, reader: int) -> int:
-        """Return the number of the boundary over which a layer reads another."""
+        """Return the number of the boundary between a layer and one that it reads."""
         return self.program.workload.boundary_between[source + self.shared, reader + self.shared]
 
     def bits(self, layouts: Layouts, layout: Layout) -> int:
@@ -95,22 +95,22 @@ class Division:
     # Layers
 
     def shard(self, position: int, device: int, data: StepData) -> LayerShard:
-        """Return which part of a layer a device computes."""
+        """Return the part of a layer that a device computes."""
         layer, node = self.network.layers[position], position + self.shared
         read, written = self.program.read[node], self.program.written[node]
-        own = self.tensor(position)
-        (by_image, _), by_channel = own.masks(written)
+        output = self.tensor(position)
+        (by_image, _), by_channel = output.masks(written)
         images = self.images.held((by_image, 0), device)
         sources = self.network.sources[position]
         channels = _NONE
-        if sources and layer.kind != "embedding":
+        if sources and not layer.reads_ids:
             tensor = self.tensor(sources[0], position)
             channels = tensor.channels.held(tensor.masks(read)[1], device)
-        given = None
-        if layer.kind == "embedding" and sources:
-            given = data.input[images]
+        data_slice = None
+        if layer.reads_ids and sources:
+            data_slice = data.input[images]
         elif position in data.targets:
-            given = data.targets[position][images]
+            data_slice = data.targets[position][images]
         groups = [np.arange(len(images))]
         if self._groups is not None and position in self._groups:
             groups = list(self._groups[position])
@@ -120,10 +120,10 @@ class Division:
             self.images.size,
             len(images),
             channels,
-            own.channels.held(by_channel, device),
+            output.channels.held(by_channel, device),
             self._rows(position, device),
             groups,
-            given,
+            data_slice,
         )
 
     def _rows(self, position: int, device: int, levels: int = -1) -> Indices:
@@ -134,7 +134,7 @@ class Division:
         return DividedAxis(self.labels.of[axis]).held((split & levels, 0), device)
 
     def norm_groups(self) -> dict[int, list[Indices]]:
-        """Return, for each layer, the images that a device has together: what it normalises."""
+        """Return the groups of images that devices have together at each layer, to normalise."""
         groups = {}
         for position in range(len(self.network.layers)):
             split = self.bits(self.program.read[position + self.shared], Layout.BATCH)
@@ -145,7 +145,7 @@ class Division:
     # Weights
 
     def weight_node(self, position: int) -> int | None:
-        """Return the node that keeps a layer's weights: its own, or that of what layers share."""
+        """Return the node that keeps a layer's weights: its own, or that of shared weights."""
         node = position + self.shared
         if not self.program.workload.nodes[node].weight:
             return None
@@ -154,15 +154,15 @@ class Division:
     @cached_property
     def _shared_weights(self) -> dict[int, int]:
         users = self.program.workload.weight_users
-        return {user: node for node, of in users.items() for user in of}
+        return {user: node for node, layers in users.items() for user in layers}
 
     def owner(self, node: int) -> int:
-        """Return the layer that shared weights are called after."""
+        """Return the layer that shared weights are named after."""
         users = [user - self.shared for user in self.program.workload.weight_users[node]]
         return next(u for u in users if self.network.layers[u].shares_weights_with is None)
 
     def weights(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
-        """Return what each device keeps of all weights, by node."""
+        """Return the devices' parts of all weights, by node."""
         kept = {}
         for position, array in whole.items():
             node = self.weight_node(position)
@@ -172,7 +172,7 @@ class Division:
         return kept
 
     def stored(self, position: int, device: int) -> Held:
-        """Return which elements of a layer's weights a device keeps."""
+        """Return the elements of a layer's weights that a device keeps."""
         node = self.weight_node(position)
         assert node is not None
         if node >= self.shared:
@@ -186,27 +186,27 @@ class Division:
         return self._held(position, device, split)
 
     def use(self, position: int, device: int) -> tuple[Held, bool] | None:
-        """Return where a layer's weights stand in those that it shares, and if it transposes them.
+        """Return a layer's weights as indices into shared weights, and whether it transposes them.
 
-        None for a layer with weights of its own.
+        None for a layer that shares no weights.
         """
         node = self.weight_node(position)
         if node is None or node >= self.shared:
             return None
         owner = self.owner(node)
-        transposes = owner != position and self.network.layers[owner].kind == "embedding"
+        transposes = owner != position and self.network.layers[owner].reads_ids
         held = self._held(position, device)
         used = transposed(held) if transposes else held
         name = self.network.layers[position].name
         return within(self.stored(owner, device), used, name), transposes
 
     def _held(self, position: int, device: int, levels: int = -1) -> Held:
-        """Return which elements of its weights a layer needs, split by a mask of levels alone."""
+        """Return the elements of its weights that a layer needs if only these levels split them."""
         layer, node = self.network.layers[position], position + self.shared
         written = self.tensor(position)
-        (own, _) = written.masks(self.program.written[node])[1]
+        (by_channel, _) = written.masks(self.program.written[node])[1]
         sources, read = self.network.sources[position], _NONE
-        if sources and layer.kind != "embedding":
+        if sources and not layer.reads_ids:
             tensor = self.tensor(sources[0], position)
             (split, _) = tensor.masks(self.program.read[node])[1]
             read = tensor.channels.held((split & levels, 0), device)
@@ -214,7 +214,7 @@ class Division:
             layer.kind,
             self.program.workload.layers[position].weight,
             read,
-            written.channels.held((own & levels, 0), device),
+            written.channels.held((by_channel & levels, 0), device),
             self._rows(position, device, levels),
             self.maps[position].input.channels,
         )

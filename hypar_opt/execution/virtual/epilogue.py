@@ -1,4 +1,4 @@
-"""What follows a layer's output on its device: activation and pool, which keep any layout."""
+"""A layer's epilogue: activation and pool, which keep any layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Epilogue:
     def __init__(self, layer: Operator, maps: LayerMaps) -> None:
         word = getattr(layer, "activation", None)
         self._activation = ACTIVATIONS.get(word) if word else None
-        pool = getattr(layer, "pool", None) if layer.kind == "conv" else None
+        pool = layer.fused_pool
         self._pool = None
         if pool is not None:
             before, after = cast("FeatureMap", maps.output), cast("FeatureMap", maps.pooled)

@@ -1,4 +1,4 @@
-"""Virtual devices' exchanges: the only way from one device's memory to another's, counted."""
+"""The exchanges of virtual devices: the only way from one memory to another, and counted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.passes import Phase
 
 Blocks = list[Array]
-"""An array of each device: its part of a tensor, and nothing else."""
+"""One array per device: its part of a tensor."""
 
 _RECEIVING = frozenset((StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL, StepKind.ALL_GATHER))
 
 
 class Source(NamedTuple):
-    """Whose exchange it is: see `hypar_opt.sharding.program.Exchange`."""
+    """The pass, node and boundary of an exchange (`hypar_opt.sharding.program.Exchange`)."""
 
     phase: Phase
     node: int
@@ -29,7 +29,7 @@ class Source(NamedTuple):
 
 
 class Purpose(NamedTuple):
-    """What the elements that cross a level are counted by."""
+    """The key by which the elements that cross a level are counted."""
 
     source: Source
     kind: StepKind
@@ -37,12 +37,12 @@ class Purpose(NamedTuple):
 
 
 class Fabric:
-    """2^levels devices, and the elements that they have received.
+    """The 2^levels devices, and counts of the elements that they have received.
 
     Parameters
     ----------
     levels
-        Device d is on the side of level h, from 0 for H1, that bit ``levels - 1 - h`` of d says.
+        Bit ``levels - 1 - h`` of a device's number is its side of level h, from 0 for H1.
     """
 
     def __init__(self, levels: int) -> None:
@@ -51,9 +51,9 @@ class Fabric:
         self.received: Counter[Purpose] = Counter()
 
     def swap(self, messages: Sequence[Array], purpose: Purpose) -> Blocks:
-        """Have each device receive its partner's message across a level, and count it."""
+        """Deliver each device's message to its partner across a level, and count it."""
         bit = 1 << (self.levels - 1 - purpose.level)
-        # Copied: a view of a sender's array would be its memory, read by another device.
+        # Copied: a view would let one device read another's memory.
         arrived = [messages[device ^ bit].copy() for device in self.devices]
         self.received[purpose] += sum(message.size for message in arrived)
         return arrived
@@ -66,7 +66,7 @@ class Fabric:
         steps: Sequence[Step],
         whose: Source,
     ) -> tuple[Blocks, Layouts]:
-        """Return a tensor in another layout, reached by these steps."""
+        """Return a tensor in the layout that some steps lead to."""
         for step in steps:
             after = (*layouts[: step.level], step.target, *layouts[step.level + 1 :])
             blocks = self._take(tensor, blocks, layouts, after, step, whose)
@@ -84,32 +84,32 @@ class Fabric:
     ) -> Blocks:
         axis = tensor.channel_axis
         kept = [tensor.common(before, device, after, device) for device in self.devices]
-        own = [
+        kept_parts = [
             cut(block, rows, axis, columns)
             for block, ((rows, columns), _) in zip(blocks, kept, strict=True)
         ]
         if step.kind is StepKind.SLICE:
-            return [part.copy() for part in own]
+            return [part.copy() for part in kept_parts]
         arrived: Blocks | None = None
         if step.kind in _RECEIVING:
             bit = 1 << (self.levels - 1 - step.level)
-            shares = [tensor.common(before, d, after, d ^ bit) for d in self.devices]
+            sent = [tensor.common(before, d, after, d ^ bit) for d in self.devices]
             messages = [
                 cut(block, rows, axis, columns)
-                for block, ((rows, columns), _) in zip(blocks, shares, strict=True)
+                for block, ((rows, columns), _) in zip(blocks, sent, strict=True)
             ]
             arrived = self.swap(messages, Purpose(whose, step.kind, step.level))
             if step.kind is StepKind.REDUCE_SCATTER:
-                return [part + other for part, other in zip(own, arrived, strict=True)]
-        made = []
-        for device, part in enumerate(own):
+                return [part + other for part, other in zip(kept_parts, arrived, strict=True)]
+        converted = []
+        for device, part in enumerate(kept_parts):
             block = np.zeros(tensor.shape(blocks[device], after, device))
             place(block, kept[device][1][0], axis, kept[device][1][1], part)
             if arrived is not None:
-                rows, columns = shares[device ^ bit][1]
+                rows, columns = sent[device ^ bit][1]
                 place(block, rows, axis, columns, arrived[device])
-            made.append(block)
-        return made
+            converted.append(block)
+        return converted
 
     def all_reduce(
         self,
@@ -118,9 +118,9 @@ class Fabric:
         whose: Source,
         combine: Callable[[Array, Array], Array] = np.add,
     ) -> Blocks:
-        """Return what the steps' levels have combined: on each device all of it.
+        """All-reduce the devices' blocks over the levels of the steps.
 
-        By recursive halving along the first axis, from the deepest level up, then by doubling.
+        Recursive halving along the first axis, from the deepest level up, then doubling.
         """
         levels = [step.level for step in steps]
         for level in reversed(levels):

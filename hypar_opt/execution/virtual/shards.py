@@ -1,4 +1,4 @@
-"""Which images and channels of a tensor each device holds, and how arrays are cut by them."""
+"""The images and channels of a tensor that each device holds, and arrays cut by them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Indices = NDArray[np.intp]
 Where = slice | Indices
-"""Positions along one axis: a slice where they are contiguous, which is no copy."""
+"""Positions along one axis: a slice if they are contiguous, which needs no copy."""
 Masks = tuple[int, int]
-"""The levels, as bits, that split an axis by its own labels, and by those of a shuffle."""
+"""The levels, as bits, that split an axis by its labels, and by a shuffle's labels."""
 
 
 class DividedAxis:
-    """An axis of which each device holds the indices whose labels have its own bits.
+    """An axis; a device holds the indices whose labels match the bits of its number.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ class DividedAxis:
         self._common: dict[tuple[Masks, int, Masks, int], tuple[Where, Where]] = {}
 
     def member(self, masks: Masks, device: int) -> NDArray[np.bool_]:
-        """Return which indices a device holds where these levels split the axis: ``(size,)``."""
-        own, shuffled = masks
-        device &= own | shuffled
+        """Return which indices a device holds if these levels split the axis: ``(size,)`` bool."""
+        plain, shuffled = masks
+        device &= plain | shuffled
         key = masks, device
         if key not in self._member:
-            held = (self._labels & own) == (device & own)
+            held = (self._labels & plain) == (device & plain)
             if shuffled:
                 held &= (self._shuffled & shuffled) == (device & shuffled)
             self._member[key] = held
@@ -63,7 +63,7 @@ class DividedAxis:
         return self._count[key]
 
     def common(self, masks: Masks, device: int, others: Masks, other: int) -> tuple[Where, Where]:
-        """Return where the indices that two devices hold stand in the part of either."""
+        """Return the positions, in either device's part, of the indices that both hold."""
         key = masks, device & (masks[0] | masks[1]), others, other & (others[0] | others[1])
         if key not in self._common:
             mine, theirs = self.member(masks, device), self.member(others, other)
@@ -80,7 +80,7 @@ def _where(chosen: NDArray[np.bool_]) -> Where:
 
 
 class DividedTensor:
-    """A tensor's two axes that levels split, whatever its layout.
+    """The two axes of a tensor that levels may split.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class DividedTensor:
         return _masks(layouts)
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
-        """Return a device's part of a whole array: a copy of its own."""
+        """Return a copy of a device's part of a whole array."""
         images, channels = self.masks(layouts)
         rows = _where(self.images.member(images, device))
         columns = _where(self.channels.member(channels, device))
@@ -109,7 +109,7 @@ class DividedTensor:
     def common(
         self, layouts: Layouts, device: int, others: Layouts, other: int
     ) -> tuple[tuple[Where, Where], tuple[Where, Where]]:
-        """Return rows and columns of what two devices hold, in the part of either."""
+        """Return the rows and columns that two devices both hold, in either device's part."""
         images, channels = self.masks(layouts)
         other_images, other_channels = self.masks(others)
         rows = self.images.common(images, device, other_images, other)
@@ -117,7 +117,7 @@ class DividedTensor:
         return (rows[0], columns[0]), (rows[1], columns[1])
 
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
-        """Return the shape of a device's part; its other extents are those of ``like``."""
+        """Return the shape of a device's part; the other extents are those of ``like``."""
         images, channels = self.masks(layouts)
         shape = list(like.shape)
         shape[0] = self.images.count(images, device)
@@ -128,9 +128,9 @@ class DividedTensor:
 @lru_cache(maxsize=4096)
 def _masks(layouts: Layouts) -> tuple[Masks, Masks]:
     bits = {Layout.BATCH: 0, Layout.CHANNEL: 0, Layout.SHUFFLED: 0}
-    for place, layout in enumerate(reversed(layouts)):
+    for bit, layout in enumerate(reversed(layouts)):
         if layout in bits:
-            bits[layout] |= 1 << place
+            bits[layout] |= 1 << bit
     return (bits[Layout.BATCH], 0), (bits[Layout.CHANNEL], bits[Layout.SHUFFLED])
 
 

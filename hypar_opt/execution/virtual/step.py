@@ -1,4 +1,4 @@
-"""A plan's training step on virtual devices, exchange by exchange as its program has them."""
+"""A plan's training step on virtual devices, exchange by exchange, as in its program."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class StepRecord:
-    """What a step leaves behind: each layer's output, gradients, the loss, and the exchanges.
+    """The record of a step: each layer's output, the gradients, the loss, and the exchanges.
 
     Parameters
     ----------
     outputs
-        By layer: the layouts, and what each device has.
+        The layouts and the devices' parts of each layer's output.
     gradients
-        By layer that keeps weights: what each device has of the gradient.
+        The devices' parts of the gradient of each layer that keeps weights.
     """
 
     fabric: Fabric
@@ -91,15 +91,16 @@ class TrainingStep:
         reads = [
             self._read(position, source)
             for source in self.network.sources[position]
-            if layer.kind != "embedding"
+            if not layer.reads_ids
         ]
         of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
-        own = [arithmetic(self.division.shard(position, d, self.data)) for d in self.devices]
-        self._arithmetic[position] = own
-        sums = self._sums(position, phase, [a.sums(r) for a, r in zip(own, of_device, strict=True)])
+        layers = [arithmetic(self.division.shard(position, d, self.data)) for d in self.devices]
+        self._arithmetic[position] = layers
+        partial_sums = [one.sums(read) for one, read in zip(layers, of_device, strict=True)]
+        sums = self._sums(position, phase, partial_sums)
         outputs = [
             one.forward(read, self._used_weights(position, device), numbers)
-            for device, (one, read, numbers) in enumerate(zip(own, of_device, sums, strict=True))
+            for device, (one, read, numbers) in enumerate(zip(layers, of_device, sums, strict=True))
         ]
         written, tensor = program.written[node], self.division.output_tensor(position)
         steps, whose = program.output_steps(node), Source(phase, node, None)
@@ -122,7 +123,7 @@ class TrainingStep:
         program, node = self.program, position + self.division.shared
         tensor = self.division.tensor(source, position)
         if source < 0:
-            # The network's input is there as each reader wants it.
+            # Each reader has the network's input in its own layout.
             layouts = program.read[node]
             return [tensor.part_of(self.data.input, layouts, device) for device in self.devices]
         boundary = self.division.boundary(source, position)
@@ -132,18 +133,18 @@ class TrainingStep:
         blocks, _ = self.fabric.convert(tensor, self._stored[stored], before, steps, whose)
         return blocks
 
-    def _sums(self, position: int, phase: Phase, own: list[Array | None]) -> list[Array | None]:
-        """Return what channels share, all-reduced where a level splits them."""
+    def _sums(self, position: int, phase: Phase, sums: list[Array | None]) -> list[Array | None]:
+        """Return the sums over channels, all-reduced over the levels that split the channels."""
         node = position + self.division.shared
-        parts = [numbers for numbers in own if numbers is not None]
+        parts = [numbers for numbers in sums if numbers is not None]
         if not parts:
-            return own
+            return sums
         combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add
         steps = self.program.statistics_steps(node)
         return list(self.fabric.all_reduce(parts, steps, Source(phase, node, None), combine))
 
     def _used_weights(self, position: int, device: int) -> Array | None:
-        """Return the weights that a device uses: its own, or its slice of what layers share."""
+        """Return the weights that a device uses: its own, or its slice of shared weights."""
         node = self.division.weight_node(position)
         if node is None:
             return None
@@ -156,7 +157,7 @@ class TrainingStep:
         return slice_.T if transposes else slice_
 
     def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
-        """Add a layer's part of the loss; scalars are no tensors, and are not counted."""
+        """Add a layer's part of the loss; exchanging scalars is not counted."""
         copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)
         losses = [a.loss for a in self._arithmetic[position] if isinstance(a, SoftmaxLoss)]
         if losses:
@@ -179,11 +180,11 @@ class TrainingStep:
         steps, whose = backward(program.output_steps(node)), Source(phase, node, None)
         layouts = dual(program.stored[node])
         error, _ = self.fabric.convert(tensor, error, layouts, steps, whose)
-        own = self._arithmetic[position]
+        layers = self._arithmetic[position]
         sums = self._sums(
-            position, phase, [a.error_sums(e) for a, e in zip(own, error, strict=True)]
+            position, phase, [a.error_sums(e) for a, e in zip(layers, error, strict=True)]
         )
-        results = [a.backward(e, s) for a, e, s in zip(own, error, sums, strict=True)]
+        results = [a.backward(e, s) for a, e, s in zip(layers, error, sums, strict=True)]
         del self._arithmetic[position]
         for number, source in enumerate(self.network.sources[position]):
             if source >= 0:
@@ -201,7 +202,7 @@ class TrainingStep:
         if position in self.data.errors:
             whole = self.data.errors[position]
             partial_levels = self.division.bits(layouts, Layout.PARTIAL)
-            # Of replicas one has the error, so that they are its addends.
+            # One replica has the error and the others zeros, so that they add up to it.
             return [
                 tensor.part_of(whole, layouts, device) * (not device & partial_levels)
                 for device in self.devices
@@ -217,7 +218,7 @@ class TrainingStep:
         return blocks
 
     def _send_back(self, position: int, source: int, error: Blocks) -> None:
-        """Convert the error of an input for the layer that wrote it, and add it there."""
+        """Convert the error of an input for the layer that wrote it, and add it to that layer's."""
         program, node = self.program, position + self.division.shared
         boundary = self.division.boundary(source, position)
         tensor = self.division.tensor(source, position)
@@ -249,5 +250,5 @@ class TrainingStep:
         steps = self.program.gradient_steps(node)
         flat = [gradient.reshape(-1) for gradient in gradients]
         reduce = partial(self.fabric.all_reduce, steps=steps)
-        made = reduce(flat, whose=Source(Phase.GRADIENT, node, None))
-        return [m.reshape(g.shape) for m, g in zip(made, gradients, strict=True)]
+        reduced = reduce(flat, whose=Source(Phase.GRADIENT, node, None))
+        return [r.reshape(g.shape) for r, g in zip(reduced, gradients, strict=True)]

@@ -1,4 +1,4 @@
-"""Which elements of its weights a device holds, and of weights that several layers share."""
+"""The elements of weights, shared ones included, that a device holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
 
 Held = tuple["Indices", ...]
-"""The indices of each axis of the weights, ascending: what is held is their product."""
+"""Ascending indices along each axis of the weights; their product is held."""
 
 
 def held_weights(
@@ -23,16 +23,16 @@ def held_weights(
     rows: Indices,
     channels: int,
 ) -> Held:
-    """Return which weights a device needs for the channels that it reads and writes.
+    """Return the weights that a device needs for the channels that it reads and writes.
 
     Parameters
     ----------
     shape
-        Of the layer's weights.
+        The shape of the layer's weights.
     rows
-        Of an embedding's table.
+        The device's rows of an embedding's table.
     channels
-        Of all that the layer reads; a fully-connected layer has weights for each position.
+        All channels that the layer reads; a fully-connected layer has weights per position.
     """
     if kind == "norm":
         return np.arange(shape[0]), written
@@ -48,8 +48,8 @@ def held_weights(
 
 
 def features(channels: Indices, positions: int) -> Indices:
-    """Return the features of a flattened map that some channels make, channel by channel."""
-    # A sequence's features are its channels: it has one position a token.
+    """Return the features of a flattened map that belong to some channels."""
+    # A sequence's features are its channels: one position per token.
     return (channels[:, None] * positions + np.arange(positions)).reshape(-1)
 
 
@@ -60,7 +60,7 @@ def cut_weights(whole: Array, held: Held) -> Array:
 
 
 def within(stored: Held, used: Held, layer: str) -> Held:
-    """Return where the weights that a layer uses stand among those that a device stores.
+    """Return the positions, among the weights that a device stores, of those that a layer uses.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def within(stored: Held, used: Held, layer: str) -> Held:
         if not np.isin(need, have).all():
             raise RefusedError(
                 f"layer {layer!r} splits the weights that it shares in another order than they are"
-                " stored; a run of such a plan is not known"
+                " stored; such a plan cannot be run"
             )
     return tuple(np.searchsorted(have, need) for have, need in zip(stored, used, strict=True))
 

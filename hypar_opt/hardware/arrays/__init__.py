@@ -92,7 +92,7 @@ def find_array(array: str | Path | Array) -> Array:
     Raises
     ------
     InputError
-        If the file cannot be read or is no array.
+        If the file cannot be read or does not describe an array.
     UnknownNameError
         If there is neither such a preset nor such a file; it suggests the nearest name.
     """

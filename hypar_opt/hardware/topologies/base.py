@@ -26,7 +26,7 @@ class LinkSpec(Document):
     """A link as a file describes it."""
 
     bandwidth: Bandwidth
-    """Of either direction of a full-duplex link; of a half-duplex one, of both together."""
+    """Per direction of a full-duplex link; both directions together if half-duplex."""
     latency: Time = Fraction()
     duplex: Literal["full", "half"] = "full"
 
@@ -50,7 +50,7 @@ class Topology(Document, ABC):
 
     @classmethod
     def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return a table of a file in ``folder`` with the contents of the files that it names.
+        """Return a table read in ``folder`` with the contents of the files that it names inlined.
 
         Raises
         ------
@@ -65,10 +65,10 @@ class Topology(Document, ABC):
         """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""
 
     def grid(self) -> tuple[int, ...] | None:
-        """Return the shape of a torus or mesh, numbered row by row, None of any other graph.
+        """Return the shape of a torus or mesh numbered row by row; None for any other graph.
 
-        Routes on it are found by coordinates, as fast for many accelerators as for few. A graph
-        that is no grid of this shape is searched all the same.
+        Its routes follow from coordinates, as fast for many accelerators as for few. A graph that
+        turns out not to be a grid of this shape is searched instead.
         """
         return None
 

@@ -38,7 +38,7 @@ class HTree(Topology):
             for index, node in enumerate(lower_nodes):
                 graph.add_edge(node, switches[index // 2], **link)
             lower_nodes = [*switches]
-            # By way of text, so that 0.1 in the file is 1/10 and not the nearest double.
+            # Through text, so that 0.1 in the file is 1/10 and not the nearest double.
             relative_bandwidth *= Fraction(str(self.growth))
         return graph
 

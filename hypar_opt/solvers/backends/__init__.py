@@ -1,1 +1,1 @@
-"""The programs behind PuLP: their options, how they are run, and their answers."""
+"""The programs behind PuLP: their options, their processes, and their answers."""

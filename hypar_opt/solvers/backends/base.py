@@ -21,9 +21,9 @@ class Backend:
     name
         The name of PuLP's solver; ``cbc`` for the program that PuLP bundles.
     version
-        Empty where it is not known.
+        Empty if unknown.
     constructor_arguments
-        The arguments of PuLP's constructor of it; none for ``cbc``, which is run without PuLP.
+        The arguments of its PuLP constructor; none for ``cbc``, which is run without PuLP.
     supported_options
         The names of the `SolverOptions` that it supports.
     """
@@ -36,7 +36,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class BackendCall:
-    """A problem to minimise, and how.
+    """A problem to minimise, with its options and deadline.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class BackendCall:
     problem
         A ``pulp.LpProblem``.
     options
-        Their time limit is not used: ``deadline`` has what is left of it.
+        Their time limit is not used; ``deadline`` has the time left.
     start
         A warm start: values of all binary columns; empty for none.
     """
@@ -64,7 +64,7 @@ class BackendAnswer:
     Parameters
     ----------
     values
-        Of the columns; None without a solution.
+        The columns' values; None without a solution.
     proven
         Whether the search was exhausted: with values, they are optimal at a gap of 0; without,
         the problem is infeasible. A claim, like all of these.
@@ -75,7 +75,7 @@ class BackendAnswer:
     stopped_by
         The limit that ended the search.
     version
-        The backend's.
+        The backend's version.
     """
 
     values: Mapping[str, float] | None

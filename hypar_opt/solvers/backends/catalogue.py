@@ -28,7 +28,7 @@ CBC_OPTIONS = frozenset(
         "warm_start",
     }
 )
-"""The `SolverOptions` that CBC supports, which are all that any backend does."""
+"""The `SolverOptions` that CBC supports; no backend supports more."""
 
 
 def find_backend(options: SolverOptions) -> Backend:
@@ -57,7 +57,7 @@ def find_backend(options: SolverOptions) -> Backend:
     backend = next((catalogue[name] for name in names if catalogue[name]), None)
     if backend is None:
         installed_names = ", ".join(name for name, installed in catalogue.items() if installed)
-        raise RefusedError(f"finds no backend {names[0]} here; there are: {installed_names}")
+        raise RefusedError(f"needs {names[0]}, not installed; available: {installed_names}")
     refused = options.given() - backend.supported_options
     if refused:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(refused))
@@ -73,7 +73,7 @@ def installed_backends() -> list[Backend]:
 
 @functools.cache
 def _catalogue() -> Mapping[str, Backend | None]:
-    """Return PuLP's backends by name; None where one is not installed."""
+    """Return PuLP's backends by name; None for those that are not installed."""
     # PuLP imports the library of every solver that it lists, so a worker process does that.
     with SolverProcess() as process:
         solvers = ask_worker(process, {})

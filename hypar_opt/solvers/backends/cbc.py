@@ -1,4 +1,4 @@
-"""CBC, run as a program on files that PuLP writes and reads; its answer and its log parsed."""
+"""CBC, run as a program on files that PuLP writes and reads; parses its solution and log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def cbc_program() -> str | None:
 
 
 def cbc_version(process: SolverProcess, program: str) -> str:
-    """Return CBC's version as it prints it; empty if it prints none."""
+    """Return the version that CBC prints; empty if it prints none."""
     process.run([program, "-quit"])
     return _search_log(r"Version: (\S+)", process.log.read_text()) or ""
 
 
 def run_cbc(call: BackendCall) -> BackendAnswer:
-    """Have CBC minimise a problem.
+    """Minimise a problem with CBC.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     """
     program = cbc_program()
     if program is None:
-        raise RefusedError("finds no cbc: PuLP comes with none for this machine")
+        raise RefusedError("needs CBC, and PuLP bundles none for this machine")
     files = _write_files(program, call)
     limit = call.deadline.left()
     command = [program, str(files.model)]
@@ -87,9 +87,9 @@ class _Solution:
     outcome
         Its first line, ``Stopped on time - objective value 42.00000000``.
     values
-        Of the columns; None without a solution.
+        The columns' values; None without a solution.
     optimal
-        CBC's claim, which it also makes of a solution that is optimal to within a gap only.
+        CBC's claim, which it also makes if the solution is only within the gap.
     """
 
     outcome: str
@@ -172,7 +172,7 @@ def _read_solution(problem: Any, files: _Files) -> _Solution:
 def _to_answer(
     solution: _Solution, log: str, *, gap: float, limit: float | None, in_time: bool
 ) -> BackendAnswer:
-    """Return what a solution and the log claim, less what is known to be unreliable.
+    """Return the claims of a solution and the log, without those known to be unreliable.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _to_answer(
     # No solution, not infeasible, not stopped: a failure, unless the time had run out.
     if solution.values is None and not infeasible and stopped is None:
         if limit is None:
-            raise HyparError(f"cbc leaves no answer: {outcome.strip()}")
+            raise HyparError(f"CBC returned no solution: {outcome.strip()}")
         stopped = "time"
     # A simplex that runs out of time calls that a limit of iterations, which we never set.
     if stopped == "iterations" and limit is not None and not in_time:

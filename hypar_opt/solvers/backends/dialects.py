@@ -1,4 +1,4 @@
-"""How parameters reach PuLP's solvers for which its constructors have no argument of their own."""
+"""The ways to pass parameters to PuLP's solvers that their constructors have no argument for."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def as_text(pattern: str) -> Callable[[Parameters], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class BackendDialect:
-    """How a solver is passed parameters, and its names of those that our options stand for.
+    """How a solver is passed parameters, and its names for those that our options set.
 
     Parameters
     ----------
     to_arguments
         Turns parameters into arguments of PuLP's constructor; None if it accepts none.
     seed, threads
-        The parameters' names; empty where there is none, or PuLP has an argument for it.
+        The parameters' names; empty if there is none, or PuLP has an argument for it.
     gap
-        The parameter of the relative gap, where PuLP would not pass on a gap of 0.
+        The parameter of the relative gap, if PuLP would not pass on a gap of 0.
     """
 
     to_arguments: Callable[[Parameters], dict[str, Any]] | None = None

@@ -21,10 +21,10 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class SolverProcess:
-    """Runs solvers' programs, under a supervisor that outlives this process to clean up.
+    """Runs solvers' programs under a supervisor that outlives this process to clean up.
 
-    A program has a session of its own: Ctrl-C in the terminal reaches this process alone,
-    which then ends the program.
+    A program has its own session: Ctrl-C in the terminal reaches only this process, which then
+    ends the program.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class SolverProcess:
         answer = self._answer([command, str(self.log), seconds])
         # End of file, not an empty line: the supervisor has ended.
         if not answer:
-            raise HyparError("the process that keeps the solver's program was killed; run it again")
+            raise HyparError("the process that supervises the solver was killed; run it again")
         status: int | None = json.loads(answer)
         return status
 

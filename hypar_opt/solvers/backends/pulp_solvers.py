@@ -21,7 +21,7 @@ _WORKER = Path(__file__).with_name("pulp_worker.py")
 def ask_worker(
     process: SolverProcess, question: dict[str, Any], seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Send a question to PuLP in a process of its own; None if it had to be killed.
+    """Send a question to PuLP in a separate process; None if it had to be killed.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def run_pulp_solver(backend: Backend, call: BackendCall) -> BackendAnswer:
     if answer is None:
         return BackendAnswer(None, stopped_by=TIME_LIMIT)
     if "error" in answer:
-        raise HyparError(f"the backend {backend.name} fails: {answer['error']}")
+        raise HyparError(f"the backend {backend.name} failed: {answer['error']}")
     # Some solvers report an optimum when a limit stops them, so a late claim does not count.
     late = limit is not None and answer["seconds"] >= limit
     optimal = answer["solution"] == "Optimal Solution Found" and not call.options.gap

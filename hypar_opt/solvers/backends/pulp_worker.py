@@ -1,4 +1,4 @@
-"""PuLP in a process of its own, so that its solvers' libraries are loaded here and not in ours.
+"""PuLP in a separate process, into which its solvers' libraries are loaded.
 
 `hypar_opt.solvers.backends.pulp_solvers` starts this file as a program, because the libraries of
 highspy and ortools cannot share a process. The question and the answer are JSON files.
@@ -22,7 +22,7 @@ DISTRIBUTIONS = {
     "CPLEX_PY": "cplex",
     "SCIP_PY": "pyscipopt",
 }
-"""The Python distribution of a solver, where it does not have the solver's name."""
+"""The Python distributions whose names differ from their solver's."""
 
 
 def answer_question(question_file: str, answer_file: str) -> None:
@@ -48,11 +48,11 @@ def _solve(
     Parameters
     ----------
     solver
-        PuLP's name of it.
+        Its name in PuLP.
     model
         The MPS file.
     arguments
-        Of PuLP's constructor of the solver; a time limit counts from now.
+        Arguments of the solver's PuLP constructor; a time limit counts from now.
     parameters
         The user's own parameters, which are also among the `arguments`.
     start
@@ -82,7 +82,7 @@ def _solve(
     status = problem.solve(pulp.getSolver(solver, **arguments))
     seconds = time.monotonic() - started
     values = {name: column.varValue for name, column in columns.items()}
-    # Of an infeasible problem PuLP may have values as well, which are no solution.
+    # PuLP may also have values for an infeasible problem; these are not a solution.
     has_solution = None not in values.values() and pulp.LpStatus[status] != "Infeasible"
     return {
         "status": pulp.LpStatus[status],

@@ -1,4 +1,4 @@
-"""Minimise a problem of PuLP's with a backend."""
+"""Minimise a PuLP problem with a backend."""
 
 from __future__ import annotations
 

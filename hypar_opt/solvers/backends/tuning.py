@@ -1,9 +1,9 @@
 """The parameters of backends that a user may set by name: those that tune a search.
 
 A backend's other parameters change the problem (a direction, a scale, a tolerance, a cutoff), so
-that an optimum it then claims is another problem's; or they read and write files, which only
-our own options may name. A list of what is allowed cannot overlook one of these; a list of what
-is not would have to know them all.
+that an optimum it then claims is that of another problem; or they read and write files, which only
+our own options may name. A list of allowed parameters cannot overlook any of these; a list of
+forbidden ones would have to know them all.
 """
 
 from __future__ import annotations

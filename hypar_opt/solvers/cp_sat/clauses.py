@@ -29,11 +29,11 @@ class ClauseModel:
     Parameters
     ----------
     weights
-        Of every variable: its coefficient in the objective.
+        Every variable's coefficient in the objective.
     choice_literals : layers x choices
-        The literal that is true where the layer has the choice; None where it is forbidden.
+        The literal that is true if the layer has the choice; None if it is forbidden.
     at_least_one, exactly_one
-        Sets of literals of which at least, or exactly, one is true.
+        Sets of literals, at least or exactly one of which is true.
     loads, capacity
         ``sum(loads * variables) <= capacity``; no loads without a capacity.
     """
@@ -116,7 +116,7 @@ def _any_choices(table: CostTable, allowed: NDArray[np.bool_], deadline: Deadlin
     """Return a variable per layer and choice, and another per transition on an edge.
 
     Exactly one transition leaves the choice of an edge's source and enters that of its
-    target. What all transitions of a choice have in common is charged to the choice.
+    target. The common charge of a choice's transitions is moved to the choice.
     The relaxation is the local marginal polytope, which is integral on a tree.
     """
     columns = [np.flatnonzero(row) for row in allowed]

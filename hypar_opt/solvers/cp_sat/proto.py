@@ -48,7 +48,7 @@ def name_variables(model: Any, clauses: ClauseModel, labels: RowNames) -> None:
     variables = model.proto.variables
     for row, literals in enumerate(clauses.choice_literals):
         for column, x in enumerate(literals):
-            # Of two choices one variable serves both, and is true for the second.
+            # With two choices one variable serves both, and is true for the second.
             if x is not None and x >= 0:
                 fields = labels.layer(row), labels.level(row), labels.choice(row, column)
                 variables[x].name = plain_name("x", *fields)

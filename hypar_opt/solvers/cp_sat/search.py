@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
 
-LARGEST_SUM = 2**56
+MAX_SUM = 2**56
 """Upper bound on the sum of an objective's, or a capacity's, terms.
 
 CP-SAT accepts up to 2^62, but its presolve moves costs from literal to literal, and so may turn
@@ -120,7 +120,7 @@ class CpSatSearch:
         """Return how many layers' choices fit into 64 bits as digits below the cost."""
         choices = self._table.choices
         # The cost is weighted by choices ** digits, more than all digits together amount to.
-        largest_number = LARGEST_SUM // (choices + sum(map(abs, self.clauses.weights)))
+        largest_number = MAX_SUM // (choices + sum(map(abs, self.clauses.weights)))
         digits = 1
         while digits < self._table.layers and choices ** (digits + 1) <= largest_number:
             digits += 1
@@ -183,7 +183,7 @@ def _start(table: CostTable, options: SolverOptions, deadline: Deadline) -> Sequ
 
 def _values(clauses: ClauseModel, assignment: Sequence[int]) -> dict[int, int]:
     """Return the values of the choices' variables for an assignment; empty for an empty one."""
-    # Of two choices one variable serves both; the literal that is not negated names it.
+    # With two choices one variable serves both; the literal that is not negated names it.
     return {
         x: choice == chosen
         for literals, chosen in zip(clauses.choice_literals, assignment, strict=False)

@@ -10,7 +10,7 @@ from hypar_opt.documents.document import check_writable, write_whole
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.cp_sat.clauses import clause_model
-from hypar_opt.solvers.cp_sat.search import LARGEST_SUM, CpSatSearch
+from hypar_opt.solvers.cp_sat.search import MAX_SUM, CpSatSearch
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -27,18 +27,18 @@ class ConstraintProgram(Solver):
         {"time_limit", "gap", "threads", "seed", "parameters"}
         | {"warm_start", "hint", "log", "export"}
     )
-    most_columns: ClassVar[int | None] = MAX_COLUMNS
+    max_columns: ClassVar[int | None] = MAX_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
-        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        refusal = too_large(self.max_columns, table.layers, len(table.ends), table.choices)
         if refusal:
             return refusal
         # Checked on the model, whose weights are smaller: common charges and factors are removed.
         clauses = clause_model(table)
         # At least one layer's choices have to fit as a digit below the costs, to break ties.
-        if (sum(map(abs, clauses.weights)) + table.choices) * table.choices > LARGEST_SUM:
+        if (sum(map(abs, clauses.weights)) + table.choices) * table.choices > MAX_SUM:
             return "counts in 64 bits, and these costs could add up to more; try dp"
-        if sum(map(abs, clauses.loads)) > LARGEST_SUM:
+        if sum(map(abs, clauses.loads)) > MAX_SUM:
             return "counts in 64 bits, and these loads could add up to more; try dp"
         return None
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.elimination.order import Order
 
 _AT_ONCE = 2**18
-"""Entries that are added up at once: larger tables go by the choices of their layer."""
+"""Entries added up at once; larger tables are reduced choice by choice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,10 @@ class PairwiseCharges:
     Parameters
     ----------
     nodes
-        Of every layer, ``(functions, choices)``.
+        Every layer's charges, ``(functions, choices)``.
     pairs
-        By two layers, ``(functions, choices, choices)``; or one function for all of them.
+        Charges ``(functions, choices, choices)`` by pair of layers; one function may stand for
+        all.
     """
 
     nodes: Sequence[Integers]
@@ -44,12 +45,12 @@ class PairwiseCharges:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is charged in a layer's bucket: its own, a pair's, or a message to it.
+    """One charge in a layer's bucket: the layer's own, a pair's, or a message.
 
     Parameters
     ----------
     scope
-        Layers beside the bucket's, in the order of the bucket's scope.
+        The other layers, in the order of the bucket's scope.
     charge : (functions, choices of the layer, choices of each in the scope)
     """
 
@@ -65,7 +66,7 @@ class Part:
         return self.charge.reshape(*self.charge.shape[:2], *shape)
 
     def of(self, function: int) -> Integers:
-        """Return a function's charge; a single one is that of all functions."""
+        """Return a function's charge; a single one stands for all functions."""
         charge: Integers = self.charge[function if len(self.charge) > 1 else 0]
         return charge
 
@@ -78,10 +79,10 @@ class Buckets:
     ----------
     order
     parts
-        By layer: all that is charged in its bucket. Its message is the minimum, over the
-        layer's choices, of their sum.
+        All charges in each layer's bucket. Its message is the minimum of their sum over the
+        layer's choices.
     messages
-        By layer: ``(functions, choices of each in its scope)``.
+        Each layer's message, ``(functions, choices of each in its scope)``.
     """
 
     order: Order
@@ -89,19 +90,19 @@ class Buckets:
     messages: Sequence[Integers]
 
     def total(self, layer: int, function: int) -> Integers:
-        """Return what is charged in a bucket: ``(choices, choices of each in its scope)``."""
+        """Return a bucket's total charge: ``(choices, choices of each in its scope)``."""
         parts = [part.among(self.order.scopes[layer]) for part in self.parts[layer]]
         # The small ones first, as in a message.
         total: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
         return total[function if len(total) > 1 else 0]  # type: ignore[no-any-return]
 
     def column(self, layer: int, function: int, choices: Sequence[int]) -> Integers:
-        """Return what each choice of a layer is charged in its bucket, given those of its scope."""
+        """Return the charge of each choice of a layer, given the choices of its scope."""
         scope = self.order.scopes[layer]
-        given = dict(zip(scope, choices, strict=True))
+        chosen = dict(zip(scope, choices, strict=True))
         column: Integers = np.zeros(1, np.int64)
         for part in self.parts[layer]:
-            at: tuple[Any, ...] = (slice(None), *(given[n] for n in part.scope))
+            at: tuple[Any, ...] = (slice(None), *(chosen[n] for n in part.scope))
             column = column + part.of(function)[at]
         return column
 
@@ -141,7 +142,7 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
 
 def _minimum(charges: list[Integers]) -> Integers:
     """Return the minimum of the sum over the first choice's axis."""
-    # The small ones first: what they have in common is added up once.
+    # The small ones first, so that they are added before they are broadcast.
     charges.sort(key=lambda charge: charge.size)
     shape = np.broadcast_shapes(*(charge.shape for charge in charges))
     if prod(shape) <= _AT_ONCE:
@@ -154,7 +155,7 @@ def _minimum(charges: list[Integers]) -> Integers:
 
 
 def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
-    """Return an optimum of a function, and whether a tie was decided: for the first choice."""
+    """Return an optimum of a function, and whether it broke ties, for the first choice."""
     choices = [0] * len(buckets.parts)
     tied = False
     for layer in reversed(buckets.order.layers):

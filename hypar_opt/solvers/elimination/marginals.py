@@ -1,8 +1,8 @@
-"""What every choice of every layer costs at least, all else at its best.
+"""Min-marginals: the least cost of an assignment with each choice of each layer.
 
 A bucket's table has, for the choices of its layer and scope, the least cost of all that was
-eliminated into it. What the rest costs at least comes down the tree of buckets, from parents:
-the minimum of a parent's own table without what this bucket had sent up.
+eliminated into it. The least cost of the rest comes down the tree of buckets, from parents: the
+minimum of a parent's table without the message that this bucket sent up.
 
 Source: Dechter, "Bucket elimination", 1999; Shenoy and Shafer, 1990.
 """
@@ -33,7 +33,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
         if scope:
             children[scope[0]].append(layer)
     optimum = buckets.least(0)
-    # By layer: the least cost of what its bucket does not have, by the choices of its scope.
+    # The least cost outside each layer's bucket, by the choices of its scope.
     rest: list[Integers | int] = [
         0 if scope else optimum - int(buckets.messages[layer][0])
         for layer, scope in enumerate(order.scopes)

@@ -54,27 +54,28 @@ def _optimal_rows(
     for layer in reversed(order.layers):
         deadline.check()
         scope = order.scopes[layer]
-        given = np.zeros((0, 1), np.intp)
+        scope_rows = np.zeros((0, 1), np.intp)
         if scope:
             parent = scope[0]
             among = [parent, *order.scopes[parent]]
-            given = rows[parent][[among.index(n) for n in scope]]
-            # Each once: of equal ones, the last that is written.
-            code = _code(given, [sizes[n] for n in scope])
+            scope_rows = rows[parent][[among.index(n) for n in scope]]
+            # Distinct rows: the last of equal ones is kept.
+            code = _code(scope_rows, [sizes[n] for n in scope])
             at = np.full(prod(sizes[n] for n in scope), -1)
             at[code] = np.arange(len(code))
-            given = given[:, at[at >= 0]]
-        total: Integers = np.zeros((sizes[layer], given.shape[1]), charge_dtype)
+            scope_rows = scope_rows[:, at[at >= 0]]
+        total: Integers = np.zeros((sizes[layer], scope_rows.shape[1]), charge_dtype)
         for part in buckets.parts[layer]:
-            column = part.of(function)[(slice(None), *(given[scope.index(n)] for n in part.scope))]
+            at_rows = (slice(None), *(scope_rows[scope.index(n)] for n in part.scope))
+            column = part.of(function)[at_rows]
             total += column if part.scope else column[:, None]
         choice, row = np.nonzero(total == total.min(axis=0))
-        rows[layer] = np.concatenate([choice[None], given[:, row]])
+        rows[layer] = np.concatenate([choice[None], scope_rows[:, row]])
     return rows
 
 
 class _Optima:
-    """The optima that are left while choices are fixed."""
+    """The optima that remain while choices are fixed."""
 
     def __init__(self, buckets: Buckets, sizes: Sequence[int], rows: list[Rows]) -> None:
         self._scopes = buckets.order.scopes
@@ -94,23 +95,23 @@ class _Optima:
         return first
 
     def _keep(self, layer: int, kept: NDArray[np.bool_]) -> None:
-        """Drop a bucket's other rows, and those of other buckets that only went with these."""
+        """Drop a bucket's other rows, and rows of other buckets that occurred only with these."""
         self._rows[layer] = self._rows[layer][:, kept]
         # Away from where it comes from; on a tree, nothing comes back.
         waiting = [(layer, -1)]
         while waiting:
-            here, origin = waiting.pop()
-            scope = self._scopes[here]
-            links = [(child, child) for child in self._children[here] if child != origin]
+            current, origin = waiting.pop()
+            scope = self._scopes[current]
+            links = [(child, child) for child in self._children[current] if child != origin]
             if scope and scope[0] != origin:
-                links.append((scope[0], here))
-            for there, child in links:
+                links.append((scope[0], current))
+            for neighbour, child in links:
                 occurs = np.zeros(prod(self._sizes[n] for n in self._scopes[child]), bool)
-                occurs[self._shared(here, child)] = True
-                left = occurs[self._shared(there, child)]
+                occurs[self._shared(current, child)] = True
+                left = occurs[self._shared(neighbour, child)]
                 if not left.all():
-                    self._rows[there] = self._rows[there][:, left]
-                    waiting.append((there, here))
+                    self._rows[neighbour] = self._rows[neighbour][:, left]
+                    waiting.append((neighbour, current))
 
     def _shared(self, layer: int, child: int) -> NDArray[np.intp]:
         """Return, for every row of a bucket, the choices of a child's scope as one number."""

@@ -1,4 +1,4 @@
-"""The order in which layers are eliminated, and how large the tables become."""
+"""The order in which layers are eliminated, and the sizes of the tables."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Order:
     layers
         In the order of their elimination.
     scopes
-        By layer: its neighbours when it is eliminated, in that order too. The first of them
-        is its parent: its message is added to the parent's table.
+        Each layer's neighbours when it is eliminated, in the same order. The first of them is
+        its parent: its message is added to the parent's table.
     width
         The size of the largest scope: 1 on a tree.
     largest
-        Entries of the largest table, over the choices of a layer and its scope.
+        The entries of the largest table, over the choices of a layer and its scope.
     """
 
     layers: tuple[int, ...]
@@ -52,8 +52,8 @@ class Order:
 def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> Order:
     """Return an order whose largest table is small.
 
-    Greedy: next is the layer whose table is smallest, which is best possible up to width 2 and
-    equal sizes. Where it gets wider, the order by least fill is tried too.
+    Greedy: the layer with the smallest table is next, which is optimal up to width 2 with equal
+    sizes. If the order is wider, the order by least fill is tried too.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     order, refusal = None, None
     for key in (_by_entries, _by_fill):
         try:
-            found = _greedy(sizes, pairs, key)
+            candidate = _greedy(sizes, pairs, key)
         except _TooLargeError as error:
             if error.bits > _FAR:
                 raise  # no other order is so much better
             refusal = refusal or error
             continue
-        if order is None or found.largest < order.largest:
-            order = found
+        if order is None or candidate.largest < order.largest:
+            order = candidate
         if order.width <= 2:
             break
     if order is None:
@@ -89,7 +89,7 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
 def in_given_order(
     sizes: Sequence[int], pairs: Sequence[tuple[int, int]], layers: Sequence[int]
 ) -> Order:
-    """Return the order of elimination in which layers are given.
+    """Return the elimination order that follows a given sequence of layers.
 
     Raises
     ------
@@ -137,7 +137,7 @@ _AT_MOST = f"at most {MAX_ENTRIES:,} are kept in memory, try ilp or cpsat"
 
 
 _FAR = 40
-"""Bits of a table so large that the search for an order is given up."""
+"""A table of this many bits ends the search for an order."""
 
 
 class _TooLargeError(RefusedError):
@@ -151,7 +151,7 @@ class _TooLargeError(RefusedError):
 
 
 class _Remaining:
-    """What is left of a graph; sizes as logarithms."""
+    """The part of a graph not yet eliminated; sizes are logarithms."""
 
     def __init__(self, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> None:
         self.bits = [round(log2(size) * _BIT) for size in sizes]
@@ -247,4 +247,4 @@ def _order(sizes: Sequence[int], layers: Sequence[int], scopes: Sequence[set[int
 
 
 _WAITS, _GONE = 2**62, -1
-"""Keys of a layer whose table is too large for now, and of one that has been eliminated."""
+"""Keys of a layer whose table is currently too large, and of an eliminated layer."""

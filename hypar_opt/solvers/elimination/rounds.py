@@ -3,7 +3,7 @@
 In 0-1 variables a table is ``constant + sum(linear * x) + sum(quadratic * x * y)``. A variable
 x of neighbours y and z is eliminated by replacing its terms with ``min(0, d + p y + q z)``,
 which is a constant, a term in y, one in z, and one in y z: again such a function, of one
-variable fewer. A round takes variables of which no two are neighbours, so that all of them are
+variable fewer. A round eliminates variables no two of which are neighbours, by
 a few operations on arrays (`hypar_opt.solvers.elimination.schedule`).
 
 Source: Hammer, Rosenberg and Rudeanu, 1963; Crama, Hansen and Jaumard, "The basic algorithm for
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Eliminated:
-    """What is left after all rounds, and what every variable prefers.
+    """The core that all rounds leave, and the preferences of the eliminated variables.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Eliminated:
         For every round, ``(4, count, functions)`` bool: whether 1 is cheaper where neither
         neighbour is 1, the first, the second, or both.
     tied
-        As ``prefers``: whether both cost the same. Empty unless asked for.
+        As ``prefers``: whether both cost the same; empty unless recorded.
     """
 
     linear: Integers
@@ -63,7 +63,7 @@ def eliminate(
     Parameters
     ----------
     constant
-        Of every function.
+        One per function.
     linear : (variables, functions)
         The dtype holds 32 times the sum of all coefficients.
     quadratic : (pairs,)
@@ -73,7 +73,7 @@ def eliminate(
     """
     functions = linear.shape[1]
     rows: Integers = np.empty((schedule.rows, functions), linear.dtype)
-    stop = schedule.given
+    stop = schedule.original_rows
     rows[: schedule.variables] = linear
     rows[schedule.variables] = 0
     rows[schedule.variables + 1 : stop - 1] = quadratic[:, None]
@@ -85,7 +85,7 @@ def eliminate(
         np.add.reduceat(rows.take(step.parts, axis=0), step.starts, axis=0, out=rows[start:end])
         least = rows[start:stop].reshape(4, step.count, functions)
         neither, first, second, both = least
-        # From coefficients to the charge of 1, by which of the two neighbours are 1.
+        # From coefficients to the charge of 1, for each assignment of the two neighbours.
         first += neither
         np.add(first, second, out=both)
         second += neither
@@ -106,10 +106,10 @@ def eliminate(
 def cheapest_few(
     schedule: EliminationSchedule, eliminated: Eliminated
 ) -> tuple[NDArray[np.bool_], bool]:
-    """Return an optimum of the core's `FEW` variables of every function, and whether it tied.
+    """Return an optimum of every function over a small core, and whether any tied.
 
-    Of equals it is the one that comes first when ones count as digits, so none has fewer ones
-    where the optima are a lattice. Its cost is added to the constant.
+    Ties go to the first in the order of binary numbers, which has the fewest ones if the optima
+    are a lattice. The optimum's cost is added to the constant.
     """
     values, counts = schedule.few
     costs = counts @ np.concatenate([eliminated.linear, eliminated.quadratic])
@@ -125,8 +125,8 @@ def traced_back(
 ) -> tuple[NDArray[np.bool_], bool]:
     """Return an optimum of every function, from one of the core, and whether a tie was decided.
 
-    Of equals it takes 0. Where no pair's coefficient is positive, that is the optimum with the
-    fewest ones, as the optima are a lattice.
+    Ties go to 0. If no pair's coefficient is positive, that gives the optimum with the fewest
+    ones, as the optima are a lattice.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def traced_back(
     optimum : (variables, functions)
     tied
     """
-    # In the order of elimination; the last row is that of a neighbour that is none.
+    # In the order of elimination; the last row stands for a missing neighbour.
     values = np.zeros((schedule.variables + 1, core.shape[1]), bool)
     stop = schedule.variables - len(core)
     values[stop:-1] = core

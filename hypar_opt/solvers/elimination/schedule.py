@@ -1,8 +1,9 @@
-"""In which rounds layers of two choices are eliminated, and where their coefficients are.
+"""The rounds in which layers of two choices are eliminated, and their coefficients' positions.
 
-A round takes layers of at most two neighbours, of which no two are neighbours: about half of a
-path. So equal blocks are worked off side by side, and a network of eight times as many takes
-three rounds more. The last few variables are left, as are those of more neighbours: the core.
+A round eliminates layers that have at most two neighbours each, none in the same round: about
+half of a path. Equal blocks are thus eliminated side by side, and a network with eight times as
+many takes three more rounds. The core is left: the last few variables, or all that have more
+neighbours.
 
 Source: Miller and Reif, "Parallel tree contraction and its application", 1985; Luby, "A simple
 parallel algorithm for the maximal independent set problem", 1986.
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 Indices = NDArray[np.intp]
 
 _HASH, _NEXT_HASH, _BITS = 0x9E3779B1, 0x85EBCA6B, 0xFFFFFFFF
-"""Multipliers that scatter the order of a round's variables: the golden ratio's, and another."""
+"""Multipliers that scatter the order of a round's variables; the first is the golden ratio's."""
 
-FEW = 8
-"""Variables whose assignments are all priced at once, in the time of a round or two."""
+MAX_ENUMERATED = 8
+"""Up to this many variables, pricing all assignments takes as long as a round or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +37,8 @@ class Round:
     Parameters
     ----------
     parts, starts
-        The rows that are added up to the variables' terms, and where each term's begin:
-        all linear terms, those with the first neighbour, and those with the second.
+        The rows that add up to the variables' terms, and where each term's rows begin: all
+        linear terms, then those with the first neighbour, then those with the second.
     neighbours : (2, count)
         Positions in the order of elimination.
     """
@@ -53,7 +54,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class EliminationSchedule:
-    """The rounds of a graph, and what they leave.
+    """The rounds that eliminate a graph's variables, and the core that they leave.
 
     Coefficients are rows of one array: the variables' linear terms, a row of zeros, the pairs'
     terms, the constant, and then four rows for each variable that is eliminated: what its
@@ -63,19 +64,19 @@ class EliminationSchedule:
     Parameters
     ----------
     variables, pairs
-        Their numbers.
+        How many there are of each.
     rounds
-        One after the other.
+        In the order in which they run.
     position : (variables,)
         Every variable's position in the order of elimination; the core comes last.
     core : (core variables,)
-        Those left: a `FEW`, or more that have more than two neighbours each.
+        The variables left: at most `MAX_ENUMERATED`, or more with over two neighbours each.
     core_pairs : (core pairs, 2)
         As indices of ``core``.
     rest
-        The sums of rows that are left: the core's linear terms, its pairs' and the constant.
+        The sums of rows for the core: its linear terms, its pairs' terms and the constant.
     width
-        1 if the graph has no cycle, 2 if rounds could eliminate all, else None.
+        1 if the graph has no cycle, 2 if rounds could eliminate every variable, else None.
     """
 
     variables: int
@@ -90,16 +91,16 @@ class EliminationSchedule:
     @property
     def rows(self) -> int:
         """The number of rows of all coefficients."""
-        return self.given + 4 * (self.variables - len(self.core))
+        return self.original_rows + 4 * (self.variables - len(self.core))
 
     @property
-    def given(self) -> int:
-        """The number of rows of a function's own coefficients."""
+    def original_rows(self) -> int:
+        """The number of rows of a function's original coefficients."""
         return self.variables + 1 + self.pairs + 1
 
     @cached_property
     def few(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """All values of a `FEW` variables, and what of linear and pairs' terms each counts."""
+        """All assignments of a small core, and the linear and quadratic terms that each counts."""
         core = len(self.core)
         values = np.arange(2**core)[:, None] >> np.arange(core) & 1
         first, second = self.core_pairs.T
@@ -126,7 +127,7 @@ class _DraftRound:
 
 @dataclass(frozen=True, eq=False)
 class _Left:
-    """What a number of rounds leaves: variables, and pairs with their coefficients."""
+    """The variables that some rounds leave, and the pairs with their coefficients."""
 
     rounds: int
     alive: NDArray[np.bool_]
@@ -152,7 +153,7 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
     components, multiplier = 0, _HASH
     left = _Left(0, alive.copy(), low, high, slots)
     while True:
-        if np.count_nonzero(left.alive) > FEW:
+        if np.count_nonzero(left.alive) > MAX_ENUMERATED:
             left = _Left(len(drafts), alive.copy(), low, high, slots)
         degree = np.bincount(np.concatenate([low, high]), minlength=variables)
         light = alive & (degree <= 2)
@@ -164,7 +165,7 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
         v = np.flatnonzero(chosen)
         alive[v] = False
         components += int((degree[v] == 0).sum())
-        neighbours, own = _incident(v, variables, low, high, slots)
+        neighbours, incident = _incident(v, variables, low, high, slots)
         keep = ~(chosen[low] | chosen[high])
         both = neighbours[1] != none
         joined = np.sort(neighbours[:, both], axis=0)
@@ -178,10 +179,10 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
         )
         product = np.full(len(v), none)
         product[both] = target[len(target) - len(added) :]
-        drafts.append(_DraftRound(v, neighbours, own, product))
+        drafts.append(_DraftRound(v, neighbours, incident, product))
     width = None
     if not alive.any():
-        # A tree ends with a variable without neighbours, and has one pair fewer than variables.
+        # Each tree ends with a variable without neighbours: one pair fewer than variables.
         width = 1 if pairs == variables - components else 2
     return _laid_out(variables, pairs, drafts[: left.rounds], left, next_slot, width)
 
@@ -189,7 +190,7 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
 def _independent(
     light: NDArray[np.bool_], low: Indices, high: Indices, priority: Indices
 ) -> NDArray[np.bool_]:
-    """Return a set of light variables of which no two are neighbours.
+    """Return an independent set of light variables.
 
     Two passes of Luby's algorithm: those before all their neighbours in the order of priority.
     """
@@ -248,15 +249,15 @@ def _laid_out(
     constant: int,
     width: int | None,
 ) -> EliminationSchedule:
-    """Return a schedule: for every coefficient, the rows that add up to it."""
+    """Return a schedule with the rows that add up to every coefficient."""
     none, core = variables, np.flatnonzero(left.alive)
-    own = np.append(np.arange(variables + 1 + pairs), constant)
+    original = np.append(np.arange(variables + 1 + pairs), constant)
     added = [
         np.concatenate([np.full(len(draft.variables), constant), *draft.neighbours, draft.product])
         for draft in drafts
     ]
-    belongs = np.concatenate([own, *added])
-    # What a variable adds for a neighbour that it does not have is zero, and left out.
+    belongs = np.concatenate([original, *added])
+    # A variable adds zero for a missing neighbour: left out.
     rows = np.flatnonzero((belongs != none) | (np.arange(len(belongs)) == none))
     rows = rows[belongs[rows].argsort(kind="stable")]
     count = np.bincount(belongs[rows], minlength=constant + 1)

@@ -20,7 +20,7 @@ from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
-from hypar_opt.solvers.elimination.schedule import FEW, EliminationSchedule
+from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED, EliminationSchedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 _CAPACITY = (
-    "the cheapest assignment exceeds the capacity, which is taken into account on chains alone,"
-    " and this graph is none; try ilp or cpsat"
+    "the cheapest assignment exceeds the capacity, which is supported on chains only; this graph is"
+    " not a chain; try ilp or cpsat"
 )
 
 
 def refusal(table: Table) -> str | None:
-    """Return why a table is refused; None where it is not."""
+    """Return why a table is refused; None if it is not."""
     if isinstance(table, CostTable) and trivially_infeasible(table):
         return None
     try:
@@ -54,7 +54,7 @@ def refusal(table: Table) -> str | None:
 
 
 def refusal_of_size(sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:
-    """Return why a table of layers with so many choices is refused; None where it is not."""
+    """Return why a table of such sizes is refused; None if it is not."""
     try:
         _order_of_size(tuple(sizes), ends)
     except RefusedError as error:
@@ -88,7 +88,7 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
 
 
 def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
-    """Return the optimum without the capacity, which is the optimum if it keeps to it."""
+    """Return the optimum without the capacity, if it fits the capacity."""
     assert table.load is not None
     assert table.capacity is not None
     result = solve(replace(table, load=None, capacity=None), deadline)
@@ -99,7 +99,7 @@ def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
 
 
 def _order_of(table: Table) -> Order:
-    """Return the order of a table's elimination; of two choices, that of what rounds leave.
+    """Return a table's elimination order; with two choices, that of the core after all rounds.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
 
 
 def _core_order(graph: PairGraph) -> Order:
-    """Return the order of what rounds leave; of no variables, where they could eliminate all."""
+    """Return the order of the core that rounds leave; empty if they could eliminate everything."""
     check_neighbours((2,) * graph.layers, graph.low, graph.high)
     schedule = graph.schedule
     core = schedule.core if schedule.width is None else ()
@@ -135,7 +135,7 @@ def _core_order(graph: PairGraph) -> Order:
 
 
 def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
-    """Solve functions of 0-1 variables: in rounds, then layer by layer what these leave."""
+    """Solve functions of 0-1 variables: in rounds, then the core layer by layer."""
     submodular, schedule = function.submodular, function.graph.schedule
     left = rounds.eliminate(
         schedule,
@@ -158,15 +158,15 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
 def _core_optimum(
     schedule: EliminationSchedule, left: rounds.Eliminated, deadline: Deadline
 ) -> tuple[NDArray[np.bool_], bool]:
-    """Return an optimum of what rounds leave, and whether it tied; add its cost to the constant."""
-    if len(schedule.core) <= FEW:
+    """Return an optimum of the core, and whether any tied; add its cost to the constant."""
+    if len(schedule.core) <= MAX_ENUMERATED:
         return rounds.cheapest_few(schedule, left)
     charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    found = buckets.eliminate(charges, order, deadline)
+    filled = buckets.eliminate(charges, order, deadline)
     functions = range(left.linear.shape[1])
-    left.constant[...] += [found.least(n) for n in functions]
-    optima = [buckets.traced_back(found, n) for n in functions]
+    left.constant[...] += [filled.least(n) for n in functions]
+    optima = [buckets.traced_back(filled, n) for n in functions]
     return np.array([values for values, _ in optima], bool).T, any(tied for _, tied in optima)
 
 
@@ -177,16 +177,16 @@ def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np
     )
     charges = _of_variables(function.linear, quadratic, function.graph.pairs)
     order = elimination_order(charges.sizes, function.graph.pairs)
-    found = buckets.eliminate(charges, order, deadline)
+    filled = buckets.eliminate(charges, order, deadline)
     functions = range(function.linear.shape[1])
-    optima = [canonical_optimum(found, charges.sizes, n, deadline) for n in functions]
+    optima = [canonical_optimum(filled, charges.sizes, n, deadline) for n in functions]
     return np.array(optima, bool).T
 
 
 def _of_variables(
     linear: Integers, quadratic: Integers, pairs: Iterable[tuple[int, int]]
 ) -> PairwiseCharges:
-    """Return the charges of 0-1 variables: of 1, and of two that are both 1."""
+    """Return the charges of 0-1 variables: for a 1, and for a pair that are both 1."""
     zero = np.zeros_like(linear)
     nodes = np.stack([zero, linear], axis=-1)
 
@@ -236,7 +236,7 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
 
 
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
-    """Solve all levels together by the table of all pairs of states."""
+    """Solve all levels together, with the table of all pairs of states."""
     graph = graph_of(len(table.node), table.ends)
     charges = PairwiseCharges(
         [row[None, table.columns] for row in table.node],
@@ -249,13 +249,13 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
 
 
 def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
-    """Return the canonical optimum of one function, its cost, and the order that found it."""
+    """Return the canonical optimum of one function, its cost, and the elimination order."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    found = buckets.eliminate(charges, order, deadline)
-    columns, tied = buckets.traced_back(found, 0)
+    filled = buckets.eliminate(charges, order, deadline)
+    columns, tied = buckets.traced_back(filled, 0)
     if tied:
-        columns = canonical_optimum(found, charges.sizes, 0, deadline)
-    return columns, found.least(0), order
+        columns = canonical_optimum(filled, charges.sizes, 0, deadline)
+    return columns, filled.least(0), order
 
 
 def _pair_charges(

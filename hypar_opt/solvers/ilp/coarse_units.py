@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.minimise import Session, minimise
-from hypar_opt.solvers.ilp.pulp_problem import LARGEST
+from hypar_opt.solvers.ilp.pulp_problem import MAX_COEFFICIENT
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -20,17 +20,18 @@ def in_coarse_units(table: CostTable) -> tuple[CostTable, int]:
     Returns
     -------
     coarse
-        The table itself where its costs are short enough.
+        The table itself if its costs are short enough.
     unit
         A power of ten, in the table's own units.
     """
     unit, coarse = 1, table
-    if 2 * table.largest < LARGEST:  # no coefficient is larger, whichever form the program takes
+    # In no form of the program is a coefficient larger.
+    if 2 * table.largest < MAX_COEFFICIENT:
         return coarse, unit
     while True:
         # Constraints change no cost, and without them the program is soon made.
         program = formulate(replace(coarse, allowed=None, load=None, capacity=None))
-        if program.largest_cost // program.factor < LARGEST:
+        if program.largest_cost // program.factor < MAX_COEFFICIENT:
             return coarse, unit
         unit *= 10
         coarse = replace(table, node=table.node // unit, edge=table.edge // unit)

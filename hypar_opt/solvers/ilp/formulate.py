@@ -44,7 +44,7 @@ def _submodular_columns(table: CostTable) -> list[int] | None:
     What an edge charges beyond its two ends' own charges, ``dd + mm - dm - md``, must not be
     positive. Where it is, one end's column has to stand for the other choice. That is to
     2-colour the graph, edges of positive interaction joining unlike layers: on a forest it
-    always exists; None where a cycle forbids it, or there are not two choices.
+    always exists; None if a cycle forbids it, or there are not two choices.
 
     Source: Boros and Hammer, "Pseudo-Boolean optimization", Discrete Applied Mathematics 123,
     2002.

@@ -14,9 +14,9 @@ from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
-LARGEST_CAPACITY = 10**6
+MAX_CAPACITY = 10**6
 BASE = 10**5
-"""A capacity above `LARGEST_CAPACITY` is written in digits of `BASE`, a constraint per digit.
+"""A capacity above `MAX_CAPACITY` is written in digits of `BASE`, a constraint per digit.
 
 CBC rounds: of feasible capacities of 10^8 it calls 3 in 100 infeasible.
 """
@@ -38,7 +38,7 @@ def with_capacity(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
     carried: dict[str, int] = {}
     for digit in itertools.count():
         name = f"capacity_{digit}"
-        if capacity <= LARGEST_CAPACITY:
+        if capacity <= MAX_CAPACITY:
             return program.with_constraint(name, _terms(weights), "<=", capacity, carried)
         carry = f"carry_{digit}"
         # sum(digits) + carry in - BASE * carry out <= this digit of the capacity.

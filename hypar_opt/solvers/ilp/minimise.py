@@ -17,22 +17,22 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.knapsack import violated_cover
-from hypar_opt.solvers.ilp.pulp_problem import LARGEST, pulp_problem
+from hypar_opt.solvers.ilp.pulp_problem import MAX_COEFFICIENT, pulp_problem
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
 _WRITING = 1.5
-"""Time for PuLP to write a program, which cannot be interrupted, over the time to build it."""
+"""Ratio of PuLP's time to write a program, which cannot be interrupted, to that to build it."""
 
 _INFINITE = 1e30
-"""A bound as large as this is a backend's infinity: it has none."""
+"""A bound of at least this size is a backend's infinity."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What all calls of the backend for one table share.
+    """The state that all backend calls for one table share.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def minimise(
     Parameters
     ----------
     one_of
-        Choices of which the assignment has to contain at least one; empty for no constraint.
+        Choices, at least one of which the assignment must contain; empty for no constraint.
     excluded
         Assignments that must not be returned.
 
@@ -89,13 +89,13 @@ def minimise(
 
 
 def minimise_canonically(session: Session, table: CostTable) -> SolveResult | None:
-    """Return the canonical optimum of a table, by one run; None where that takes more."""
+    """Return the canonical optimum of a table from one run; None if it needs more."""
     # A gap asks for no optimum; loads couple the layers.
     if session.options.gap or table.capacity is not None or trivially_infeasible(table):
         return None
     try:
         program = formulate(table, session.deadline).with_fewest_ones()
-        if program is None or max(map(abs, program.backend_costs().values())) >= LARGEST:
+        if program is None or max(map(abs, program.backend_costs().values())) >= MAX_COEFFICIENT:
             return None
         return _minimise_with_cuts(session, table, program, has_answer=True)
     except NoAnswerError:

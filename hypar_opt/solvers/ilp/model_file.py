@@ -16,7 +16,7 @@ from hypar_opt.documents.document import check_writable, write_whole
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.zero_one import ZeroOneProgram
-from hypar_opt.solvers.model_names import LONGEST_NAME, column_namer, lp_name, mps_name
+from hypar_opt.solvers.model_names import MAX_NAME_LENGTH, column_namer, lp_name, mps_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable
 
-LARGEST = 2**53
+MAX_COEFFICIENT = 2**53
 """Solvers read coefficients as doubles, which hold integers exactly up to this."""
 
 CONSTANT = "constant"
@@ -36,7 +36,7 @@ _LINE = 200
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as files state it: its bounds, and whether it is an integer."""
+    """A column of a model file: its cost and bounds, and whether it is an integer."""
 
     name: str
     cost: int
@@ -50,7 +50,7 @@ class _Column:
 
 
 def program_columns(program: ZeroOneProgram) -> list[str]:
-    """Return the program's own names of a file's columns, in the file's order."""
+    """Return the program's internal names of a file's columns, in the file's order."""
     return [*program.costs, CONSTANT]
 
 
@@ -64,12 +64,12 @@ def export_program(
     path
         Ends in ``.lp`` or ``.mps``, which decides the format.
     labels
-        What rows and columns are called after; numbers without.
+        Names for rows and columns, which are numbered without them.
 
     Returns
     -------
     ZeroOneProgram
-        As it was written, but for the names.
+        The program that was written, except for the names.
 
     Raises
     ------
@@ -80,18 +80,18 @@ def export_program(
         raise RefusedError(f"exports a model as .lp or .mps, not as {path.suffix or path.name!r}")
     check_writable(path)
     program = formulate(table, deadline)
-    if program.largest_cost >= LARGEST:
+    if program.largest_cost >= MAX_COEFFICIENT:
         raise RefusedError(
             f"exports costs below 2^53, which doubles hold exactly, not {program.largest_cost:,}"
         )
     spelled, lines = _WRITERS[path.suffix]
     named = column_namer(table, labels)
 
-    def name(own: str) -> str:
-        text = spelled(named(own))
-        if len(text) > LONGEST_NAME:
+    def name(internal: str) -> str:
+        text = spelled(named(internal))
+        if len(text) > MAX_NAME_LENGTH:
             raise RefusedError(
-                f"exports names of at most {LONGEST_NAME} characters, and one has {len(text)}:"
+                f"exports names of at most {MAX_NAME_LENGTH} characters, and one has {len(text)}:"
                 f" {text[:60]}..."
             )
         return text

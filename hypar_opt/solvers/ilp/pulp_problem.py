@@ -1,4 +1,4 @@
-"""A 0-1 program as a problem of PuLP's."""
+"""A 0-1 program as a PuLP problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 DIGITS = 12
-LARGEST = 10**DIGITS
+MAX_COEFFICIENT = 10**DIGITS
 """Coefficients are below this: PuLP writes 12 digits to an LP file, and 13 to an MPS file."""
 
 _CHECK_INTERVAL = 1000
@@ -41,7 +41,7 @@ def pulp_problem(program: ZeroOneProgram, constant: int, deadline: Deadline = NE
     costs = {columns[column]: cost for column, cost in program.backend_costs().items()}
     for exponent in range(0, len(str(constant)) if constant else 0, DIGITS):
         # PuLP writes a number's first 12 digits: a column fixed to 1 for every 12 of them.
-        digits = constant // 10**exponent % LARGEST
+        digits = constant // 10**exponent % MAX_COEFFICIENT
         costs[problem.add_variable(f"constant_{exponent}", 1, 1)] = digits * 10**exponent
     problem.setObjective(pulp.LpAffineExpression(costs))
     senses = {"<=": pulp.LpConstraintLE, "=": pulp.LpConstraintEQ, ">=": pulp.LpConstraintGE}

@@ -19,7 +19,7 @@ from hypar_opt.solvers.tie_breaking import Choices, canonical
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
-LARGEST_UNIT = 10**6
+MAX_UNIT = 10**6
 """The coarsest unit: the more digits are dropped, the more assignments tie, to be enumerated."""
 
 MAX_COLUMNS = 500_000
@@ -36,18 +36,18 @@ class IntegerProgram(Solver):
 
     summary: ClassVar[str] = "0-1 program through PuLP (CBC, HiGHS, ...); exact, on any graph"
     supported_options: ClassVar[frozenset[str]] = CBC_OPTIONS
-    most_columns: ClassVar[int | None] = MAX_COLUMNS
+    max_columns: ClassVar[int | None] = MAX_COLUMNS
 
     def accepts(self, table: CostTable) -> str | None:
-        refusal = too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        refusal = too_large(self.max_columns, table.layers, len(table.ends), table.choices)
         if refusal:
             return refusal
         _, unit = in_coarse_units(table)
-        if unit > LARGEST_UNIT:
+        if unit > MAX_UNIT:
             # A unit of 10^k leaves 12 digits of 12 + k, and is itself k + 1 digits long.
             digits = DIGITS + len(str(unit)) - 1
             return (
-                f"takes costs of at most 18 digits, and this table's have {digits}; try dp or cpsat"
+                f"supports costs of at most 18 digits, this table's have {digits}; try dp or cpsat"
             )
         return None
 

@@ -31,15 +31,15 @@ class ZeroOneProgram:
     literals : layers x choices
         A binary column, and its value for which the layer has the choice.
     costs
-        Of every column. Columns that are not in `literals` have a lower bound of 0; those named
-        ``carry`` are integers, the others continuous.
+        The cost of every column. Columns that are not in `literals` have a lower bound of 0; those
+        named ``carry`` are integers, the others continuous.
     constraints
         All of them must hold.
     fixed
-        Values of columns whose other value is forbidden.
+        Values of columns, each the only one allowed.
     tie_weight
-        What a backend's costs are multiplied by, to add 1 to those of the binary columns; 1 to add
-        nothing. See `with_fewest_ones`.
+        The factor on a backend's costs that leaves room to add 1 to those of the binary columns; 1
+        to add nothing. See `with_fewest_ones`.
     """
 
     literals: Sequence[Sequence[tuple[str, int]]]
@@ -63,18 +63,18 @@ class ZeroOneProgram:
         return max(map(abs, self.costs.values()))
 
     def with_fewest_ones(self) -> ZeroOneProgram | None:
-        """Return the program whose optimum has, of this one's optima, the fewest ones.
+        """Return the program whose optimum has the fewest ones among this program's optima.
 
-        None where that is not the canonical optimum for certain: where a layer's column is not 1
-        for its second choice, since only then the optima are a lattice in the choices, whose least
-        has the fewest ones and is the canonical one. Constraints beside those of edges break that.
+        None if that may not be the canonical optimum. It is if every layer's column is 1 for its
+        second choice: then the optima are a lattice in the choices, and its least element has the
+        fewest ones. Constraints other than those of edges would break that.
         """
         if any(row[1:] != [(row[0][0], 1)] for row in self.literals):
             return None
         return replace(self, tie_weight=len(self.literals) + 1)
 
     def backend_costs(self) -> dict[str, int]:
-        """Return the costs that a backend is given: in units of their common factor."""
+        """Return the costs for a backend, in units of their common factor."""
         unit, binary = self.factor, self.binary
         if self.tie_weight == 1:
             return {column: cost // unit for column, cost in self.costs.items()}
@@ -84,13 +84,13 @@ class ZeroOneProgram:
         }
 
     def backend_objective(self, assignment: Sequence[int], objective: int) -> int:
-        """Return what an assignment costs by `backend_costs`, of what it costs in the table."""
+        """Return an assignment's cost under `backend_costs`, given its cost in the table."""
         relative = (objective - self.constant) // self.factor
         return relative if self.tie_weight == 1 else relative * self.tie_weight + sum(assignment)
 
     def bound(self, backend_bound: int) -> int:
         """Return the bound on the table's objective that follows from one by `backend_costs`."""
-        # Of integers: what the ones add is less than the weight.
+        # In integers, the ones add less than the weight.
         return self.constant + self.factor * (backend_bound // self.tie_weight)
 
     def domain(self, column: str, binary: frozenset[str]) -> tuple[int, int | None, bool]:
@@ -128,7 +128,7 @@ class ZeroOneProgram:
         sense
             ``<=``, ``=`` or ``>=``.
         other_terms
-            Coefficients of columns that are no literals.
+            Coefficients of columns that are not literals.
         """
         terms: defaultdict[str, int] = defaultdict(int, other_terms)
         for (layer, choice), weight in weights.items():

@@ -1,1 +1,1 @@
-"""Answers that another program found: its solution file, checked like a solver's answer."""
+"""Solutions of other programs: their solution files, checked like a solver's answer."""

@@ -1,4 +1,4 @@
-"""Solution files of HiGHS, CBC, GLPK and Gurobi, told apart by what they say.
+"""Solution files of HiGHS, CBC, GLPK and Gurobi, recognised by their content.
 
 Sources: HiGHS, "Solution files" in its documentation (styles 0, 1 and 4; 2 and 3 are GLPK's);
 the GLPK reference manual, ``glp_write_mip`` (``glpsol --write``) and ``glp_print_mip``
@@ -23,13 +23,13 @@ class Solution:
     program
         The solver whose format it is.
     values
-        Of columns, and perhaps of rows, by name.
+        Values of columns, and perhaps of rows, by name.
     by_number
-        Of all columns, in the model's order, where the format has no names.
+        Values of all columns in the model's order, if the format has no names.
     objective
-        None where the file does not say.
+        None if the file does not state it.
     zeros_left_out
-        Whether columns that the file does not name are 0.
+        Whether columns that the file omits are 0.
     """
 
     program: str
@@ -48,7 +48,7 @@ def parse_solution(text: str, *, file: str) -> Solution:
     Raises
     ------
     InputError
-        Naming the file and the line that is wrong, or what the file lacks.
+        If a line is wrong or missing; the message names the file and the line.
     """
     lines = [line.strip() for line in text.splitlines()]
     first = next(filter(None, lines), "")
@@ -122,7 +122,7 @@ def _cbc(lines: Lines) -> Solution:
         raise _no_solution(status)
     values: dict[str, float] = {}
     for number, line in _numbered(lines, start):
-        # Two stars mark what is outside its bounds; that is for the plan's checks to find.
+        # Two stars mark a value outside its bounds, which the plan's checks will find.
         words = line.removeprefix("**").split()
         if words and len(words) < 3:
             raise _wrong(number, line)
@@ -185,7 +185,7 @@ def _glpk_printed(lines: Lines) -> Solution:
 
 
 def _gurobi(lines: Lines) -> Solution:
-    """Gurobi's SOL: a name and a value a line, and comments, one of them the objective."""
+    """Gurobi's SOL: one name and value per line; a comment states the objective."""
     values: dict[str, float] = {}
     objective = None
     for number, line in _numbered(lines, 0):
@@ -208,7 +208,7 @@ _FORMATS: tuple[tuple[str, Callable[[Lines], Solution]], ...] = (
     (r".* - objective value |Infeasible|Integer infeasible|Unbounded", _cbc),
     (r"#|[A-Za-z_]\S*\s+[-+.\d]\S*$", _gurobi),
 )
-"""How the first line of each begins."""
+"""The formats by the beginning of their first line."""
 
 
 def _numbered(lines: Lines, start: int) -> Iterator[tuple[int, str]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.solution.formats import Solution
 
 _TOLERANCE = 1e-4
-"""How far from 0 or 1 a binary's value may be; solvers' own tolerances are 1e-5 or less."""
+"""How far from 0 or 1 a binary's value may be; solvers use tolerances of 1e-5 or less."""
 
 _DIGITS = 1e-9
 """The relative error of an objective in a file: GLPK prints ten digits."""
@@ -29,22 +29,22 @@ _DIGITS = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SolutionFile(Solver):
-    """Answers with what a solution file says of the model of the same table.
+    """Answers with the assignment in a solution file of the table's model.
 
-    Nothing in it is trusted: each layer must have one choice, and the objective that the file
-    states has to be what the table charges for these choices. That it calls them optimal proves
-    nothing, since solvers say so at a gap of 0.01 % too.
+    Nothing in the file is trusted: each layer must have exactly one choice, and the objective that
+    the file states must equal the table's price of these choices. A claim of optimality is ignored,
+    since solvers also claim it at a gap of 0.01 %.
     """
 
     summary: ClassVar[str] = "the solution file of another solver, checked"
-    most_columns: ClassVar[int | None] = MAX_COLUMNS
+    max_columns: ClassVar[int | None] = MAX_COLUMNS
 
     solution: Solution
     file: str
     """Its name, for messages."""
 
     def accepts(self, table: CostTable) -> str | None:
-        return too_large(self.most_columns, table.layers, len(table.ends), table.choices)
+        return too_large(self.max_columns, table.layers, len(table.ends), table.choices)
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         if trivially_infeasible(table):
@@ -67,7 +67,7 @@ class SolutionFile(Solver):
         return SolveResult(chosen, None, Status.FEASIBLE)
 
     def _values(self, columns: Sequence[str], names: Mapping[str, str]) -> dict[str, float]:
-        """Return the columns' values, by the program's own names.
+        """Return the columns' values, by the program's internal names.
 
         Raises
         ------
@@ -82,16 +82,16 @@ class SolutionFile(Solver):
                     f" {len(solution.by_number):,}"
                 )
             return dict(zip(columns, solution.by_number, strict=True))
-        given = {fields_of(name): value for name, value in solution.values.items()}
+        stated = {fields_of(name): value for name, value in solution.values.items()}
         known = {fields_of(names[column]): column for column in columns}
-        for fields in given:
+        for fields in stated:
             if fields[0] == "x" and len(fields) > 1 and fields not in known:
                 raise RefusedError(f"{plain_name(*fields)} is no column of this problem's model")
         values = {}
         for fields, column in known.items():
-            if fields not in given and not solution.zeros_left_out:
+            if fields not in stated and not solution.zeros_left_out:
                 raise RefusedError(f"has no value of {names[column]}")
-            values[column] = given.get(fields, 0.0)
+            values[column] = stated.get(fields, 0.0)
         return values
 
     def _check_objective(self, cost: int) -> None:
@@ -119,7 +119,7 @@ def _is_chosen(value: float, when: int, name: str) -> bool:
 
 
 def _choice(chosen: Sequence[bool]) -> int | None:
-    """Return the only choice of a layer; None where it has none, or several."""
+    """Return the only choice of a layer; None if it has none or several."""
     return chosen.index(True) if sum(chosen) == 1 else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -14,6 +14,9 @@ from hypar_opt.workload.operators.axes import Choice, Contraction
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.operators.windows import PoolWindow
 
 Activation = Annotated[str, Field(min_length=1)]
 
@@ -70,6 +73,14 @@ class Operator(Document):
 
     shuffles: ClassVar[bool] = False
     """Whether it reorders channels, so that a split of them cannot be kept."""
+
+    reads_ids: ClassVar[bool] = False
+    """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
+
+    @property
+    def fused_pool(self) -> PoolWindow | None:
+        """The pool that follows its output as part of the layer."""
+        return None
 
     @property
     def splits(self) -> tuple[Choice, ...]:

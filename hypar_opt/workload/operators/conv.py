@@ -51,6 +51,10 @@ class Conv(Operator):
     reads_images: ClassVar[bool] = True
 
     @property
+    def fused_pool(self) -> PoolWindow | None:
+        return self.pool
+
+    @property
     def splits(self) -> tuple[Choice, ...]:
         return _OF_GROUPS if self._groups > 1 else self.choices
 

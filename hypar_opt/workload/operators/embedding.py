@@ -32,6 +32,7 @@ class Embedding(Operator):
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, OUTPUT_CHANNELS, VOCABULARY)
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (0, 1)
+    reads_ids: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
         if not reads:

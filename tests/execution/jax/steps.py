@@ -96,7 +96,7 @@ def result(
     shares = _shares(sharded) if compare else None
     if shares is not None:
         alone = jax.jit(
-            jax.value_and_grad(lambda w: loss(network, w, data.given, data.targets, shares))
+            jax.value_and_grad(lambda w: loss(network, w, data.input, data.targets, shares))
         )
         value, gradients = alone(data.weights)
         found["loss"] = abs(float(value) - step.loss) / max(abs(float(value)), 1e-9)

@@ -1,4 +1,4 @@
-"""What a device computes of each kind of layer, on its own parts of tensors and weights."""
+"""The computation of each kind of layer on one device's parts of tensors and weights."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _KINDS: dict[str, type[Arithmetic]] = {
 }
 
 KINDS = (*_KINDS, "output")
-"""The kinds of layers that run."""
+"""The kinds of layers that can run."""
 
 
 def arithmetic(shard: LayerShard) -> Arithmetic:
-    """Return what a device computes of a layer."""
+    """Return the arithmetic of a device's part of a layer."""
     if shard.layer.kind == "output":
         softmax = getattr(shard.layer, "loss", None) == "softmax"
         return SoftmaxLoss(shard) if softmax else IdentityArithmetic(shard)

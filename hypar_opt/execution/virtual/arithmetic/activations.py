@@ -15,7 +15,7 @@ Function = Callable[["Array"], "Array"]
 
 
 def _sigmoid(x: Array) -> Array:
-    # By tanh, which does not overflow.
+    # Through tanh, which does not overflow.
     y: Array = 0.5 * (1.0 + np.tanh(0.5 * x))
     return y
 
@@ -79,4 +79,4 @@ ACTIVATIONS = MappingProxyType[str, tuple[Function, Function]](
         "identity": (lambda x: x, np.ones_like),
     }
 )
-"""Each activation and its derivative, both of what it reads. ``gelu`` is the form with tanh."""
+"""Each activation and its derivative, as functions of its input. ``gelu`` is the tanh form."""

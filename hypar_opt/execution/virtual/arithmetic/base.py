@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LayerShard:
-    """Which part of a layer a device computes.
+    """The part of a layer that a device computes.
 
     Parameters
     ----------
     maps
-        Of the whole layer, for one image or sequence.
+        The whole layer's maps, for one image or sequence.
     batch, images
-        The images of the whole batch, and those that it has.
+        The images of the whole batch, and those of the device.
     read, written
-        The channels that it has of its first input and of its output.
+        The device's channels of the first input and of the output.
     rows
-        Of an embedding, the rows of the table that it has.
+        The device's rows of an embedding's table.
     groups
-        The images, counted among its own, of which a batch norm takes statistics together.
-    given
-        Of an embedding its images' ids of tokens, of a loss their targets.
+        The images that a batch norm normalises together, counted among the device's.
+    data
+        The images' token ids for an embedding, their targets for a loss.
     """
 
     layer: Operator
@@ -43,26 +43,26 @@ class LayerShard:
     written: Indices
     rows: Indices
     groups: Sequence[Indices]
-    given: Array | None
+    data: Array | None
 
 
 class Arithmetic(ABC):
-    """A layer's forward and backward pass on a device, which keeps what backward needs.
+    """A layer's forward and backward pass on a device; it keeps what the backward pass needs.
 
-    Arrays are ``(images, channels, height, width)`` of feature maps, ``(images, tokens, features)``
-    of tokens.
+    Arrays are ``(images, channels, height, width)`` for feature maps, ``(images, tokens,
+    features)`` for tokens.
     """
 
     def __init__(self, shard: LayerShard) -> None:
         self.shard = shard
 
     def sums(self, reads: Sequence[Array]) -> Array | None:  # noqa: ARG002
-        """Return what all channels of a position share, of those here: ``(positions, numbers)``."""
+        """Return the device's sums over the channels of a position: ``(positions, numbers)``."""
         return None
 
     @abstractmethod
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:
-        """Return the output, or an addend of it, before activation and pool."""
+        """Return the output, or a partial sum of it, before activation and pool."""
 
     def error_sums(self, error: Array) -> Array | None:  # noqa: ARG002
         """Return the same as `sums` for the backward pass."""
@@ -70,11 +70,11 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:
-        """Return the error of each input, or an addend of it, and the gradient of the weights."""
+        """Return the error of each input, or a partial sum of it, and the weights' gradient."""
 
     @property
     def combine(self) -> Callable[[Array, Array], Array]:
-        """How the sums of two devices are combined."""
+        """The function that combines the sums of two devices."""
         return np.add
 
 
@@ -95,12 +95,12 @@ def by_position(array: Array) -> Array:
 
 
 def along_channels(vector: Array, like: Array) -> Array:
-    """Return a number a channel so that it broadcasts over an array."""
+    """Return one number per channel, shaped to broadcast over an array."""
     return vector if like.ndim == 3 else vector[:, None, None]
 
 
 def along_positions(numbers: Array, like: Array) -> Array:
-    """Return a number a position, ``(images * positions,)``, so that it broadcasts."""
+    """Return one number per position, ``(images * positions,)``, shaped to broadcast."""
     if like.ndim == 3:
         return numbers.reshape(like.shape[0], like.shape[1], 1)
     return numbers.reshape(like.shape[0], 1, *like.shape[2:])

@@ -25,7 +25,7 @@ Errors = tuple[Sequence["Array"], "Array | None"]
 
 
 class _BroadcastArithmetic(Arithmetic):
-    """Inputs of the output's shape, or of one position, which goes to all."""
+    """Inputs of the output's shape, or of one position, broadcast to all."""
 
     def aligned(self, reads: Sequence[Array]) -> list[Array]:
         self._shapes = [read.shape for read in reads]
@@ -34,13 +34,13 @@ class _BroadcastArithmetic(Arithmetic):
         return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
 
     def narrowed(self, errors: Sequence[Array]) -> list[Array]:
-        """Return the errors of inputs, over all positions to which each went."""
-        made = []
+        """Return the errors of inputs, summed over the positions to which each was broadcast."""
+        narrowed = []
         for error, shape in zip(errors, self._shapes, strict=True):
             if int(np.prod(shape)) != error.size:
                 error = error.sum(axis=position_axes(error), keepdims=True)
-            made.append(error.reshape(shape))
-        return made
+            narrowed.append(error.reshape(shape))
+        return narrowed
 
 
 def _as_tokens(array: Array) -> Array:
@@ -125,10 +125,10 @@ class GlobalPoolArithmetic(Arithmetic):
         return vector[:, :, None, None]
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
-        made = error[:, None, :, 0, 0] * self._shares
+        input_error = error[:, None, :, 0, 0] * self._shares
         if len(self._shape) == 4:
-            made = made.swapaxes(1, 2).reshape(self._shape)
-        return [made], None
+            input_error = input_error.swapaxes(1, 2).reshape(self._shape)
+        return [input_error], None
 
 
 def _pixels(image: Array) -> Array:
@@ -153,7 +153,7 @@ class FlattenArithmetic(Arithmetic):
 
 
 class ShuffleArithmetic(Arithmetic):
-    """The channels of groups, dealt out in turn; a device has read those that it writes."""
+    """The channels of groups, interleaved; a device has read the channels that it writes."""
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -164,7 +164,7 @@ class ShuffleArithmetic(Arithmetic):
         return np.take(reads[0], self._order, axis=channel_axis(reads[0]))
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
-        made = np.empty_like(error)
+        input_error = np.empty_like(error)
         axis = channel_axis(error)
-        made.swapaxes(axis, 0)[self._order] = error.swapaxes(axis, 0)
-        return [made], None
+        input_error.swapaxes(axis, 0)[self._order] = error.swapaxes(axis, 0)
+        return [input_error], None

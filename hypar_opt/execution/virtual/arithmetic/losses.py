@@ -1,4 +1,4 @@
-"""Where a step's errors begin: softmax with its loss, and outputs as they are."""
+"""The layers at which a step's errors begin: softmax with its loss, and plain outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class IdentityArithmetic(Arithmetic):
-    """An output as it is."""
+    """An output without a loss."""
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         return reads[0]
@@ -26,14 +26,14 @@ class IdentityArithmetic(Arithmetic):
 class SoftmaxLoss(Arithmetic):
     """The cross-entropy of softmax with random targets, its mean over images and tokens.
 
-    The three numbers a position that channels share are the largest logit, the sum of
+    Its sums over channels are three numbers per position: the largest logit, the sum of
     exponentials relative to it, and the target's logit.
     """
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
         logits = by_position(reads[0])
-        assert self.shard.given is not None
-        targets = self.shard.given.reshape(-1)
+        assert self.shard.data is not None
+        targets = self.shard.data.reshape(-1)
         largest = logits.max(axis=1, initial=-np.inf)
         relative = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0)[:, None])
         self._hits = targets[:, None] == self.shard.read

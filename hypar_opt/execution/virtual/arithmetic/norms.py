@@ -43,8 +43,8 @@ class NormArithmetic(Arithmetic):
         (read,) = reads
         self._scale = along_channels(weights[0], read)
         self._normed, self._spread = self._normalised(read, sums)
-        made = self._normed * self._scale
-        return made + along_channels(weights[1], read) if len(weights) > 1 else made
+        scaled = self._normed * self._scale
+        return scaled + along_channels(weights[1], read) if len(weights) > 1 else scaled
 
     def _normalised(self, read: Array, sums: Array | None) -> tuple[Array, Array]:
         """Return the normed input, and one over its spread."""
@@ -90,9 +90,10 @@ class NormArithmetic(Arithmetic):
                 rest -= along_positions(sums[:, 0] / self._channels, scaled)
             return rest
         axes = (0, *position_axes(scaled))
-        made = np.empty_like(scaled)
+        input_error = np.empty_like(scaled)
         for images in self.shard.groups:
-            part, own = scaled[images], normed[images]
+            part, normed_part = scaled[images], normed[images]
             mean = part.mean(axis=axes, keepdims=True)
-            made[images] = part - mean - own * (part * own).mean(axis=axes, keepdims=True)
-        return made
+            product = (part * normed_part).mean(axis=axes, keepdims=True)
+            input_error[images] = part - mean - normed_part * product
+        return input_error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConvArithmetic(Arithmetic):
-    """A convolution by unfolding: a matrix product for each group."""
+    """A convolution by unfolding (im2col): one matrix product per group."""
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -43,9 +43,9 @@ class ConvArithmetic(Arithmetic):
         # (groups, images and positions, kernel and input channels)
         parts = windows.reshape(self._shape).transpose(1, 0, 3, 4, 5, 6, 2)
         self._unfolded = parts.reshape(groups, images * p * q, rows * columns * inputs)
-        made = self._unfolded @ self._matrix()
-        made = made.reshape(groups, images, p, q, outputs).transpose(1, 0, 4, 2, 3)
-        return made.reshape(images, groups * outputs, p, q)
+        product = self._unfolded @ self._matrix()
+        product = product.reshape(groups, images, p, q, outputs).transpose(1, 0, 4, 2, 3)
+        return product.reshape(images, groups * outputs, p, q)
 
     def _matrix(self) -> Array:
         rows, columns, groups, inputs, outputs = self._kernel.shape
@@ -76,14 +76,14 @@ def _axes(shard: LayerShard) -> tuple[str, ...]:
 
 
 class FullyConnectedArithmetic(Arithmetic):
-    """A product of features and weights: of each token, or of a flattened image."""
+    """The product of features and weights, for each token or a flattened image."""
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert weights is not None
         (self._read,) = reads
         self._weights = weights
-        made: Array = self._flat(self._read) @ weights
-        return made if self._read.ndim == 3 else made[:, :, None, None]
+        product: Array = self._flat(self._read) @ weights
+        return product if self._read.ndim == 3 else product[:, :, None, None]
 
     def _flat(self, array: Array) -> Array:
         if array.ndim == 3:
@@ -101,22 +101,22 @@ class FullyConnectedArithmetic(Arithmetic):
 
 
 class EmbeddingArithmetic(Arithmetic):
-    """Rows of a table; those that another device has contribute nothing here."""
+    """Rows of a table; rows that other devices hold contribute zeros."""
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert weights is not None
         shard = self.shard
         tokens = shard.maps.output.tokens
         self._shape = weights.shape
-        # A table that is read whole has a row a token, for each image alike.
-        ids = np.tile(np.arange(tokens), (shard.images, 1)) if shard.given is None else shard.given
-        self._here = np.isin(ids, shard.rows)
-        self._row = np.searchsorted(shard.rows, ids[self._here])
-        made = np.zeros((*ids.shape, weights.shape[1]))
-        made[self._here] = weights[self._row]
-        return made
+        # Without ids, every image reads the whole table: one row per token.
+        ids = np.tile(np.arange(tokens), (shard.images, 1)) if shard.data is None else shard.data
+        self._held = np.isin(ids, shard.rows)
+        self._row = np.searchsorted(shard.rows, ids[self._held])
+        features = np.zeros((*ids.shape, weights.shape[1]))
+        features[self._held] = weights[self._row]
+        return features
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
         gradient = np.zeros(self._shape)
-        np.add.at(gradient, self._row, error[self._here])
+        np.add.at(gradient, self._row, error[self._held])
         return [], gradient

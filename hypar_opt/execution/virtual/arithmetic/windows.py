@@ -36,7 +36,7 @@ class Windows(NamedTuple):
 
     @property
     def _borders(self) -> tuple[_Pair, _Pair]:
-        """The padding before and behind, as far as windows reach; less than 0 where they end."""
+        """The padding before and after, as far as windows reach; negative if they end earlier."""
         borders = []
         for axis in (0, 1):
             reach = (self.size[axis] - 1) * self.dilation[axis] + 1
@@ -62,12 +62,12 @@ class Windows(NamedTuple):
         return product(range(self.size[0]), range(self.size[1]))
 
     def added(self, shape: _Pair, cell: Callable[[int, int], Array]) -> Array:
-        """Return the map of which windows are the errors: overlaps are added up.
+        """Return the map's error, given its windows' errors: overlaps are added up.
 
         Parameters
         ----------
         shape
-            Of the map: images and channels.
+            The map's images and channels.
         cell
             Returns the errors of one cell of all windows.
         """
@@ -85,7 +85,7 @@ class Windows(NamedTuple):
 
 
 class Pooling:
-    """A pool of feature maps, forward and backward; a window counts its cells on the map alone."""
+    """A pool of feature maps, forward and backward; cells outside the map do not count."""
 
     def __init__(self, pool: PoolWindow, extent: _Pair, count: _Pair) -> None:
         self._windows = Windows(extent, count, pool.size, pool.stride, pool.padding)
@@ -96,13 +96,13 @@ class Pooling:
         # Cell by cell: all windows at once would take as many times the memory of the map.
         windows = self._windows.of(image, -np.inf if self._largest else 0.0)
         if self._largest:
-            made = np.full(windows.shape[:4], -np.inf)
-            self._kept = np.zeros(made.shape, np.int32)
+            maxima = np.full(windows.shape[:4], -np.inf)
+            self._kept = np.zeros(maxima.shape, np.int32)
             for number, (k, m) in enumerate(self._windows.cells()):
-                larger = windows[..., k, m] > made
-                np.copyto(made, windows[..., k, m], where=larger)
+                larger = windows[..., k, m] > maxima
+                np.copyto(maxima, windows[..., k, m], where=larger)
                 np.copyto(self._kept, number, where=larger)
-            return made
+            return maxima
         ones = np.ones((1, 1, *self._windows.extent))
         self._kept = self._windows.of(ones).sum(axis=(-2, -1))
         mean: Array = windows.sum(axis=(-2, -1)) / self._kept
