@@ -39,7 +39,7 @@ def best_parts(plan: Plan, best: Sequence[Alternative]) -> list[RenderableType]:
 
 
 def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
-    """Show the extra cost of each other choice, by layer and choice in rows, by level in columns."""
+    """Show the extra cost of each other choice: rows of layers and choices, columns of levels."""
     unit = plan.cost.unit
     levels = range(1, max(regret.level for regret in regrets) + 1)
     table = new_table("layer", "other choice", *(f"H{level}" for level in levels), keys=2)

@@ -25,11 +25,11 @@ _OVERLAPPED = {
 }
 
 _LOCKSTEP = 1e-9
-"""Relative: the simulator and the closed form add the same seconds in another order."""
+"""Relative: the simulator and the closed form sum the same seconds in different orders."""
 
 
 def step_view(step: StepResult) -> RenderableType:
-    """Show where a simulated step's time and energy go, and what the links carry."""
+    """Show the breakdown of a simulated step's time and energy, and the links' load."""
     plan = step.plan
     seconds = format_si(step.seconds, "s")
     tables = [
@@ -66,7 +66,7 @@ def _phases(step: StepResult) -> Table:
 
 
 def _layers(step: StepResult) -> Table:
-    """Sum each layer's passes, and those of layers that are alike."""
+    """Sum the passes of each group of equal layers."""
     table = new_table("layer", "compute", "communication", right=(1, 2))
     for group, compute, communication in layer_times(step.plan, step):
         count = len(group.positions)
@@ -95,7 +95,7 @@ def _energy(step: StepResult) -> Table:
 
 
 def _bounds(step: StepResult) -> list[str]:
-    """Say between which bounds the step is, where the closed form is not its time."""
+    """Return the bounds of the step, if its time is not that of the closed form."""
     if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
         return []
     lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
@@ -107,11 +107,11 @@ def _bounds(step: StepResult) -> list[str]:
 def _bottleneck(step: StepResult) -> str:
     if step.bottleneck is None:
         return "Nothing is exchanged."
-    # Symmetric topologies have many links of one load; the first stands for all.
+    # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
     others = f", and {equally_loaded} more alike" if equally_loaded else ""
-    # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
+    # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)
     moved = format_bytes(link.bytes)
