@@ -38,11 +38,11 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     """
     if cost.reading == "executed" and cost.unit == "bytes":
         return None
-    which = f"As executed, {name}:" if name else "As executed:"
+    which = f"When run, {name}:" if name else "When run:"
     if cost.executed_bytes is None:
         return None
     moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
-    return f"{which} {moved}; Data Parallelism {data}."
+    return f"{which} {moved} (Data Parallelism: {data})."
 
 
 def moves_more(cost: Cost, name: str = "this plan") -> str | None:
@@ -53,7 +53,7 @@ def moves_more(cost: Cost, name: str = "this plan") -> str | None:
     moved, data = cost.executed_bytes, cost.data_parallel_bytes
     if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
         return None
-    return f"run, {name} moves {format_bytes(moved)}, Data Parallelism {format_bytes(data)}"
+    return f"when run, {name} moves {format_bytes(moved)}, Data Parallelism {format_bytes(data)}"
 
 
 def turns(

@@ -368,7 +368,7 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
             sentences.append(
-                f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
+                f"when run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
             )
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
             reversed_plans = [row.plan for row in case if _turns(row, key)]

@@ -218,7 +218,7 @@ def _saving(plan: Plan, joint: Plan) -> str:
     total, optimum = plan.cost.total, joint.cost.total
     # Levelwise search is greedy: lower levels pay for the choices of upper ones.
     if optimum == total:
-        return f"No plan{within} over all levels together costs less."
+        return f"Optimal{within} over all levels jointly."
     saved = (total - optimum) / total
     cheaper = format_cost(optimum, plan.cost.unit)
     # A smaller share would be rounded to 0.00%.
