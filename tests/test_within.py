@@ -89,7 +89,7 @@ def test_solve_says_what_best_and_joint_are_within(capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert unlimited(said, " with --fix fc1@H1=data") == []
     assert "Best plans over all levels together with --fix fc1@H1=data:" in said
-    assert "No plan with --fix fc1@H1=data over" in said or "Jointly over all levels with" in said
+    assert "Optimal with --fix fc1@H1=data over" in said or "Jointly over all levels with" in said
 
 
 @pytest.mark.parametrize("search", ["levelwise", "joint"])
