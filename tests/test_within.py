@@ -44,7 +44,11 @@ def unlimited(text: str, within: str) -> list[str]:
             rest = text[place : place + len(claim) + len(within) + 60]
             if not any(rest.startswith(each) for each in wanted) and within not in rest:
                 found.append(rest)
-    found += [each for each in re.findall(r"No plan .*? costs less", text) if within not in each]
+    found += [
+        each
+        for each in re.findall(r"Optimal.*? over all levels jointly", text)
+        if within not in each
+    ]
     found += [each for each in re.findall(r"Jointly over .*?:", text) if within not in each]
     found += [each for each in re.findall(r"Best plans over .*?:", text) if within not in each]
     return found

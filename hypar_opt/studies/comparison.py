@@ -42,8 +42,8 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
 }
 """Each plan's solver, search and cost; None for the problem's own cost.
 
-Of a network with attention ``megatron-1``, ``megatron-2``, ... follow: Megatron-LM's tensor
-parallelism of each degree, all else as in ``three``.
+Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
+``megatron-2``, ..., otherwise as in ``three``.
 """
 
 MEGATRON = "megatron-"
@@ -63,10 +63,9 @@ NEARLY = 1 - 1e-9
 class ComparisonRow:
     """One plan of one network: its bytes by the reading, its step simulated.
 
-    ``speedup`` and ``energy_efficiency`` are over Data Parallelism; ``executed_speedup`` and
-    ``executed_energy_efficiency`` are those of the same choices by the reading ``executed``,
-    which is what they come to when run. Amounts are None where the plan is infeasible or
-    refused, for the ``reason``, or where no run of its choices is known.
+    ``speedup`` and ``energy_efficiency`` are over Data Parallelism; those with ``executed_`` are
+    of the same choices when run. Amounts are None if the plan is infeasible or refused, for the
+    ``reason``, or if no run of its choices is known.
     """
 
     network: str
@@ -313,7 +312,7 @@ def _row(
 def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float | None]]:
     """Return the geometric means of each plan over the rows that have an amount.
 
-    None where no row has it, or where one is 0.
+    None if no row has an amount, or if one is 0.
     """
     means: dict[str, dict[str, float | None]] = {}
     for name in dict.fromkeys((*PLANS, *(row.plan for row in rows))):
@@ -347,8 +346,7 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
         fastest = min(answered, key=lambda row: (row.seconds or 0, row.bytes or 0))
         slower, least = frugal.seconds or 0, fastest.seconds or 0
         if least < slower * NEARLY:
-            share = slower / least - 1
-            more = format_percent(share)
+            more = format_percent(slower / least - 1)
             moved, others = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
             sentences.append(
                 f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"

@@ -193,7 +193,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["show"], "show takes a NETWORK, a PLAN or an ARRAY, or --schema"),
         (
             ["show", "sfc", "--schema"],
-            "--schema describes the format: it takes no NETWORK, PLAN, ARRAY or other option",
+            "--schema takes no NETWORK, PLAN, ARRAY or other option",
         ),
         (["show", "sfc", "--rerun"], "--rerun takes a plan file, and 'sfc' is a network"),
         (["show", "plan.json"], "plan.json: cannot be read: No such file or directory"),
