@@ -70,9 +70,8 @@ def why_no_regrets(plan: Plan) -> str:
     if cells <= MAX_CELLS and steps <= MAX_STEPS:
         return ""
     return (
-        f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page does not"
-        " say what each other choice costs with all else re-optimised;"
-        " solve --regret does, in its time."
+        f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page has no"
+        " regrets of other choices; solve --regret computes them, which may take long."
     )
 
 

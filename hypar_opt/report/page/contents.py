@@ -143,7 +143,7 @@ def _regrets(
     except InputError:  # a regret disproves what the plan's file says
         raise
     except HyparError as error:  # the page shows the rest
-        return (), f"What each other choice costs over all levels is not known: {error.for_shell}."
+        return (), f"The regret of other choices is not known: {error.for_shell}."
     return known, ""
 
 

@@ -63,7 +63,7 @@ def links(array: Array, step: StepResult) -> Chart:
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
     rows = _most_loaded(step, loads)
     others = len(step.links) - len(rows)
-    carry = "more are full no longer" if rows else "carry nothing"
+    carry = "more are full for no longer" if rows else "carry nothing"
     return chart_of(
         figure,
         "links",

@@ -44,12 +44,14 @@ def trade_offs(plan: Plan, array: Array) -> TradeOffs:
     if not plan.levels:
         return TradeOffs(None, None)
     if plan.array is None or plan.array.digest != array.digest():
-        return _without("the plan was not solved for this array; pareto NETWORK --array finds them")
+        return _without(
+            "the plan was not solved for this array; pareto NETWORK --array computes them"
+        )
     states = len(plan.choices) ** plan.levels
     if states > MAX_STATES:
         return _without(
             f"a layer has {len(plan.choices)}^{plan.levels} = {states:,} states; pareto NETWORK"
-            " finds them, in its time"
+            " computes the fronts, which may take long"
         )
     try:
         fronts = fronts_of(plan.network.description, plan.problem, points=MAX_POINTS)
