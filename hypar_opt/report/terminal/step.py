@@ -100,8 +100,8 @@ def _bounds(step: StepResult) -> list[str]:
         return []
     lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
     if step.in_lockstep:
-        return [f"Between {lower}, the longest chain, and {in_sequence}, nothing overlapping."]
-    return [f"At least {lower}; in lockstep, and nothing overlapping, {in_sequence}."]
+        return [f"Between {lower} (critical path) and {in_sequence} (no overlap)."]
+    return [f"At least {lower}; in lockstep without overlap {in_sequence}."]
 
 
 def _bottleneck(step: StepResult) -> str:
@@ -110,7 +110,7 @@ def _bottleneck(step: StepResult) -> str:
     # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    others = f", and {equally_loaded} more alike" if equally_loaded else ""
+    others = f" (and {equally_loaded} with the same load)" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)
@@ -120,7 +120,7 @@ def _bottleneck(step: StepResult) -> str:
 
 def _memory(step: StepResult) -> list[str]:
     needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
-    sentences = [f"Memory: {needed} of {capacity} an accelerator."]
+    sentences = [f"Memory: {needed} of {capacity} per accelerator."]
     if step.vault_words:
         sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
     return sentences
