@@ -84,7 +84,7 @@ def simulate(
     target = own_array(plan) if array is None else find_array(array)
     if own is not None and target.digest() != own.digest() and not other_array:
         raise RefusedError(
-            f"the plan is for the array {own.name}, not for {target.name};"
+            f"the plan was solved for the array {own.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it anyway"
         )
     if target.levels != plan.levels:

@@ -42,7 +42,7 @@ def test_a_plan_of_another_array_is_refused_unless_asked_for() -> None:
     with pytest.raises(RefusedError) as raised:
         ho.simulate(plan, "hmc-torus-16")
     assert str(raised.value) == (
-        "the plan is for the array hmc-htree-16, not for hmc-torus-16;"
+        "the plan was solved for the array hmc-htree-16, and hmc-torus-16 is another;"
         " other_array=True simulates it anyway"
     )
     own, other = ho.simulate(plan), ho.simulate(plan, "hmc-torus-16", other_array=True)
@@ -239,7 +239,7 @@ def test_too_little_memory_is_said_beside_the_answer(
     memory = json.loads(out)["memory"]
     assert memory["capacity"] == 300_000_000 < memory["bytes"]
     assert err == (
-        f"hypar-opt: warning: the plan takes {memory['bytes']:,} bytes of memory an accelerator,"
+        f"hypar-opt: warning: the plan takes {memory['bytes']:,} bytes of memory per accelerator,"
         " which has 300,000,000; --memory array makes that a constraint\n"
     )
     limited = [*args[:2], *args[4:], "--memory", "array"]
