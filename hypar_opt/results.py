@@ -1,4 +1,4 @@
-"""How Python shows a result: in one line, as the shell's view, as HTML in a notebook; as rows."""
+"""Base classes of results: shown in one line, on a terminal or in a notebook, and as rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _views() -> Views:
 
 
 class Displayed:
-    """Something that rich and notebooks show in full, where `repr` has one line."""
+    """A result that rich and notebooks show in full, and `repr` in one line."""
 
     def __rich__(self) -> RenderableType:
         """Return the view that the command line prints."""
@@ -44,7 +44,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Results(Displayed, Sequence[Entry], Generic[Entry]):
-    """Results in a row, to index and to iterate.
+    """A sequence of results.
 
     Parameters
     ----------

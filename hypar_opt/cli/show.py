@@ -72,9 +72,7 @@ def show(
         typed = (source, batch, reading, picture)
         flags = (rerun, plan_options, unfolded, layouts, toml)
         if any(value is not None for value in typed) or any(flags):
-            raise HyparError(
-                "--schema describes the format: it takes no NETWORK, PLAN, ARRAY or other option"
-            )
+            raise HyparError("--schema takes no NETWORK, PLAN, ARRAY or other option")
         _show_schema()
         return
     if plan_options and not rerun:

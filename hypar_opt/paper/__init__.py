@@ -34,7 +34,7 @@ __all__ = [
 
 TITLES = {
     "tables": "Tables 1 and 2: what a layer and a boundary exchange, with the worked examples",
-    "fig5": "Figure 5: HyPar's plans, a digit a layer: 0 data, 1 model parallelism",
+    "fig5": "Figure 5: HyPar's plans, one digit per layer: 0 data, 1 model parallelism",
     "fig6": "Figure 6: performance over Data Parallelism on the H tree",
     "fig7": "Figure 7: energy efficiency over Data Parallelism",
     "fig8": "Figure 8: communication of a training step, GB",
@@ -46,7 +46,7 @@ TITLES = {
 }
 FIGURES = tuple(TITLES)
 
-# By name and not by function, so that listing the figures imports none of the modules.
+# By name, not by function, so that listing the figures imports no module.
 _MEASURES = {
     "tables": ("communication", "tables"),
     "fig5": ("communication", "plans"),
@@ -59,16 +59,16 @@ _MEASURES = {
     "fig12": ("arrays", "topologies"),
     "fig13": ("trick", "trick"),
 }
-"""The module and the function that return a figure's measures by some readings."""
+"""The module and the function that return a figure's measures in given readings."""
 
 _READINGS = {"tables": ("tables", "text")}
-"""The readings by which a figure is computed, where it is not by `_FIGURES_READINGS`."""
+"""The readings of a figure, if they are not `_FIGURES_READINGS`."""
 
 _FIGURES_READINGS = ("figures", "text")
 
 
 def select_figures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the figures of these names, in the paper's order; ``all`` or nothing for all.
+    """Return the figures of these names, in the paper's order; ``all`` or no names for all.
 
     Raises
     ------
@@ -94,12 +94,12 @@ def reproduce(
     Parameters
     ----------
     figures
-        Of `FIGURES`, or ``all``; none for all.
+        Names in `FIGURES`, or ``all``, which is the default.
     progress
         Called with the number of rows done, and the total.
     reading
-        Compute everything by this reading alone. Unless given, by ``figures`` and ``text``, the
-        tables by ``tables`` and ``text``: what the paper follows there.
+        Compute everything in this reading only. By default figures are computed in ``figures`` and
+        ``text``, tables in ``tables`` and ``text``: the readings that the paper follows.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def reproduce(
 def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, PaperRow]]:
     """Return the rows that are no longer as listed, with their figures.
 
-    Nothing is listed of readings that the paper does not follow.
+    Readings that the paper does not follow are not listed.
     """
     return [
         (figure, row)
@@ -151,12 +151,12 @@ def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, P
 
 
 def _listed(figure: str) -> tuple[str, ...]:
-    """Return the readings of a figure of which it is listed what its rows should be."""
+    """Return the readings of a figure whose expected rows are listed."""
     return _READINGS.get(figure, _FIGURES_READINGS)
 
 
 def _measures(figure: str, readings: Sequence[str]) -> list[Measure]:
-    # Imported on demand: what one figure needs, as the simulator, another does not.
+    # Imported on demand: not every figure needs, for example, the simulator.
     module, function = _MEASURES[figure]
     measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)(readings)
     return measures

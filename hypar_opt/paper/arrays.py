@@ -42,11 +42,11 @@ def step(
     column
         A key of `SOLVERS`.
     own_sizes
-        Count AlexNet's multiply-accumulates by its layers' own input sizes, not the authors'.
+        Count AlexNet's multiply-accumulates with its layers' input sizes, not the authors'.
     """
-    # Cached, since figures share steps: every ratio is over Data Parallelism's.
+    # Cached, since figures share steps: every ratio is over that of Data Parallelism.
     plan = solve(network, solver=SOLVERS[column], reading=reading, array=array)
-    # The authors counted AlexNet with other sizes than its layers have.
+    # The authors counted AlexNet with sizes that are not those of its layers.
     sizes = ALEXNET if network == "AlexNet" and not own_sizes else {}
     return simulate(plan, input_sizes=sizes)
 
@@ -95,7 +95,7 @@ def energy_efficiency(readings: Sequence[str]) -> list[Measure]:
 
 
 def scalability(readings: Sequence[str]) -> list[Measure]:
-    """Figure 11: H trees of 2 to 64 accelerators; the network's own name, and the text's.
+    """Figure 11: H trees of 2 to 64 accelerators, for the figure's network and the text's.
 
     Source: docs/simulator.md: the figure is VGG-E's, not VGG-A's.
     """
@@ -114,7 +114,7 @@ def scalability(readings: Sequence[str]) -> list[Measure]:
         for reading in readings
         for network, shown_accelerators in (
             (figure["network"], figure["accelerators"]),
-            # The text names VGG-A: one of its points shows that the figure is another network's.
+            # The text names VGG-A; one of its points shows that the figure is of another network.
             ("VGG-A", [16]),
         )
         for quantity, ours in quantities.items()
@@ -145,7 +145,7 @@ def _each(
     mean: float,
     readings: Sequence[str],
 ) -> list[Measure]:
-    """Return a column by each reading."""
+    """Return one column per reading."""
     return [
         measure
         for reading in readings
@@ -156,7 +156,7 @@ def _each(
 def _gain(
     column: str, array: str, network: str, own_sizes: bool = False, reading: str = "figures"
 ) -> float:
-    # Also the torus is compared with Data Parallelism on the H tree, as in Figure 12.
+    # The torus, too, is compared with Data Parallelism on the H tree, as in Figure 12.
     base = step(network, "data", H_TREE, own_sizes, reading)
     return base.seconds / step(network, column, array, own_sizes, reading).seconds
 
@@ -167,7 +167,7 @@ def _saving(column: str, network: str, reading: str = "figures") -> float:
 
 
 def _gain_of_printed_bytes(network: str) -> float:
-    """Return Model Parallelism's performance if it moved what Figure 8 prints.
+    """Return Model Parallelism's performance if it moved the bytes that Figure 8 prints.
 
     A byte takes the same time at every level of the H tree, whatever the reading.
     """
@@ -178,7 +178,7 @@ def _gain_of_printed_bytes(network: str) -> float:
 
 
 def _saving_of_printed_bytes(network: str) -> float:
-    # Words between accelerators scale with the bytes; what an accelerator does by itself stays.
+    # Words between accelerators scale with the bytes; work inside an accelerator does not.
     # As for time: the bytes as printed, the rest as simulated.
     energy = step(network, "model").energy
     joules = energy.total + energy.remote * (_printed_bytes(network) - 1)
@@ -203,8 +203,8 @@ def _gain_over_one(network: str, column: str, accelerators: int, reading: str) -
 def _seconds_of_one(network: str) -> float:
     """Return a step's seconds on one accelerator, where no tensor is split.
 
-    It exchanges nothing, and is less often bound by its DRAM than a shard is: an array's compute
-    times the number of accelerators would be more.
+    It exchanges nothing and is bound by DRAM less often than a shard is, so it takes less than an
+    array's compute time multiplied by the number of accelerators.
     """
     plan = solve(network, solver="data", levels=0)
     workload = workload_of(plan.network.description, plan.batch)

@@ -17,7 +17,7 @@ from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
 
 SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
-"""The solver of the plan in each of the paper's columns, level by level."""
+"""The solver of the plan in each of the paper's columns, in a levelwise search."""
 
 _CHOICES = {"dp": DATA, "mp": MODEL}
 # The two layers that section 3.4 works out by hand.
@@ -51,7 +51,7 @@ def tables(readings: Sequence[str]) -> list[Measure]:
 
 
 def _table_factors(readings: Sequence[str]) -> list[Measure]:
-    """Tables 1 and 2: how many times a tensor's bytes a layer and a boundary exchange."""
+    """Tables 1 and 2: the exchanges of a layer and a boundary, in multiples of a tensor's bytes."""
     measures = []
     for reading in readings:
         for choice, factor in published()["table1"].items():
@@ -65,7 +65,7 @@ def _table_factors(readings: Sequence[str]) -> list[Measure]:
 
 
 def _communication_examples(readings: Sequence[str]) -> list[Measure]:
-    """Section 3.4: what two layers exchange, in KB (1e3 bytes)."""
+    """Section 3.4: the exchanges of two layers, in KB (1e3 bytes)."""
     measures = []
     for reading in readings:
         for example, amounts in published()["examples_KB"].items():
@@ -137,7 +137,7 @@ def _intra_layer_factor(reading: str, choice: str) -> float:
 
 
 def _inter_layer_factor(reading: str, source: str, target: str) -> float:
-    # Table 2: at the boundary of two layers their choices decide what is exchanged of F and E.
+    # Table 2: at the boundary of two layers, their choices decide which part of F and E moves.
     charge = _table(reading, "fc").edge[0, _CHOICES[source], _CHOICES[target]]
     return float(charge / (_ELEMENT_BYTES * _example("fc").boundary_sizes[0]))
 

@@ -1,4 +1,4 @@
-"""The printed values, and the rows that set ours beside them."""
+"""The printed values, and rows that compare ours with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Verdict = Literal[
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Value = float | str
-"""A number, or digits of choices; ``>10`` is printed where a bar is cut off."""
+"""A number, or digits of choices; ``>10`` is printed for a bar that is cut off."""
 
 
 class PrintedNumber(float):
@@ -42,7 +42,7 @@ class PrintedNumber(float):
 
 
 def half_digit(printed: float) -> float:
-    """Return half of the unit of the last digit: as far as what is rounded to it may be."""
+    """Return half of the unit of the last digit, the largest rounding error."""
     if isinstance(printed, PrintedNumber):
         return 0.5 * 10.0**-printed.decimals
     return 0.5 if isinstance(printed, int) else 0.0
@@ -57,15 +57,15 @@ class PaperRow:
     label
         Network and column, as ``VGG-A hypar``.
     reading
-        Of the communication model; ``any`` where it does not matter.
+        Of the communication model; ``any`` if it does not matter.
     ratio
-        Ours over printed; None of strings, and where 0 is printed.
+        Ours over printed; None for strings, and if 0 is printed.
     verdict
         ``equal``: to the last digit that is printed, or as closely as the figure can be read;
-        ``near``: within 10 %; ``off``: further. Of what is not equal the cause is known, or
-        nothing that was tried gives what is printed.
+        ``near``: within 10 %; ``off``: further. If not equal, either the cause is known, or
+        nothing that was tried reproduces the printed value.
     reason
-        Why a row is not equal, or what is known of it; None where it is equal.
+        Why a row is not equal, or what is known about it; None if it is equal.
     """
 
     label: str
@@ -79,7 +79,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class Measure:
-    """A row whose own value is computed by calling ``ours``."""
+    """A row whose value is computed by calling ``ours``."""
 
     label: str
     reading: str
@@ -89,13 +89,13 @@ class Measure:
 
 @cache
 def published() -> dict[str, Any]:
-    """Return what the paper prints, ``figures.toml``."""
+    """Return the paper's printed values, ``figures.toml``."""
     return read_toml("figures.toml", PrintedNumber)
 
 
 def read_toml(file: str, parse_float: Callable[[str], float] = float) -> dict[str, Any]:
     """Return the content of a TOML file of this package."""
-    # As package data, which is there also where the package is not a folder.
+    # As package data, which also works if the package is not in a folder.
     text = files(__package__).joinpath(file).read_text(encoding="utf-8")
     return tomllib.loads(text, parse_float=parse_float)
 
@@ -107,12 +107,12 @@ def column(
     mean: float | None = None,
     reading: str = "figures",
 ) -> list[Measure]:
-    """Return a column of a figure, a row a network, and its geometric mean.
+    """Return a column of a figure, with one row per network, and its geometric mean.
 
     Parameters
     ----------
     ours
-        Our value of a network.
+        Computes our value for a network.
     values, mean
         The printed ones, in the order of the paper's networks.
     """
@@ -134,7 +134,7 @@ def _geometric_mean(ours: Callable[[str], float], networks: Sequence[str]) -> fl
 
 
 def format_rows(rows: Sequence[PaperRow]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return a figure's rows as text, and the reasons that their verdicts number.
+    """Return a figure's rows as text, and the reasons to which their verdicts refer.
 
     The cells are label, reading, ours, printed, ratio and verdict.
     """
@@ -155,7 +155,7 @@ def format_rows(rows: Sequence[PaperRow]) -> tuple[list[tuple[str, ...]], list[s
 
 
 def format_value(value: Value) -> str:
-    """Return a printed number as it is printed, another to four digits; text as it is."""
+    """Return a printed number as it is printed, others to four digits, and text unchanged."""
     if isinstance(value, PrintedNumber):
         return f"{value:.{value.decimals}f}"
     return value if isinstance(value, str) else format_number(value)

@@ -1,4 +1,4 @@
-"""How close a figure's rows come to what is printed, in one row."""
+"""Summaries of figures: how close their rows come to the printed values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class FigureSummary:
     Parameters
     ----------
     rows
-        How many rows there are.
+        The number of rows.
     counts
-        How many of them have each verdict.
+        The number of rows of each verdict.
     furthest
-        The row whose number is furthest from what is printed, by the larger of ours over printed
-        and printed over ours; None where all numbers are equal.
+        The row whose number is furthest from the printed one, by the larger of ours over printed
+        and printed over ours; None if all numbers are equal.
     deviation
-        How far: ours over printed, less 1.
+        Its deviation: ours over printed, minus 1.
     verdict
-        The worst verdict of a row, and what is known of most of the rows that have it.
+        The worst verdict of a row, and the commonest reason for it.
     """
 
     rows: int
@@ -36,9 +36,9 @@ class FigureSummary:
 
 
 def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:
-    """Return how many rows there are of each verdict."""
+    """Return the number of rows of each verdict."""
     counts = Counter(row.verdict for figure_rows in rows.values() for row in figure_rows)
-    # All of them, also those that no row has: a program may read each key.
+    # All verdicts, including those of no row: programs may read each key.
     return {verdict: counts[verdict] for verdict in VERDICTS}
 
 
@@ -61,7 +61,7 @@ def _summary(rows: Sequence[PaperRow]) -> FigureSummary:
 
 
 def _worst(apart: Sequence[PaperRow]) -> str:
-    """Word the worst verdict of rows that are not equal, with its commonest reason."""
+    """Return the worst verdict of rows that are not equal, with its commonest reason."""
     if not apart:
         return "all equal"
     worst = max((row.verdict for row in apart), key=VERDICTS.index)

@@ -15,13 +15,13 @@ from hypar_opt.studies.exploration import Exploration, explore
 
 _AXES = {"Lenet-c": ("H1", "H4"), "VGG-A": ("conv5_2", "fc1")}
 _TIE = 1e-9
-"""Relative: the same seconds added in another order differ by rounding."""
+"""Relative: sums of the same seconds in another order differ by rounding."""
 
 
 def lenet_surface(reading: str = "figures") -> NDArray[np.float64]:
     """Return Lenet-c's performance over Data Parallelism: ``[H1, H4]``, 16 x 16.
 
-    An index is the level's digits, a layer each, read as a binary number. H2 and H3 are
+    An index is the level's digits, one per layer, read as a binary number. H2 and H3 are
     HyPar's.
 
     Source: Figure 9.
@@ -72,7 +72,7 @@ def _each(
     rows: Sequence[tuple[str, Value, Callable[[str], Value]]],
     readings: Sequence[str],
 ) -> list[Measure]:
-    """Return the rows by each reading."""
+    """Return the rows in each reading."""
     return [
         Measure(f"{network} {name}", reading, value, partial(ours, reading))
         for reading in readings
@@ -82,9 +82,9 @@ def _each(
 
 @cache
 def _exploration(network: str, reading: str) -> Exploration:
-    """Price HyPar's plan and all that differ from it along the figure's axes."""
+    """Price HyPar's plan and all plans that differ from it along the figure's axes."""
     hypar = plan(network, "hypar", reading)
-    # The plan is one of bytes, solved without an array; its time needs one.
+    # The plan minimises bytes and was solved without an array; its time needs one.
     return explore(hypar, ",".join(_AXES[network]), objective="time", array=H_TREE)
 
 
@@ -115,7 +115,7 @@ def _peak(surface: NDArray[np.float64]) -> float:
 
 def _peak_digits(surface: NDArray[np.float64], axis: int) -> str:
     """Return the digits of the peak, or of all peaks that tie, along one axis."""
-    # Plans that tie are all peaks; the paper prints one of them.
+    # All plans that tie are peaks; the paper prints one of them.
     indices = np.argwhere(surface >= surface.max() * (1 - _TIE))[:, axis]
     # Four digits on every axis: Lenet-c's four layers, or the four levels.
     return "/".join(f"{index:04b}" for index in np.unique(indices))

@@ -23,9 +23,9 @@ PARTS = {"conv5": ("conv5_", 32), "fc3": ("fc3", 4096)}
 def trick(readings: Sequence[str]) -> list[Measure]:
     """Figure 13: HyPar over the Trick.
 
-    What the figure calls conv5 is reproduced if conv5_1 to conv5_4 are a network of their own,
-    with a plan of their own; as a part of VGG-E's step the same layers also pay for the
-    boundaries around them, and gain less.
+    The figure's conv5 is reproduced if conv5_1 to conv5_4 are a separate network with its plan;
+    as part of VGG-E's step, the same layers also pay for the boundaries around them and gain
+    less.
 
     Source: section 6.5.2; docs/simulator.md.
     """
@@ -47,7 +47,7 @@ def _measures(reading: str) -> list[Measure]:
     for quantity in ("performance", "energy"):
         for part, levels in _cases():
             name = f"{part}_b{PARTS[part][1]}"
-            # The figure prints one list a part, along its levels.
+            # The figure prints one list per part, along the levels.
             value = figure[f"{name}_{quantity}"][figure["levels"].index(levels)]
             ours = partial(_over_the_trick, quantity, reading, part, levels)
             label = f"VGG-E {name.replace('_', ' ')} h{levels} {quantity}"
@@ -70,7 +70,7 @@ def _mean_measures(reading: str) -> list[Measure]:
 
 @cache
 def _part(name: str) -> Network:
-    """Return some layers of VGG-E as a network whose input is theirs in VGG-E."""
+    """Return some layers of VGG-E as a network with their input in VGG-E."""
     prefix, batch = PARTS[name]
     vgg_e = find_network("vgg-e")
     # The part's first layer reads the feature map that it reads in VGG-E.

@@ -1,4 +1,4 @@
-"""What each row is expected to be, and how close it comes to what is printed."""
+"""The expected verdict of each row, and its distance from the printed value."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Literal, cast
 from hypar_opt.paper.rows import Measure, PaperRow, Value, Verdict, half_digit, read_toml
 
 NEAR = 0.1
-"""What is further than this from what is printed, as a fraction of it, is off."""
+"""A row is off if it deviates from the printed value by more than this fraction of it."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is expected of the rows that match: equal, unless bounds or a text of ours are listed.
+    """The expectation for matching rows: equal, unless bounds or a text of ours are listed.
 
     Parameters
     ----------
@@ -24,15 +24,15 @@ class Rule:
         Patterns of the labels and the readings that the rule is for.
     read_to, read_to_absolute
         How closely a number without a label can be read off the figure, as a fraction of it or
-        in its unit: what is as close as that is equal.
+        in its unit: values as close as that are equal.
     ratios
         The lower and the upper bound of ours over printed.
     ours
-        Our text, where it is not the printed one.
+        Our text, if it is not the printed one.
     cause
-        Whether the cause is known why a row is not equal.
+        Whether the cause of the difference is known.
     reason
-        That cause, or what is known instead.
+        That cause, or what else is known.
     """
 
     rows: str
@@ -49,20 +49,20 @@ class Rule:
         return fnmatchcase(label, self.rows) and fnmatchcase(reading, self.readings)
 
     def equal(self, ours: Value, printed: Value) -> bool:
-        """Return whether ours is what is printed, to its last digit or as it can be read."""
+        """Return whether ours equals the printed value, to its last digit or as it can be read."""
         if isinstance(printed, str):
             # >10 is printed where a bar is cut off.
             if printed.startswith(">") and not isinstance(ours, str):
                 return ours > float(printed[1:])
             return ours == printed
-        if isinstance(ours, str):  # text where a number is printed
+        if isinstance(ours, str):  # text, although a number is printed
             return False
         read_to = max(half_digit(printed), self.read_to_absolute, self.read_to * abs(printed))
         # Rounded, since 0.15 - 0.1 is more than 0.05 in floating point.
         return round(abs(ours - printed), 12) <= read_to
 
     def expects(self, ours: Value, printed: Value) -> bool:
-        """Return whether ours is as listed: equal, or as far from what is printed as listed."""
+        """Return whether ours is as listed: equal, or within the listed bounds."""
         # Texts have no ratio, so our text is listed.
         if self.ours is not None:
             return ours == self.ours
@@ -74,7 +74,7 @@ class Rule:
 
     @property
     def expectation(self) -> str:
-        """What a row is listed as, in words."""
+        """The listed expectation, in words."""
         if self.ours is not None:
             return f"with {self.ours} as ours"
         if self.ratios is None:
@@ -85,7 +85,7 @@ class Rule:
 
 @cache
 def rules() -> dict[str, list[Rule]]:
-    """Return what is expected of each figure's rows, ``verdicts.toml``."""
+    """Return the expectations for each figure's rows, ``verdicts.toml``."""
     return {
         figure: [Rule(**fields) for fields in entries]
         for figure, entries in read_toml("verdicts.toml").items()
@@ -93,24 +93,24 @@ def rules() -> dict[str, list[Rule]]:
 
 
 def rule_of(figure: str, label: str, reading: str) -> Rule:
-    """Return the last of a figure's rules that holds for a row: exceptions follow the rule."""
+    """Return the last of a figure's rules that matches a row: exceptions follow the rule."""
     return next(rule for rule in reversed(rules()[figure]) if rule.holds_for(label, reading))
 
 
 def ratio_of(ours: Value, printed: Value) -> float | None:
-    """Return ours over printed; None of texts, and where 0 is printed."""
+    """Return ours over printed; None for texts, and if 0 is printed."""
     if isinstance(ours, str) or isinstance(printed, str) or not printed:
         return None
     return ours / printed
 
 
 def judge(figure: str, measure: Measure, *, listed: bool = True) -> PaperRow:
-    """Compute a row and compare it with what is printed.
+    """Compute a row and compare it with the printed value.
 
     Parameters
     ----------
     listed
-        Whether it is listed what the row should be: of the readings that the paper follows.
+        Whether the row's expectation is listed: only for the readings that the paper follows.
     """
     ours, printed = measure.ours(), measure.printed
     rule = rule_of(figure, measure.label, measure.reading)

@@ -1,1 +1,1 @@
-"""Results, for a person to read."""
+"""Views of results for people to read."""

@@ -1,7 +1,7 @@
-"""Layers that a report shows as one: repetitions of a block, and runs of layers, that are alike.
+"""Folding of layers: equal repetitions of a block, and equal neighbours, are shown as one.
 
-What is alike is the caller's to say, by a key for each layer: for a plan the choices at all levels,
-for a network the shapes.
+The caller says what is equal, by a key for each layer: for a plan the choices at all levels, for a
+network the shapes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Protocol
 
 
 class Repetitions(Protocol):
-    """Where a block's repetitions stand among a network's layers, one after the other."""
+    """The positions of a block's consecutive repetitions among a network's layers."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def first(self) -> int:
-        """The position of the first repetition's first layer."""
+        """Position of the first layer of the first repetition."""
 
     @property
     def length(self) -> int:
-        """Layers of one repetition."""
+        """Layers per repetition."""
 
     @property
     def count(self) -> int: ...
@@ -32,15 +32,15 @@ class Repetitions(Protocol):
 
 @dataclass(frozen=True)
 class FoldedLayers:
-    """Layers that are shown as one row or column.
+    """Layers shown as one row or column.
 
     Parameters
     ----------
     first, last
-        The names of a run's first and last layer, without their block's; one name where the run
-        is a single layer.
+        The names of a run's first and last layer, without the block's name; the same name if the
+        run is a single layer.
     positions
-        All the layers that it stands for, in the network's order: a run's, in every repetition.
+        All layers it stands for, in the network's order: those of the run in every repetition.
     """
 
     first: str
@@ -48,7 +48,7 @@ class FoldedLayers:
     positions: tuple[int, ...]
 
     def label(self, dash: str = "–") -> str:
-        """Return the layer's name, or the run's first and last, what both begin with once."""
+        """Return the layer's name, or the run's first and last with their common prefix once."""
         if self.first == self.last:
             return self.first
         block, dot, _ = self.first.rpartition(".")
@@ -57,17 +57,16 @@ class FoldedLayers:
 
 @dataclass(frozen=True)
 class Section:
-    """Layers outside of blocks, or the repetitions of a block that are alike.
+    """Layers outside blocks, or equal repetitions of a block.
 
     Parameters
     ----------
     block
-        The block's name; empty outside of blocks.
+        The block's name; empty outside blocks.
     numbers
-        Which repetitions these are; empty outside of blocks.
+        The numbers of the repetitions; empty outside blocks.
     numbered
-        Whether the repetitions' numbers are in their layers' names: a block that is not repeated
-        has none.
+        Whether layers' names contain the numbers of repetitions, as those of repeated blocks do.
     """
 
     block: str
@@ -81,7 +80,7 @@ class Section:
         return f"{self.block}.{ranges(self.numbers)}" if self.numbered else self.block
 
     def heading(self, times: str = "×") -> str:
-        """Return the label, and how many repetitions there are: ``decoder.0-3 × 4``."""
+        """Return the label with the number of repetitions: ``decoder.0-3 × 4``."""
         count = len(self.numbers)
         return f"{self.label} {times} {count}" if count > 1 else self.label
 
@@ -93,18 +92,18 @@ def fold(
     *,
     runs: bool = True,
 ) -> tuple[Section, ...]:
-    """Return a network's layers with those that are alike as one.
+    """Return a network's layers, with equal ones folded into one.
 
-    Every layer stands in one row, with layers of its own key alone.
+    Every layer is in one row, together with layers of the same key only.
 
     Parameters
     ----------
     names, keys
-        Of each layer.
+        The name and the key of each layer.
     repeats
-        The blocks that are repeated; their layers are called ``block.0.layer``.
+        The repeated blocks; their layers are named ``block.0.layer``.
     runs
-        Whether neighbours with one key are folded too.
+        Whether to fold neighbours of the same key too.
     """
     sections: list[Section] = []
     start = 0
@@ -131,7 +130,7 @@ def _folded_block(
     alike: dict[tuple[Hashable, ...], list[int]] = {}
     for number in range(repeat.count):
         first = repeat.first + number * repeat.length
-        # By the keys of the whole repetition: wherever it stands, it is shown with its like.
+        # By the keys of the whole repetition, so that equal ones are together wherever they are.
         alike.setdefault(tuple(keys[first : first + repeat.length]), []).append(number)
     return [
         Section(
@@ -167,9 +166,9 @@ def _runs(positions: range, keys: Sequence[Hashable], runs: bool) -> list[list[i
 
 
 def local_name(name: str, block: str) -> str:
-    """Return a layer's name without its block's and the repetition's number.
+    """Return a layer's name without the name of its block and the repetition's number.
 
-    Names that do not begin so are left as they are.
+    Other names are unchanged.
     """
     if not name.startswith(f"{block}."):
         return name
@@ -179,7 +178,7 @@ def local_name(name: str, block: str) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return ascending numbers, neighbours as a range: ``0-3,8``."""
+    """Return ascending numbers, with neighbours as ranges: ``0-3,8``."""
     parts = []
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         first, *others = [number for _, number in run]

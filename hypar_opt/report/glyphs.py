@@ -1,4 +1,4 @@
-"""How a choice of parallelism looks in a grid of layers and levels."""
+"""Symbols of parallelism choices in grids of layers and levels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Shade(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """How all words of one column look, whatever a kind of layer calls its choice; or `whole`.
+    """The symbol of one column of choices, whatever kinds of layers call it, or of `whole`.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ SYMBOLS = tuple(
         (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
     )
 )
-"""A symbol a column of a cost table, and one of what is whole: the same in all reports.
+"""One symbol per column of a cost table, and one for `whole`: the same in all reports.
 
 Source: Figure 5, whose open dots are data and filled dots model parallelism.
 """
@@ -74,15 +74,15 @@ _STORED = {
     StoredLayout.CHANNEL: MODEL_SYMBOL,
     StoredLayout.WHOLE: WHOLE_SYMBOL,
 }
-"""A tensor is drawn as a layer's choice that writes it so."""
+"""A stored layout has the symbol of the choice that writes it."""
 
 _COLUMNS = {choice: column for column, choice in enumerate(Parallelism)}
 
 
 def symbol(choice: Parallelism) -> Symbol:
-    """Return how a choice is drawn: as its column, or as the paper's choice of its own name.
+    """Return the symbol of a choice: that of its column, or of the paper's choice of that name.
 
-    A kind may list `output` before `model`; they look the same in every layer all the same.
+    A kind may list `output` before `model`; both look the same in every layer anyway.
     """
     column = _COLUMNS.get(choice)
     return _declared_symbol(choice) if column is None else SYMBOLS[column]
@@ -93,21 +93,21 @@ def _declared_symbol(choice: Parallelism) -> Symbol:
     for operator in _kinds():
         for column, declared in enumerate(operator.choices):
             if choice == declared.word:
-                # A third choice that halves nothing is no split by output channels.
+                # A third choice that halves nothing is not a split by output channels.
                 return SYMBOLS[column] if declared.axis else WHOLE_SYMBOL
     raise ValueError(f"no kind of layer has {choice}")  # or it would be no choice
 
 
 def _kinds() -> Iterator[type[Operator]]:
-    # Our own first: to know what is installed costs a search of the environment.
+    # Built-in kinds first: looking for plug-ins searches the environment.
     yield from OPERATORS.built_in()
     for kind in OPERATORS:
-        with suppress(HyparError):  # a broken plug-in: reported when its own kind is looked up
+        with suppress(HyparError):  # a broken plug-in: reported when its kind is looked up
             yield OPERATORS[kind]
 
 
 def glyph(choice: Parallelism, *, ascii_only: bool = False) -> str:
-    """Return the character that stands for a choice."""
+    """Return the character for a choice."""
     own = symbol(choice)
     return own.ascii_glyph if ascii_only else own.glyph
 
@@ -127,12 +127,12 @@ def cell_styles() -> str:
         )
 
     light, dark = rules(attrgetter("light")), rules(attrgetter("dark"))
-    # A page is printed light.
+    # Pages are printed in light colours.
     return f"{light}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}"
 
 
 def stored_symbol(layout: StoredLayout) -> Symbol:
-    """Return how the layout of a stored tensor is drawn."""
+    """Return the symbol of a stored tensor's layout."""
     return _STORED[layout]
 
 
@@ -147,13 +147,13 @@ def stored_legend(layouts: Iterable[StoredLayout]) -> list[tuple[Symbol, str]]:
 
 
 def explained(plan: Plan) -> list[Parallelism]:
-    """Return the words that a plan's legend explains: its choices, and `whole` where it occurs."""
+    """Return the words in a plan's legend: its choices, and `whole` if it occurs."""
     chosen = {choice for row in plan.parallelism for choice in row}
     return [word for word in plan.vocabulary if word in chosen or symbol(word) != WHOLE_SYMBOL]
 
 
 def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
-    """Return each symbol with the words that it stands for: ``model, channel parallelism``."""
+    """Return each symbol with its words: ``model, channel parallelism``."""
     words: dict[Symbol, list[str]] = {}
     # The paper's words first; a sort keeps the order of the others.
     for choice in sorted(choices, key=lambda choice: choice not in _COLUMNS):

@@ -1,4 +1,4 @@
-"""Words that the terminal's views and the page share."""
+"""Labels that the terminal's views and the page share."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ _OPTIMALITY = {"level": "each level optimal", "joint": "optimal over all levels"
 
 
 def cost_name(plan: Plan) -> str:
-    """Return the name of a plan's cost, to head its column."""
+    """Return the heading of the column of a plan's cost."""
     unit = plan.cost.unit
     # A cost by entry point is headed by its unit.
     return "communication" if unit == "bytes" else _COST_NAMES.get(plan.cost.kind, unit)
 
 
 def optimality(plan: Plan) -> str:
-    """Say in what sense a plan is optimal, or what it is without a proof, and whose claim it is."""
+    """Return in what sense a plan is optimal, or its status without a proof, and who claims it."""
     if plan.solver.status == "optimal":
         return plan.solver.says + _OPTIMALITY[plan.solver.scope] + plan.constraints.within
     return _feasible(plan.solver)
 
 
 def _feasible(solver: SolverRecord) -> str:
-    # The simulator ranks plans; it proves nothing about those that it did not run.
+    # The simulator ranks plans; it proves nothing about those it did not run.
     considered = solver.options.simulate
     if considered is not None:
         return f"{solver.says}fastest simulated of the {considered:,} best and the search's own"
-    # A bound of each level, given those above, is none over all plans.
+    # Bounds of single levels, given those above, are not bounds over all plans.
     if solver.gap is None or solver.scope == "level":
         return "not proved optimal"
     return f"not proved optimal, {solver.says}gap {format_percent(solver.gap)}"
 
 
 def level_costs(cost: Cost) -> tuple[int | float, ...]:
-    """Return what each level costs: of a cost with local parts, the communication alone.
+    """Return the cost of each level; if the cost has local parts, its communication only.
 
-    Compute and local memory are of the whole step and belong to no level.
+    Compute and local memory belong to the whole step, not to a level.
     """
     return cost.per_level if cost.communication is None else cost.communication
 
 
 def local_cost(cost: Cost) -> tuple[str, int | float] | None:
-    """Return the name and the amount of what a cost has besides communication, if it has any."""
+    """Return the name and the amount of a cost's local part, if it has one."""
     if cost.communication is None:
         return None
-    # A cost model by entry point does not name its local part.
+    # A plug-in's cost model does not name its local part.
     return _LOCAL_COSTS.get(cost.kind, "local"), cost.total - sum(cost.communication)

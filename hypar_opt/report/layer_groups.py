@@ -1,4 +1,4 @@
-"""A network's structure, as its reports draw it: what each layer reads, and what is repeated."""
+"""Groups of layers that reports draw as one, by choices, layouts or shapes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 MAX_CHAIN = 60
-"""Layers up to which a chain is shown as the paper's Figure 5 does, a glyph a layer."""
+"""Chains of up to this many layers are shown as in the paper's Figure 5, one glyph per layer."""
 
 
 def is_short_chain(plan: Plan) -> bool:
-    """Whether a plan is of a chain that a row of glyphs shows without folding."""
+    """Return whether a plan is of a chain short enough to be shown without folding."""
     network = plan.network.description
     return network.is_chain and not network.repeats and len(plan.layers) <= MAX_CHAIN
 
@@ -31,21 +31,21 @@ def is_short_chain(plan: Plan) -> bool:
 def drawn_choices(plan: Plan) -> list[tuple[Symbol, ...]]:
     """Return the symbols of each layer's choices at all levels, H1 first."""
     columns = [tuple(map(symbol, column)) for column in zip(*plan.parallelism, strict=True)]
-    # One accelerator has no levels: then all layers are alike.
+    # One accelerator has no levels: all layers are equal.
     return columns or [()] * len(plan.layers)
 
 
 class Stored(StrEnum):
-    """Of which tensors a view shows the layouts."""
+    """The tensors whose layouts a view shows."""
 
     NONE = "none"
     SHARED = "shared"
-    """Those with several readers, which have a layout of their own."""
+    """Tensors with several readers, which have separate layouts."""
     ALL = "all"
 
 
 def stored_outputs(plan: Plan, which: Stored) -> list[tuple[StoredLayout, ...] | None]:
-    """Return how each layer's output is stored, H1 first; None where that is not shown."""
+    """Return the layouts of each layer's output, H1 first; None if they are not shown."""
     stored, sources = plan.layouts or {}, plan.network.description.sources
     readers = Counter(source for reads in sources for source in set(reads))
     return [
@@ -58,25 +58,25 @@ def stored_outputs(plan: Plan, which: Stored) -> list[tuple[StoredLayout, ...] |
 
 
 def folded(plan: Plan, *, runs: bool = True, stored: Stored = Stored.NONE) -> tuple[Section, ...]:
-    """Return a plan's layers with those as one that make the same choices at all levels.
+    """Return a plan's layers, with those of the same choices at all levels folded into one.
 
     Parameters
     ----------
     runs
-        Whether neighbours are folded too, or repetitions of blocks alone.
+        Whether to fold neighbours too, or only repetitions of blocks.
     stored
-        The tensors whose layouts are to be the same, too.
+        The tensors whose layouts must be equal too.
     """
     repeats = plan.network.description.repeats
     return fold(plan.layers, repeats, drawn_keys(plan, stored), runs=runs)
 
 
 def drawn_keys(plan: Plan, stored: Stored) -> list[Hashable]:
-    """Return what is drawn of each layer: its choices, and the layouts that are shown near it.
+    """Return the key of each layer: its choices, and the layouts shown near it.
 
-    A layer of which no layouts are shown has those of the same layer in the repetition before,
-    whose output may have a reader more, or else of the next layer in its own. So layers between
-    two shared tensors do not part what is alike.
+    A layer without layouts gets those of the same layer in the previous repetition, whose output
+    may have one more reader, or else of the next layer in its repetition. So layers between two
+    shared tensors do not separate equal groups.
     """
     shown, repeats = stored_outputs(plan, stored), plan.network.description.repeats
     ends = {0, len(shown)}
@@ -88,26 +88,26 @@ def drawn_keys(plan: Plan, stored: Stored) -> list[Hashable]:
     for first, stop in pairwise(sorted(ends)):
         for n in reversed(range(first, stop - 1)):
             shown[n] = shown[n] or shown[n + 1]
-        # Behind the last that are shown, those of the one before.
+        # After the last layouts shown, those of the previous layer.
         for n in range(first + 1, stop):
             shown[n] = shown[n] or shown[n - 1]
     return list(zip(drawn_choices(plan), shown, strict=True))
 
 
 class LayerGroup(NamedTuple):
-    """Layers that are shown together, and their name."""
+    """Layers shown together, and their name."""
 
     name: str
     positions: tuple[int, ...]
 
 
 def layer_groups(plan: Plan, *, runs: bool = False) -> list[LayerGroup]:
-    """Return a plan's layers by what is shown together: of a short chain each by itself.
+    """Return a plan's layers in the groups shown together; each separately for a short chain.
 
     Parameters
     ----------
     runs
-        As `folded`.
+        As for `folded`.
     """
     if is_short_chain(plan):
         return [LayerGroup(name, (n,)) for n, name in enumerate(plan.layers)]
@@ -119,18 +119,18 @@ def layer_groups(plan: Plan, *, runs: bool = False) -> list[LayerGroup]:
 
 
 class LayerShape(NamedTuple):
-    """What is drawn of a layer; layers that have the same are alike."""
+    """The shapes of a layer; layers with the same shapes are equal."""
 
     kind: str
     input: tuple[int, ...]
     weight: tuple[int, ...]
     output: tuple[int, ...]
-    """After pooling, of one image."""
+    """After pooling, for one image."""
     weights: int
 
 
 def layer_shapes(network: Network) -> list[LayerShape]:
-    """Return each layer's shapes, of one image."""
+    """Return each layer's shapes for one image."""
     workload = workload_of(network, 1)
     return [
         LayerShape(layer.kind, layer.input[1:], layer.weight, layer.pooled[1:], weights)

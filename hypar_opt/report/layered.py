@@ -1,8 +1,8 @@
-"""A layered drawing of an operator graph: what is read stands above what reads it.
+"""A layered drawing of an operator graph: tensors flow downwards.
 
 The order within a rank and the columns are igraph's (K. Sugiyama, S. Tagawa and M. Toda, "Methods
 for visual understanding of hierarchical system structures", IEEE Trans. SMC 11(2), 1981); the ranks
-are ours, so that a block's repetition stands in ranks of its own.
+are ours, so that each repetition of a block has separate ranks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from hypar_opt.report.operator_graph import OperatorGraph
 
 Point = tuple[float, int]
-"""A column, which may lie between two, and a rank; the first are 0, to the left and on top."""
+"""A column, which may be fractional, and a rank; 0 is leftmost and topmost."""
 
 _MAX_BENDS = 4000
-"""Bends of all edges together, of which the layout's time is about the square."""
+"""Bends of all edges together; the layout's time is about quadratic in them."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class GraphDrawing:
     nodes
         One point per node.
     edges
-        For each edge its points from source to target, one a rank; an edge that is too long for the
-        layout has its ends only.
+        The points of each edge from source to target, one per rank; only the ends of an edge that
+        is too long for the layout.
     frames
-        Each frame's corners, its nodes and the edges to them within: upper left, lower right.
+        The upper left and lower right corners of each frame, around its nodes and the edges to
+        them.
     """
 
     nodes: tuple[Point, ...]
@@ -51,7 +52,7 @@ class GraphDrawing:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return 1 + max(rank for _, rank in self.nodes)
 
 
@@ -61,7 +62,7 @@ def check_installed(extra: str) -> None:
     Parameters
     ----------
     extra
-        Our extra that brings it, for the message.
+        The extra that installs it, for the message.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def layered(graph: OperatorGraph) -> GraphDrawing:
     import igraph
 
     ranks = _ranks(graph)
-    # Between neighbouring ranks alone a library need not bend edges itself.
+    # Edges between neighbouring ranks only, so that igraph need not bend them.
     bends, paths = list(ranks), []
     bent = _bent(graph, ranks)
     for edge, (source, target) in enumerate(graph.edges):
@@ -111,16 +112,16 @@ def layered(graph: OperatorGraph) -> GraphDrawing:
 
 
 def _apart(columns: Sequence[float], ranks: Sequence[int]) -> list[float]:
-    """Return columns at least 1 apart in each rank, as near to the given ones as that allows.
+    """Move columns apart, to at least 1 in each rank, as little as possible.
 
-    igraph puts two nodes in one place at times. Least squares, by pooling adjacent violators.
+    igraph sometimes puts two nodes in one place. Least squares, by pooling adjacent violators.
     """
     by_rank: dict[int, list[int]] = {}
     for node in sorted(range(len(columns)), key=columns.__getitem__):
         by_rank.setdefault(ranks[node], []).append(node)
     apart = list(columns)
     for nodes in by_rank.values():
-        # Less its number, a node's column may not be less than the one before.
+        # Minus its number, a node's column may not be less than the previous one.
         pools: list[tuple[float, int]] = []
         for number, node in enumerate(nodes):
             pool = (columns[node] - number, 1)
@@ -136,7 +137,7 @@ def _apart(columns: Sequence[float], ranks: Sequence[int]) -> list[float]:
 
 
 def _bent(graph: OperatorGraph, ranks: Sequence[int]) -> set[int]:
-    """Return the edges that the layout leads around what lies between: all, or the shortest."""
+    """Return the edges that are led around the nodes between: all, or the shortest."""
     spans = [ranks[target] - ranks[source] for source, target in graph.edges]
     bent, bends = set(), 0
     for edge in sorted(range(len(spans)), key=spans.__getitem__):
@@ -148,7 +149,7 @@ def _bent(graph: OperatorGraph, ranks: Sequence[int]) -> set[int]:
 
 
 def _ranks(graph: OperatorGraph) -> list[int]:
-    """Return each node's rank: one below the lowest of what it reads, and of its frame's."""
+    """Return each node's rank: one below its lowest source, and not above its frame."""
     sources: list[list[int]] = [[] for _ in graph.nodes]
     for source, target in graph.edges:
         sources[target].append(source)
@@ -157,7 +158,7 @@ def _ranks(graph: OperatorGraph) -> list[int]:
     for number, node in enumerate(graph.nodes):
         rank = 1 + max((ranks[source] for source in sources[number]), default=-1)
         if node.frame is not None:
-            # What a repetition reads from outside stands above all of it.
+            # The sources of a repetition are above all of it.
             if node.frame not in floors:
                 floors[node.frame] = _floor(graph, sources, ranks, node.frame)
             rank = max(rank, floors[node.frame])
@@ -168,10 +169,10 @@ def _ranks(graph: OperatorGraph) -> list[int]:
 def _floor(
     graph: OperatorGraph, sources: Sequence[Sequence[int]], ranks: Sequence[int], frame: int
 ) -> int:
-    """Return the first rank of a frame whose nodes are next to be ranked."""
-    own = [n for n, node in enumerate(graph.nodes) if node.frame == frame]
-    outside = [source for n in own for source in sources[n] if source < len(ranks)]
-    # A block's other repetitions are not beside this one, whatever it reads of them.
+    """Return the topmost rank of a frame whose nodes come next."""
+    members = [n for n, node in enumerate(graph.nodes) if node.frame == frame]
+    outside = [source for n in members for source in sources[n] if source < len(ranks)]
+    # Other repetitions of the block are never beside this one, whatever it reads.
     block = graph.frames[frame].block
     before = [
         n
@@ -182,7 +183,7 @@ def _floor(
 
 
 def _lowered(graph: OperatorGraph, sources: Sequence[Sequence[int]], ranks: list[int]) -> list[int]:
-    """Move what reads nothing, such as a learned table, to just above its first reader."""
+    """Move nodes without sources, such as learned tables, to just above their first readers."""
     first_reader: dict[int, int] = {}
     for source, target in graph.edges:
         first_reader[source] = min(first_reader.get(source, ranks[target]), ranks[target])
@@ -195,9 +196,9 @@ def _lowered(graph: OperatorGraph, sources: Sequence[Sequence[int]], ranks: list
 def _corners(
     graph: OperatorGraph, nodes: Sequence[Point], edges: Sequence[Sequence[Point]], frame: int
 ) -> tuple[Point, Point]:
-    """Return a frame's corners: of its nodes, and of what is bent beside them to reach one."""
-    own = [point for node, point in zip(graph.nodes, nodes, strict=True) if node.frame == frame]
-    top, bottom = min(rank for _, rank in own), max(rank for _, rank in own)
+    """Return the corners of a frame around its nodes and the bends of edges to them."""
+    points = [point for node, point in zip(graph.nodes, nodes, strict=True) if node.frame == frame]
+    top, bottom = min(rank for _, rank in points), max(rank for _, rank in points)
     bends = [
         point
         for (_, target), path in zip(graph.edges, edges, strict=True)
@@ -205,5 +206,5 @@ def _corners(
         for point in path[1:-1]
         if top <= point[1] <= bottom
     ]
-    columns = [x for x, _ in (*own, *bends)]
+    columns = [x for x, _ in (*points, *bends)]
     return (min(columns), top), (max(columns), bottom)

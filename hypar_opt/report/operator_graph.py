@@ -1,4 +1,4 @@
-"""The operator graph as a drawing has it: a node a layer, repetitions that are alike drawn once."""
+"""The operator graph to draw: one box per layer, with equal repetitions drawn once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypar_opt.report.folding import Repetitions, local_name, ranges
 
 INPUT = -1
-"""The network's input, among a layer's sources."""
+"""The source number of the network's input."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Box:
     Parameters
     ----------
     position
-        The layer's, of the first repetition where several are drawn as one; -1 for the input.
+        The position of its layer, in the first of the repetitions drawn as one; -1 for the input.
     label
-        The layer's name, without its block's.
+        The layer's name, without the block's name.
     frame
-        The number of the frame that it stands in; None outside of blocks.
+        The number of its frame; None outside blocks.
     """
 
     position: int
@@ -32,20 +32,20 @@ class Box:
 
 @dataclass(frozen=True)
 class Frame:
-    """Neighbouring repetitions of a block that are alike, drawn as one.
+    """Neighbouring equal repetitions of a block, drawn as one.
 
     Parameters
     ----------
     block
         The block's name.
     label
-        That with the repetitions' numbers: ``decoder.0-3``.
+        The name with the numbers of the repetitions: ``decoder.0-3``.
     first
-        The position of the first layer of the first of them.
+        The position of the first layer of the first repetition.
     length
-        Layers of one repetition.
+        Layers per repetition.
     count
-        How many repetitions these are.
+        The number of repetitions.
     """
 
     block: str
@@ -56,7 +56,7 @@ class Frame:
 
     @property
     def stop(self) -> int:
-        """One past the position of the last layer of the last of them."""
+        """One past the position of the last layer."""
         return self.first + self.length * self.count
 
 
@@ -75,16 +75,16 @@ def operator_graph(
     repeats: Iterable[Repetitions],
     keys: Sequence[Hashable],
 ) -> OperatorGraph:
-    """Return the graph of a network's layers, with repetitions that are alike as one.
+    """Return the graph of a network's layers, with equal repetitions as one.
 
     Parameters
     ----------
     names, keys
-        Of each layer; repetitions are alike whose layers have the same keys.
+        The name and the key of each layer; repetitions are equal if their layers' keys are.
     sources
         The positions of the layers that each layer reads; -1 is the network's input.
     repeats
-        The blocks that are repeated.
+        The repeated blocks.
     """
     frames = tuple(
         frame
@@ -110,7 +110,7 @@ def operator_graph(
         (number[source], number[position]): None
         for position, read in enumerate(sources)
         for source in read
-        # From a repetition to the next one, drawn in the same place, an edge would lead upwards.
+        # An edge from a repetition to the next, drawn in the same place, would lead upwards.
         if number[source] < number[position]
     }
     return OperatorGraph(tuple(nodes), tuple(edges), frames)
@@ -123,7 +123,7 @@ def _all(frame: Frame) -> range:
 def _frames(names: Sequence[str], repeat: Repetitions, keys: Sequence[Hashable]) -> list[Frame]:
     starts = [repeat.first + n * repeat.length for n in range(repeat.count + 1)]
     bodies = [tuple(keys[start : start + repeat.length]) for start in starts[:-1]]
-    # Neighbours only: those between would be drawn elsewhere, and edges lead there.
+    # Neighbours only: repetitions between others are drawn elsewhere, with edges to them.
     changes = [n for n in range(repeat.count) if n == 0 or bodies[n] != bodies[n - 1]]
     numbered = names[repeat.first].startswith(f"{repeat.name}.0.")
     return [

@@ -19,41 +19,41 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 
 EXECUTED = argument("reading", "executed")
-"""The reading that plans for what a run moves, as a message names it."""
+"""The reading that counts the bytes of a run, as messages name it."""
 
 MAX_STATES = 2**12
-"""Product states of a layer up to which a plan's joint optimum is computed as advice."""
+"""The joint optimum is computed as advice up to this many product states per layer."""
 
 MAX_GRAPH_STATES = 3**4
 """The same on a graph, whose tables have three layers' states or more."""
 
 
 def as_executed(cost: Cost, name: str = "") -> str | None:
-    """Say what a plan moves when it is run; None where its total says that, or nothing does.
+    """Return a sentence on the bytes moved when the plan is run; None if its total says it.
 
     Parameters
     ----------
     name
-        How to name the plan, where several are shown.
+        What to call the plan, if several are shown.
     """
     if cost.reading == "executed" and cost.unit == "bytes":
         return None
-    which = f"As executed, {name}:" if name else "As executed:"
+    which = f"When run, {name}:" if name else "When run:"
     if cost.executed_bytes is None:
         return None
     moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
-    return f"{which} {moved}; Data Parallelism {data}."
+    return f"{which} {moved} (Data Parallelism: {data})."
 
 
 def moves_more(cost: Cost, name: str = "this plan") -> str | None:
-    """Say where a plan moves more than Data Parallelism when it is run; else None.
+    """Return a warning if a plan moves more than Data Parallelism when it is run, else None.
 
-    One for the least time or energy of a run may do so for good reason.
+    A plan for least time or energy may do so for good reason.
     """
     moved, data = cost.executed_bytes, cost.data_parallel_bytes
     if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
         return None
-    return f"run, {name} moves {format_bytes(moved)}, Data Parallelism {format_bytes(data)}"
+    return f"when run, {name} moves {format_bytes(moved)}, Data Parallelism {format_bytes(data)}"
 
 
 def turns(
@@ -63,12 +63,12 @@ def turns(
     executed: float | None,
     name: str = "this plan",
 ) -> str | None:
-    """Say where a plan beats Data Parallelism by its reading and loses to it when run; else None.
+    """Return a warning if a plan beats Data Parallelism by its reading but not when run, else None.
 
     Parameters
     ----------
     quantity
-        What is compared: ``time`` or ``energy``.
+        The quantity compared: ``time`` or ``energy``.
     ratio, executed
         Data Parallelism's amount over the plan's, so that more than 1 favours the plan: by the
         plan's reading, and by the reading ``executed``; None where not known.
@@ -96,7 +96,7 @@ def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | f
         problem = plan.problem.model_copy(update={"level_weights": (), "reading": reading})
         try:
             other = _solved(plan, problem, deadline)
-        except HyparError:  # not every reading has all choices, and time may be over
+        except HyparError:  # not every reading has all choices, and time may be up
             continue
         if other.cost.executed_bytes is not None:
             executed[reading] = other.cost.executed_bytes
@@ -107,9 +107,9 @@ def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | f
 
 
 def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
-    """Return the cheapest plan over all levels together; None where that takes too long.
+    """Return the cheapest plan over all levels jointly; None if that takes too long.
 
-    Nothing is solved once a time limit has stopped the plan's own search.
+    Nothing is solved after a time limit has stopped the plan's search.
     """
     if plan.solver.stopped_by == TIME_LIMIT:
         return None
@@ -120,14 +120,14 @@ def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
         many = len(plan.choices) ** plan.levels > most
         if many and thresholds_of(Instance.of_plan(plan)) is None:
             return None
-        # Advice only: a joint search that is refused takes nothing from the plan at hand.
+        # Advice only: a refused joint search does not affect the plan.
         return _solved(plan, plan.problem, deadline, search="joint")
     except HyparError:
         return None
 
 
 def _solved(plan: Plan, problem: Problem, deadline: Deadline, search: str | None = None) -> Plan:
-    """Solve a problem on a plan's network; a NoAnswerError if the deadline comes before."""
+    """Solve a problem on a plan's network; raise NoAnswerError if the deadline passes first."""
     deadline.check()
     options = SolverOptions(time_limit=deadline.left())
     other = solve_problem(plan.network.description, problem, search=search, options=options)
@@ -137,12 +137,12 @@ def _solved(plan: Plan, problem: Problem, deadline: Deadline, search: str | None
 
 
 def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
-    """Return the warnings that a plan's user needs before running it, a sentence each.
+    """Return warnings to read before running a plan, one sentence each.
 
     Parameters
     ----------
     deadline
-        When to look no further for a better plan to name.
+        When to stop looking for a better plan.
     """
     sentences: list[str] = []
     more = moves_more(plan.cost)
@@ -175,7 +175,7 @@ def warnings_of_cost(plan: Plan) -> list[str]:
 
 
 def difference(plan: Plan, other: Plan) -> str | None:
-    """Return the first key in which two plans differ, but for seconds and versions."""
+    """Return the first key in which two plans differ, ignoring seconds and versions."""
     # Seconds and versions differ between machines where the answer is the same.
     ours, theirs = dict(_keys(plan.document())), dict(_keys(other.document()))
     return next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), None)

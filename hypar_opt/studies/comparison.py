@@ -42,8 +42,8 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
 }
 """Each plan's solver, search and cost; None for the problem's own cost.
 
-Of a network with attention ``megatron-1``, ``megatron-2``, ... follow: Megatron-LM's tensor
-parallelism of each degree, all else as in ``three``.
+Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
+``megatron-2``, ..., otherwise as in ``three``.
 """
 
 MEGATRON = "megatron-"
@@ -63,10 +63,9 @@ NEARLY = 1 - 1e-9
 class ComparisonRow:
     """One plan of one network: its bytes by the reading, its step simulated.
 
-    ``speedup`` and ``energy_efficiency`` are over Data Parallelism; ``executed_speedup`` and
-    ``executed_energy_efficiency`` are those of the same choices by the reading ``executed``,
-    which is what they come to when run. Amounts are None where the plan is infeasible or
-    refused, for the ``reason``, or where no run of its choices is known.
+    ``speedup`` and ``energy_efficiency`` are over Data Parallelism; those with ``executed_`` are
+    of the same choices when run. Amounts are None if the plan is infeasible or refused, for the
+    ``reason``, or if no run of its choices is known.
     """
 
     network: str
@@ -75,13 +74,13 @@ class ComparisonRow:
     array: str
     plan: str
     cost: str
-    """What the plan minimises."""
+    """The objective that the plan minimises."""
     reading: str
     bytes: int | float | None = None
     executed_bytes: int | float | None = None
-    """What running the plan moves."""
+    """Bytes moved when the plan is run."""
     data_parallel_bytes: int | float | None = None
-    """What running Data Parallelism moves."""
+    """Bytes moved when Data Parallelism is run."""
     seconds: float | None = None
     joules: float | None = None
     speedup: float | None = None
@@ -92,7 +91,7 @@ class ComparisonRow:
 
     @property
     def case(self) -> tuple[str, int, str]:
-        """The network, the batch and the array, which the other plans' rows share."""
+        """The network, batch and array: a case, whose plans are compared."""
         return self.network, self.batch, self.array
 
     @property
@@ -111,7 +110,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Results[ComparisonRow]):
-    """The plans of some cases side by side: a `ComparisonRow` a plan and case."""
+    """The plans of some cases side by side: one `ComparisonRow` per plan and case."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each plan and case: the rows of a data frame."""
@@ -159,10 +158,9 @@ def compare(
     Returns
     -------
     Comparison
-        A row a plan and case, in the order of the plans above: ``joint`` is the optimum over all
-        levels by the cost, ``time`` the one that takes the least time in closed form, ``three``
-        the optimum of three choices in the reading ``executed``. One that is infeasible or
-        refused says why.
+        One row per plan and case, in the order above: ``joint`` is the optimum over all levels
+        by the cost, ``time`` the plan of the least time in closed form, ``three`` the optimum of
+        three choices in the reading ``executed``. Infeasible and refused plans have a reason.
 
     Raises
     ------
@@ -207,9 +205,9 @@ def _check_names(problem: Problem) -> None:
         raise UnknownNameError("reading", problem.reading, list(READINGS))
 
 
-def _several(given: One | Sequence[One]) -> Sequence[One]:
-    """Return what may be one or several as several; a name is one."""
-    return given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+def _several(values: One | Sequence[One]) -> Sequence[One]:
+    """Return a sequence of one or several values; a string is one."""
+    return values if isinstance(values, Sequence) and not isinstance(values, str) else (values,)
 
 
 def plan_names(network: Network, levels: int) -> list[str]:
@@ -221,7 +219,7 @@ def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if not name.startswith(MEGATRON):
         return PLANS[name]
-    # What pins leave free has the same optimum level by level, at a fraction of the states.
+    # The layers without pins have the same optimum level by level, with far fewer states.
     levelwise = problem.cost == "bytes" and problem.constraints.memory is None
     return "dp", "levelwise" if levelwise else "joint", None
 
@@ -247,7 +245,7 @@ def _case(problem: ProblemArguments, batch: int, array: Array) -> ProblemArgumen
 def _measured(
     name: str, network: Network, problem: Problem, run: RunArguments
 ) -> _Measured | HyparError:
-    """Solve and simulate one of the plans; return why, where it has no answer."""
+    """Solve and simulate one of the plans; return the error if it has no answer."""
     solver, search, _ = _how(name, problem)
     try:
         problem = _stated(name, network, problem)
@@ -257,9 +255,9 @@ def _measured(
         return error
     try:
         executed = repriced(plan, reading="executed")
-    except HyparError:  # output parallelism, of which no run is known
+    except HyparError:  # output parallelism, which has no run in this case
         return _Measured(plan, step, None)
-    # `repriced` returns the plan itself if `executed` is its reading already.
+    # `repriced` returns the same plan if its reading is `executed` already.
     return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
 
 
@@ -278,7 +276,8 @@ def _row(
     )
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
-        who = f"solver {_how(name, problem)[0]!r} on {network.name}: "  # the row says it already
+        who = f"solver {_how(name, problem)[0]!r} on {network.name}: "
+        f"solver {_how(name, problem)[0]!r} on {network.name}: "  # the row has the warning already
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
     case = replace(
         case,
@@ -289,10 +288,10 @@ def _row(
         seconds=own.step.seconds,
         joules=own.step.joules,
     )
-    # Pinning a layer to model parallelism makes Data Parallelism infeasible: no baseline.
+    # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.
     if isinstance(data, HyparError):
         return case
-    # Data Parallelism by the plan's own reading.
+    # Data Parallelism by the plan's reading.
     by_reading = data.step if case.reading == problem.reading else data.executed
     if by_reading is not None:
         case = replace(
@@ -311,9 +310,9 @@ def _row(
 
 @checked
 def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float | None]]:
-    """Return each plan's geometric means over the rows that have an amount.
+    """Return the geometric means of each plan over the rows that have an amount.
 
-    None where no row has it, or where one is 0.
+    None if no row has an amount, or if one is 0.
     """
     means: dict[str, dict[str, float | None]] = {}
     for name in dict.fromkeys((*PLANS, *(row.plan for row in rows))):
@@ -333,7 +332,7 @@ def _mean(amounts: Sequence[float]) -> float | None:
 
 
 def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Say, a sentence a case, where the plan of the fewest bytes is not the fastest."""
+    """Return one sentence per case whose plan of the fewest bytes is not the fastest."""
     sentences = []
     # `compare` returns the rows of a case one after the other, as groupby needs.
     for _, case in groupby(rows, key=lambda row: row.case):
@@ -347,8 +346,7 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
         fastest = min(answered, key=lambda row: (row.seconds or 0, row.bytes or 0))
         slower, least = frugal.seconds or 0, fastest.seconds or 0
         if least < slower * NEARLY:
-            share = slower / least - 1
-            more = format_percent(share)
+            more = format_percent(slower / least - 1)
             moved, others = map(format_bytes, (frugal.bytes or 0, fastest.bytes or 0))
             sentences.append(
                 f"{frugal} moves the fewest bytes, {moved}, and takes {more} more time"
@@ -358,7 +356,7 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Say, a sentence a case, which plans beat Data Parallelism by their reading, not when run."""
+    """Return one sentence per case whose plans beat Data Parallelism by their reading only."""
     sentences: list[str] = []
     for (network, batch, array), grouped in groupby(rows, key=lambda row: row.case):
         case = list(grouped)
@@ -368,7 +366,7 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
             sentences.append(
-                f"run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
+                f"when run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
             )
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
             reversed_plans = [row.plan for row in case if _turns(row, key)]
@@ -384,10 +382,10 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
-    """Whether a plan moves more than Data Parallelism, and its own reading does not say so."""
+    """Return whether a plan moves more than Data Parallelism although its reading denies it."""
     if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
         return False
-    # Where the reading itself favours Data Parallelism, the table shows that already.
+    # If the reading itself favours Data Parallelism, the table shows it already.
     more = row.executed_bytes > row.data_parallel_bytes
     return more and (data is None or row.bytes <= data)
 

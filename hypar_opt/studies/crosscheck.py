@@ -1,4 +1,4 @@
-"""Many solvers on the same problem, and whether they agree."""
+"""Comparison of solvers on the same problem."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def compare(
         If a search proves that no plan keeps to the problem's constraints.
     """
     for solver in solvers:
-        SOLVERS[solver]  # an unknown name is no refusal
+        SOLVERS[solver]  # an unknown name is an error, not a refusal
     for search in searches or ():
         if search not in SEARCHES:
             raise UnknownNameError("search", search, list(SEARCHES))
@@ -98,9 +98,9 @@ def compare(
 def _answer(
     network: Network, solver: str, search: str, problem: Problem, time_limit: float | None
 ) -> Plan | str:
-    """Return a solver's own plan; without one the verdict, and after a colon the reason."""
+    """Return a solver's plan; without one, the verdict and, after a colon, the reason."""
     options = SolverOptions()
-    # A solver that has no time limit would refuse one.
+    # A solver without a time limit would refuse one.
     if time_limit is not None and "time_limit" in SOLVERS[solver].supported_options:
         options = SolverOptions(time_limit=time_limit)
     try:
@@ -110,11 +110,11 @@ def _answer(
     except NoAnswerError:
         return "no answer"
     except InfeasibleError as error:
-        # A search has proved the problem infeasible; a baseline only its own single plan.
+        # A search has proved the problem infeasible; a baseline, only its own plan.
         if SOLVERS[solver].searches:
             raise
         return f"refused: {error.message}"
-    # Another's plan, which `found_by` names, says nothing of this solver.
+    # A plan of another solver, which `found_by` names, says nothing about this one.
     return plan if plan.solver.found_by is None else "no answer"
 
 
@@ -136,7 +136,7 @@ def _row(solver: str, search: str, plans: dict[str, Plan]) -> CrosscheckRow:
 
 
 def _contradict(plan: Plan, other: Plan) -> bool:
-    """Whether two answers of one search cannot both be right.
+    """Return whether two answers of one search contradict each other.
 
     Two optima are one plan, ties included. Over all levels no plan costs less than a bound;
     level by level the search is greedy, so two plans that differ at one level solve different

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _FC = ("fc", "linear")
 
 _PASSED = ("mul", "flatten", "shuffle", "pool", "global_pool")
-"""Layers that lie between two of a pair: gates and views, but no residual and no norm."""
+"""Layers that may lie between the two layers of a pair: gates and views, no residuals or norms."""
 
 
 def degrees(network: Network, levels: int) -> tuple[int, ...]:
-    """Return the degrees of tensor parallelism of 2^levels accelerators; none without attention."""
+    """Return the degrees of tensor parallelism on 2^levels accelerators; none without attention."""
     if all(layer.kind != "attention" for layer in network.layers):
         return ()
     return tuple(2**k for k in range(levels + 1))
@@ -79,7 +79,7 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
 
 
 def _token_embedding(network: Network) -> int | None:
-    """Return the embedding of the input's tokens: of several that read them, the largest table."""
+    """Return the embedding of the input's tokens; the largest table, if several read them."""
     rows = {
         n: getattr(layer, "vocabulary", None) or 0
         for n, layer in enumerate(network.layers)
@@ -90,7 +90,7 @@ def _token_embedding(network: Network) -> int | None:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The kinds of a network's layers, what each reads, and what reads it."""
+    """The kinds of a network's layers, and the layers before and after each."""
 
     kinds: tuple[str, ...]
     sources: tuple[tuple[int, ...], ...]
@@ -118,14 +118,14 @@ class _Graph:
     def _reached(
         self, start: Iterable[int], ends: tuple[tuple[int, ...], ...], passed: tuple[str, ...]
     ) -> list[int]:
-        found, waiting = [], list(start)
+        layers, waiting = [], list(start)
         seen = set(waiting)
         while waiting:
             layer = waiting.pop()
             if self.kinds[layer] in _FC:
-                found.append(layer)
+                layers.append(layer)
             elif self.kinds[layer] in passed:
                 new = {end for end in ends[layer] if end >= 0} - seen
                 seen |= new
                 waiting += sorted(new)
-        return sorted(found)
+        return sorted(layers)

@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
 _PARTS = 1000
-"""Of a front, in reports of progress."""
+"""Units of progress per front."""
 
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """A breakpoint: a plan of the least cost within its memory, and what it costs otherwise.
+    """A breakpoint: a plan of the least cost within its memory, and its other costs.
 
-    No plan of less memory costs as little, and none of less cost takes as little memory.
+    No plan with less memory costs as little, and no cheaper plan takes as little memory.
     """
 
     plan: Plan
     memory: int
-    """Bytes that the plan takes of an accelerator's memory, rounded up."""
+    """Bytes of memory per accelerator, rounded up."""
     bytes: int | float
-    """What it moves, by the reading."""
+    """Bytes moved by the plan in the reading."""
     seconds: float | None
-    """A step's, in closed form; None without an array."""
+    """Time of a step in closed form; None without an array."""
     joules: float | None
-    """None also for an array without energies."""
+    """Energy of a step; None without an array, or if the array has no energies."""
 
     def __repr__(self) -> str:
         cost = format_cost(self.total, self.plan.cost.unit)
@@ -60,7 +60,7 @@ class ParetoPoint:
 
     @checked
     def amount(self, objective: str) -> float | None:
-        """Return what the plan costs by an objective; None where that is not known."""
+        """Return the plan's cost by an objective; None if it is not known."""
         amounts = {"bytes": self.bytes, "time": self.seconds, "energy": self.joules}
         own = self.total if objective == self.plan.cost.kind else None
         return amounts.get(objective, own)
@@ -81,9 +81,9 @@ class ParetoPoint:
 
 @dataclass(frozen=True, repr=False)
 class ParetoFront(Results[ParetoPoint]):
-    """One objective against memory: its `ParetoPoint` breakpoints, from the most memory down.
+    """One objective against memory: `ParetoPoint` breakpoints, from the most memory down.
 
-    Within M bytes the least cost is that of the first point that takes no more than M.
+    The least cost within M bytes is that of the first point that takes no more than M.
     """
 
     objective: str
@@ -99,16 +99,16 @@ class ParetoFront(Results[ParetoPoint]):
 
     @checked
     def within(self, memory: int) -> ParetoPoint | None:
-        """Return the point of the least cost within a memory, in bytes; None for none known."""
+        """Return the point of the least cost within a memory, in bytes; None if none is known."""
         return next((point for point in self if point.memory <= memory), None)
 
     @checked
     def ratio(self, point: ParetoPoint) -> float | None:
-        """Return a point's cost over the front's least; None where that is 0, or not known.
+        """Return a point's cost over the front's least; None if that is 0 or not known.
 
-        Of a point of another front, or of any plan, it is the ratio of its own amount.
+        For a point of another front, it is the ratio of that point's amount.
         """
-        # In whole units of the cost where it is the point's own.
+        # In integer units of the cost if it is the point's objective.
         own = point.plan.cost.kind == self.objective
         amount = point.total if own else point.amount(self.objective)
         least = self[0].total if own else self[0].amount(self.objective)
@@ -132,12 +132,12 @@ class ParetoFronts(Results[ParetoFront]):
 
     @property
     def moving_more(self) -> int:
-        """How many points' plans, when run, move more bytes than Data Parallelism."""
+        """The number of points whose plans, when run, move more bytes than Data Parallelism."""
         costs = [point.plan.cost for front in self for point in front]
         return sum((cost.executed_bytes or 0) > cost.data_parallel_bytes for cost in costs)
 
     def document(self) -> dict[str, Any]:
-        """Return all as plain data, each point with its plan's choices."""
+        """Return the fronts as plain data; each point has its plan's choices."""
         problem = self.problem
         return {
             "network": self.network.name,
@@ -174,7 +174,7 @@ def pareto(
     progress: Progress = silent,
     **problem: Unpack[ProblemArguments],
 ) -> ParetoFronts:
-    """Find the least bytes, time or energy within M bytes of memory, for all M.
+    """Trace the Pareto fronts of bytes, time and energy against memory.
 
     Each front is exact: it starts at the optimum over all levels, and solves again within one
     byte less than the plan found takes, until no plan fits. Of plans of equal cost the one of the
@@ -191,9 +191,9 @@ def pareto(
     points
         Points after which a front ends, those of the most memory first; None for all.
     solver
-        As of `hypar_opt.solve`; an exact one.
+        As for `hypar_opt.solve`; it must be exact.
     **problem
-        As of `hypar_opt.solve`; a limit ``memory`` among the constraints is where fronts start.
+        As for `hypar_opt.solve`; fronts start at the constraint ``memory``, if there is one.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def fronts_of(
     if objectives is None:
         objectives = priced_by(problem)
     for objective in objectives:
-        COSTS[objective]  # an unknown name is known before the work
+        COSTS[objective]  # an unknown name is refused before the work
     fronts = []
     for done, objective in enumerate(objectives):
         report = partial(_report, progress, done, len(objectives))
@@ -258,33 +258,33 @@ def _front(
     points: int | None,
     report: Callable[[float], None],
 ) -> ParetoFront:
-    """Tighten the memory from plan to plan, until none fits."""
+    """Tighten the memory limit from plan to plan until none fits."""
     constraints = Instance(network, problem).constraints
     least, limit = constraints.least_memory(), problem.constraints.memory
-    found: list[tuple[Plan, int]] = []
+    breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
     report(0.0)
     while not complete:
         try:
             plan = _optimum(network, problem, limit, solver)
         except (InfeasibleError, RefusedError) as error:
-            if not found:
+            if not breakpoints:
                 raise
             complete = isinstance(error, InfeasibleError)
             reason = None if complete else Sentence(error.message)
             break
         memory = constraints.memory_of(plan.assignments())
-        if found and plan.cost.total == found[-1][0].cost.total:
-            # As cheap within less memory: what was found before is dominated.
-            found[-1] = plan, memory
-        elif len(found) == points:
+        if breakpoints and plan.cost.total == breakpoints[-1][0].cost.total:
+            # As cheap with less memory: the previous point is dominated.
+            breakpoints[-1] = plan, memory
+        elif len(breakpoints) == points:
             break
         else:
-            found.append((plan, memory))
-        most = found[0][1]
+            breakpoints.append((plan, memory))
+        most = breakpoints[0][1]
         report((most - memory) / (most - least) if most > least else 1.0)
         complete, limit = memory <= least, memory - 1
-    entries = tuple(point_of(plan, memory) for plan, memory in found)
+    entries = tuple(point_of(plan, memory) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
 
 
@@ -294,7 +294,7 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
     Raises
     ------
     RefusedError
-        If it is not proven to be that.
+        If it is not proven optimal.
     """
     constraints = problem.constraints.model_copy(update={"memory": memory})
     problem = problem.model_copy(update={"constraints": constraints})
@@ -307,12 +307,12 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
 
 
 def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
-    """Return what a plan costs by each objective that its array prices.
+    """Return a plan's cost by each objective that its array prices.
 
     Parameters
     ----------
     memory
-        What it takes of an accelerator's memory, if that is known.
+        Its memory per accelerator, if known.
     """
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints

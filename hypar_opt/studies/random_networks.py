@@ -28,7 +28,7 @@ def random_networks(count: int, seed: int) -> Iterator[Network]:
     """
     if not 1 <= count <= MAX_NETWORKS:
         raise HyparError(f"{COUNT} should be from 1 to {MAX_NETWORKS:,}, got {count}")
-    # A generator of its own: nothing else can draw from it and change the networks.
+    # A separate generator, so that nothing else can draw from it and change the networks.
     rng = random.Random(seed)
     for index in range(count):
         name = f"random-{seed}-{index + 1}"
@@ -40,7 +40,7 @@ def random_chain(rng: random.Random, name: str) -> Network:
     sides = [rng.randint(1, 64)]
     layers: list[Described] = []
     for position in range(rng.randint(0, 5)):
-        # Stride 1 and no padding: the kernel has to fit into what is left of the map.
+        # Stride 1 and no padding: the kernel must fit into the rest of the map.
         kernel = rng.choice([k for k in (1, 2, 3, 5) if k <= sides[-1]])
         side = sides[-1] - kernel + 1
         layer: Described = {"kind": "conv", "filters": rng.randint(1, 512)}
@@ -78,7 +78,7 @@ def random_graph(
     Parameters
     ----------
     most
-        The number of layers that are drawn; those that join or end what is left come on top.
+        The number of layers drawn at random; those that join or end the branches are additional.
     largest
         The largest number of channels of a layer that is drawn, and of a side or a vocabulary.
     """
@@ -132,10 +132,10 @@ class _NetworkDraft:
     layers: list[Described] = field(default_factory=list)
     blocks: list[Described] = field(default_factory=list)
     forms: dict[str, _Form] = field(default_factory=dict)
-    """The map that each name stands for: the input's, a layer's or a block's."""
+    """The feature map of each name: the input, a layer or a block."""
     read: set[str] = field(default_factory=set)
     embedding: tuple[str, int] | None = None
-    """The name and the vocabulary of what a head may be tied to."""
+    """The name and vocabulary of the embedding to which a head may be tied."""
 
     def channels(self) -> int:
         """Draw a number of channels: few prime factors, so that some have heads and groups."""
@@ -151,7 +151,7 @@ class _NetworkDraft:
         return name
 
     def grow(self) -> None:
-        """Add a layer or a block that reads any map there is, the latest more often."""
+        """Add a layer or a block that reads any existing map, recent ones more often."""
         names = list(self.forms)
         source = names[-1] if self.rng.random() < 0.6 else self.rng.choice(names)
         form = self.forms[source]
@@ -242,7 +242,7 @@ class _NetworkDraft:
             self.fully_connected(source, form)
 
     def block(self, source: str, form: _Form) -> None:
-        """Residual layers that are repeated, and leave the size of what they read."""
+        """Add repeated residual layers, which keep the size of their input."""
         if len(self.layers) + len(self.blocks) > 8 or not self.layers or source == "input":
             return self.norm(source, form)
         middle = self.channels()
@@ -262,7 +262,7 @@ class _NetworkDraft:
         return None
 
     def finish(self) -> None:
-        """Have every map read: by a head, by one more layer, or by an output of its own."""
+        """Make sure that every map is read: by a head, another layer or an output."""
         if not self.layers:
             self.norm("input", self.forms["input"])
         if self.embedding is not None and self.rng.random() < 0.5:
@@ -278,7 +278,7 @@ class _NetworkDraft:
             self.add("fc", head, [source], units=vocabulary, tied=name)
         ends = [name for name in self.forms if name not in self.read | {"input"}]
         if len(ends) == 1 and self.rng.random() < 0.5:
-            return  # what the last layer writes need not be read
+            return  # the output of the last layer need not be read
         for name in ends:
             self.add("output", self.forms[name], [name], loss=self.rng.choice(["softmax", "none"]))
 

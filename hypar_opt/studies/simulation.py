@@ -1,4 +1,4 @@
-"""Plans on an accelerator array: simulated, and the fastest of a problem's best."""
+"""Simulation of plans on an accelerator array, and the fastest of a problem's best plans."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def simulate(
     Parameters
     ----------
     array
-        A preset's name, a path or an `Array`; None for the plan's own.
+        A preset's name, a path or an `Array`; None for the plan's array.
     other_array
         Allow an array that the plan was not solved for.
     **run
@@ -84,8 +84,8 @@ def simulate(
     target = own_array(plan) if array is None else find_array(array)
     if own is not None and target.digest() != own.digest() and not other_array:
         raise RefusedError(
-            f"the plan was found for the array {own.name}, and {target.name} is another;"
-            f" {argument('other_array', True)} simulates it all the same"
+            f"the plan was solved for the array {own.name}, and {target.name} is another;"
+            f" {argument('other_array', True)} simulates it anyway"
         )
     if target.levels != plan.levels:
         raise RefusedError(
@@ -100,12 +100,12 @@ def simulate(
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
-    """Return the plan of a solver that searches nothing, free of the problem's constraints.
+    """Return the plan of a baseline, without the problem's constraints.
 
     Parameters
     ----------
     plan
-        Whose network, batch, levels and reading the baseline shares.
+        The plan whose network, batch, levels and reading the baseline shares.
     solver
         ``data``, ``model`` or ``trick``.
     """
@@ -116,7 +116,7 @@ def baseline(plan: Plan, array: Array, solver: str) -> Plan:
         # A pin would change the baseline; the optimizer stays, as its state takes memory.
         "constraints": Constraints(optimizer=plan.constraints.optimizer),
         "array": array,
-        # A placement numbers the bisections of one array, and says nothing about another.
+        # A placement numbers the bisections of one array and means nothing on another.
         "placement": plan.placement if own else None,
     }
     problem = problem_of(**fields)
@@ -132,12 +132,12 @@ def steps_when_run(
 ) -> Steps | None:
     """Simulate a plan and Data Parallelism by the reading ``executed``.
 
-    None where that is the plan's own reading, or where its cost has no such reading.
+    None if that is the plan's reading already, or if its cost has no such reading.
     """
     try:
         # The same choices priced again, not the plan that `executed` would have chosen.
         executed = repriced(plan, reading="executed")
-    except HyparError:  # of a plug-in's cost
+    except HyparError:  # of a plug-in cost
         return None
     if executed is plan:
         return None
@@ -147,12 +147,12 @@ def steps_when_run(
 
 
 def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
-    """Return warnings where a plan beats Data Parallelism by its reading, and loses when run.
+    """Return warnings if a plan beats Data Parallelism by its reading but not when run.
 
     Parameters
     ----------
     reading
-        The plan's, by which ``steps`` were simulated.
+        The plan's reading, in which ``steps`` were simulated.
     executed
         As `steps_when_run` returns them.
     """
@@ -166,7 +166,7 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
 
 
 def energy_ratio(own: StepResult, data: StepResult) -> float | None:
-    """Return Data Parallelism's energy over the plan's; None where energies are not known."""
+    """Return Data Parallelism's energy over the plan's; None if energies are not known."""
     if own.joules is None or data.joules is None:
         return None
     # With energies of 0 an array charges every plan 0: none is better.
@@ -192,7 +192,7 @@ def contenders(
     deadline: Deadline | None = None,
     **run: Unpack[RunArguments],
 ) -> list[Contender]:
-    """Simulate the best plans of a plan's problem, over all levels together, best first.
+    """Simulate the best plans of a plan's problem over all levels jointly, best first.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def contenders(
     number
         How many of the best plans to simulate.
     deadline
-        When to simulate no further plan; unless given the plan's own time limit from this call.
+        When to stop simulating; by default after the plan's time limit, counted from this call.
 
     Raises
     ------
@@ -234,13 +234,13 @@ def contenders(
 
 
 def fastest(candidates: list[Contender]) -> Contender:
-    """Return the fastest; of equals the one that the cost prefers."""
+    """Return the fastest plan; among equals the one that the cost prefers."""
     # `min` returns the first of equals, and `contenders` has them in order of cost.
     return min(candidates, key=lambda contender: contender.seconds)
 
 
 def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
-    """Solve a plan's own problem again, as it was solved, and simulate again if it was."""
+    """Solve a plan's problem again, as it was solved, and simulate again if it was simulated."""
     considered = plan.solver.options.simulate
     if considered is None:
         return pipeline.solve_again(plan, progress, parameters=parameters)
@@ -256,10 +256,10 @@ def own_array(plan: Plan) -> Array:
         If it was solved without one.
     """
     if plan.array is None:
-        raise HyparError(f"the plan was found without an array; name one: {ARRAY}")
+        raise HyparError(f"the plan was solved without an array; name one: {ARRAY}")
     return plan.array.description
 
 
 def per_second(plan: Plan) -> int:
-    """Return how many units of a cost of time make a second."""
+    """Return the number of units of a cost of time per second."""
     return next(parts for parts, name in PREFIXES.items() if plan.cost.unit == f"{name}seconds")

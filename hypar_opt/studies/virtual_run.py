@@ -1,4 +1,4 @@
-"""Plans that run: one training step for real, its bytes and numbers compared."""
+"""Runs of plans: one real training step, with its bytes and numbers compared."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from hypar_opt.execution.result import RunResult
 
 BACKENDS = ("numpy", "jax")
-"""What runs a plan: virtual devices in numpy, or a program of JAX."""
+"""Backends that run a plan: virtual devices in numpy, or a JAX program."""
 
 JAX_TOLERANCE = 1e-5
 """The largest relative difference of gradients in single precision."""
 
 MAX_DEVICES = 256
-LARGEST_SEED = 2**32 - 1
+MAX_SEED = 2**32 - 1
 
 
 @checked
@@ -53,18 +53,18 @@ def run(
     backend
         ``numpy`` or ``jax``.
     seed
-        Of all random numbers.
+        Seed of all random numbers.
     scale_down
         Run the same choices on a network of the same structure, with small sizes that halve evenly.
     max_memory
-        Bytes, or a text as ``8GB``: a run that would take more is refused; by default 4 GB.
+        Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
     progress
-        Called with the layers that are done, forward and backward, and their number.
+        Called with the number of layers done, forward and backward, and the total.
 
     Raises
     ------
     RefusedError
-        If a layer does not run, a batch is not halved evenly, or memory would be short.
+        If a layer cannot be run, a batch does not halve evenly, or memory would not suffice.
     HyparError
         If an argument is wrong, or the backend's extra is not installed.
 
@@ -123,8 +123,8 @@ def run(
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
-    if not 0 <= seed <= LARGEST_SEED:
-        raise HyparError(f"seed: should be a number from 0 to {LARGEST_SEED}, got {seed!r}")
+    if not 0 <= seed <= MAX_SEED:
+        raise HyparError(f"seed: should be a number from 0 to {MAX_SEED}, got {seed!r}")
     if plan.accelerators > MAX_DEVICES:
         raise HyparError(
             f"the plan is for {plan.accelerators:,} accelerators, and a run has at most"
@@ -144,17 +144,17 @@ def _bytes(value: object) -> int:
 
 
 def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
-    """Return a step of JAX compiled and run, as the fields of a `RunResult`.
+    """Compile and run a step in JAX, and return the fields of a `RunResult`.
 
-    A compiler may all-reduce the gradients of one pass with those of another, so that bytes are
-    told apart by kind and level alone; errors that no weights need it drops.
+    The compiler may merge the all-reduces of different passes, so bytes are compared by kind and
+    level only; it drops errors that no weights need.
     """
     from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import ExchangeRow, largest_difference
 
     if instance.problem.inference:
-        raise HyparError("the plan is of inference; what runs in JAX is a training step")
+        raise HyparError("cannot run an inference plan in JAX: the program is a training step")
     sharded = ShardedNetwork(instance.network, program)
     data = random_data(sharded, seed)
     step = run_step(sharded, data)

@@ -65,7 +65,7 @@ def test_json_is_the_plan_and_nothing_else(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout == file.read_text()
     assert json.loads(done.stdout)["cost"]["total"] == 12_542_208
-    assert done.stderr.startswith("hypar-opt: warning: run, this plan moves 20.31 MB")
+    assert done.stderr.startswith("hypar-opt: warning: when run, this plan moves 20.31 MB")
 
 
 def test_show_prices_a_plan_with_no_other_file_at_hand(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["show"], "show takes a NETWORK, a PLAN or an ARRAY, or --schema"),
         (
             ["show", "sfc", "--schema"],
-            "--schema is the format's: it takes no NETWORK, PLAN, ARRAY or option",
+            "--schema takes no NETWORK, PLAN, ARRAY or other option",
         ),
         (["show", "sfc", "--rerun"], "--rerun takes a plan file, and 'sfc' is a network"),
         (["show", "plan.json"], "plan.json: cannot be read: No such file or directory"),

@@ -108,7 +108,7 @@ def test_a_plan_without_an_array_is_simulated_on_any_of_its_size(
 ) -> None:
     file = planned(tmp_path, levels=3)
     assert run(["simulate", file]) == 2
-    assert "the plan was found without an array; name one: --array" in capsys.readouterr().err
+    assert "the plan was solved without an array; name one: --array" in capsys.readouterr().err
     found = document(["simulate", file, "--array", "hmc-torus-8"], capsys)
     assert found["array"] == "hmc-torus-8"
 
@@ -117,7 +117,7 @@ def test_another_array_is_taken_when_asked_for(tmp_path: Path, capsys: Capture) 
     file = planned(tmp_path, array="hmc-htree-8")
     args = ["simulate", file, "--array", "hmc-torus-8"]
     assert run(args) == 2
-    assert "--other-array simulates it all the same" in capsys.readouterr().err
+    assert "--other-array simulates it anyway" in capsys.readouterr().err
     other = document([*args, "--other-array"], capsys)
     assert (other["array"], other["placement"]) == ("hmc-torus-8", [2, 1, 0])
 

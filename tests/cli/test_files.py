@@ -312,7 +312,7 @@ def test_a_row_of_a_journal_is_its_cases(
     assert run(["sweep", "sweep.toml", "-o", "t.csv"]) == 2
     said = capsys.readouterr().err
     assert said == (
-        "hypar-opt: t.csv.journal, line 1: checksum: should be the row's; the line was edited:"
+        "hypar-opt: t.csv.journal, line 1: checksum: does not match the row: the line was edited;"
         " remove it\n"
     )
     assert not Path("t.csv").exists()

@@ -123,16 +123,16 @@ def test_by_the_papers_text_every_command_says_what_a_run_takes(
     solved, warned = document(["solve", *text, "--output", file], capsys)
     moved, data = (solved["cost"][key] for key in ("executed_bytes", "data_parallel_bytes"))
     assert solved["cost"]["total"] < data < moved
-    assert warned[0].startswith("hypar-opt: warning: run, this plan moves ")
+    assert warned[0].startswith("hypar-opt: warning: when run, this plan moves ")
     assert "--reading executed moves" in warned[0]
 
     # By the text it is faster than Data Parallelism; the same choices, run, are slower.
     by_text, warned = document(["simulate", file], capsys)
-    assert any("run, this plan moves" in line for line in warned)
+    assert any("when run, this plan moves" in line for line in warned)
     assert any("the time of this plan, but when run 0." in line for line in warned)
     when_run, warned = document(["simulate", file, "--reading", "executed"], capsys)
     assert warned == [
-        f"hypar-opt: warning: run, this plan moves {format_bytes(moved)},"
+        f"hypar-opt: warning: when run, this plan moves {format_bytes(moved)},"
         f" Data Parallelism {format_bytes(data)}"
     ]
     assert when_run["parallelism"] == by_text["parallelism"]
@@ -144,7 +144,7 @@ def test_by_the_papers_text_every_command_says_what_a_run_takes(
     assert row["seconds"] == by_text["seconds"]
     assert row["executed_bytes"] == moved
     assert row["executed_speedup"] == pytest.approx(baseline / when_run["seconds"])
-    assert any(line.startswith("hypar-opt: warning: run, Data Par") for line in warned)
+    assert any(line.startswith("hypar-opt: warning: when run, Data Par") for line in warned)
     assert any("takes more time than 'hypar'" in line for line in warned)
 
     explored, warned = document(["explore", file, "--free", "H1", "--objective", "time"], capsys)
@@ -157,7 +157,7 @@ def test_by_the_papers_text_every_command_says_what_a_run_takes(
     for _, against in figures(page).values():
         assert re.search("(faster|fewer bytes|less energy) .* by the reading text; when", against)
         assert re.search("when run, .* (slower|more bytes|more energy) than Data", against)
-    assert "Run, this plan moves" in page.read_text()
+    assert "When run, this plan moves" in page.read_text()
     assert run(["report", file, "--reading", "executed", "-o", str(page)]) == 0
     capsys.readouterr()
     assert figures(page)["step"][1].endswith(" slower than Data Parallelism")

@@ -105,7 +105,7 @@ def test_output_dash_prints_the_file_that_a_plan_has(shell: Shell, tmp_path: Pat
     assert {**printed, "solver": None} == {**written, "solver": None}
     status, out, err = shell("solve", "lenet-c", "-o", "-", "--regret")
     assert (status, out) == (2, "")
-    assert "--regret and --best go with a file" in err
+    assert "--regret and --best need a file" in err
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_output_dash_prints_the_file_that_a_plan_has(shell: Shell, tmp_path: Pat
         (["solve", "sfc", "--array", "-"], LENET, "of hypar-opt/array, and is one of network"),
         (["simulate", "-", "--array", "-"], "plan", "is the plan already; name a file for the arr"),
         (["solve", "-", "--array", "-"], LENET, "is the network already; name a file for the arr"),
-        (["export", "-", "--to", "json"], LENET, "export takes a plan file"),
+        (["export", "-", "--to", "json"], LENET, "is not a plan file"),
         (["run", "-"], LENET, "should be a file of hypar-opt/plan, and is one of network"),
         (["solve", "-"], "", "standard input: missing key 'name'"),
         (["show", "-"], "{", "standard input: should be JSON"),

@@ -150,7 +150,7 @@ def test_export_writes_a_file_or_prints(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (
             ["lenet-c", "--to", "jax"],
-            "'lenet-c' is not a plan file; solve lenet-c",
+            "'lenet-c' is not a plan file; solve lenet-c --output plan.json",
         ),
         (
             ["plan.json", "--to", "onnx"],

@@ -170,7 +170,7 @@ def test_memory_that_runs_out_is_one_line_and_no_mismatch(tmp_path: Path) -> Non
         sys.exit(run(["run", {str(path)!r}]))
     """
     (line,) = limited(code, memory=GIB // 2, status=2).told
-    assert line.startswith("hypar-opt: memory is short: Unable to allocate ")
+    assert line.startswith("hypar-opt: out of memory: Unable to allocate ")
 
 
 def test_memory_that_runs_out_without_a_word(
@@ -181,4 +181,4 @@ def test_memory_that_runs_out_without_a_word(
 
     monkeypatch.setattr("hypar_opt.pipeline.solve", short)
     assert run_command(["solve", "lenet-c"]) == 2
-    assert capsys.readouterr().err == "hypar-opt: memory is short\n"
+    assert capsys.readouterr().err == "hypar-opt: out of memory\n"

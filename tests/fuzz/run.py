@@ -73,7 +73,7 @@ def _of_status(key: str) -> int:
 
 
 def _wrong_memory(before: int | None, told: str) -> str:
-    if "memory is short" in told:
+    if "out of memory" in told:
         return told
     taken = 0 if before is None else _of_status("VmHWM") - before
     return f"took {taken / 2**20:,.0f} MiB" if taken > MAX_MEMORY else ""

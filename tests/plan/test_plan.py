@@ -350,7 +350,7 @@ def test_a_plan_past_the_last_image_or_channel_says_so() -> None:
 def test_warnings_name_the_reading_that_does_better() -> None:
     (warning,) = warnings(ho.solve("cifar-c"))
     assert warning == (
-        "run, this plan moves 20.31 MB, Data Parallelism 17.45 MB;"
+        "when run, this plan moves 20.31 MB, Data Parallelism 17.45 MB;"
         " the plan of solver='dp' reading='executed' moves 13.62 MB"
     )
 

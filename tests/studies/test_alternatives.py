@@ -228,8 +228,8 @@ def test_the_best_plans_keep_to_constraints_and_refuse_memory_by_name() -> None:
     ("levels", "number", "remedy"),
     [
         (1, 500_000, "1 level take too many steps; ask for 53,515 or fewer"),
-        (16, 3, "16 levels take too many steps; take fewer levels"),
-        (64, 3, "64 levels take too many steps; take fewer levels"),
+        (16, 3, "16 levels take too many steps; use fewer levels"),
+        (64, 3, "64 levels take too many steps; use fewer levels"),
     ],
 )
 def test_more_best_plans_than_a_few_seconds_find_are_refused_first(

@@ -31,7 +31,7 @@ MESH = cubes(kind="mesh", shape=[2, 4], link={"bandwidth": "1 GB/s", "latency": 
 
 def test_a_plan_without_an_array_names_one_to_be_simulated() -> None:
     plan = ho.solve("lenet-c", levels=3)
-    with pytest.raises(ho.HyparError, match="was found without an array; name one: array=NAME"):
+    with pytest.raises(ho.HyparError, match="was solved without an array; name one: array=NAME"):
         ho.simulate(plan)
     named, read = ho.simulate(plan, "hmc-htree-8"), ho.simulate(plan, presets.load("hmc-htree-8"))
     assert named == read == ho.simulate(ho.solve("lenet-c", array="hmc-htree-8"))
@@ -42,8 +42,8 @@ def test_a_plan_of_another_array_is_refused_unless_asked_for() -> None:
     with pytest.raises(RefusedError) as raised:
         ho.simulate(plan, "hmc-torus-16")
     assert str(raised.value) == (
-        "the plan was found for the array hmc-htree-16, and hmc-torus-16 is another;"
-        " other_array=True simulates it all the same"
+        "the plan was solved for the array hmc-htree-16, and hmc-torus-16 is another;"
+        " other_array=True simulates it anyway"
     )
     own, other = ho.simulate(plan), ho.simulate(plan, "hmc-torus-16", other_array=True)
     assert other.communication == pytest.approx(2 * own.communication)
@@ -239,7 +239,7 @@ def test_too_little_memory_is_said_beside_the_answer(
     memory = json.loads(out)["memory"]
     assert memory["capacity"] == 300_000_000 < memory["bytes"]
     assert err == (
-        f"hypar-opt: warning: the plan takes {memory['bytes']:,} bytes of memory an accelerator,"
+        f"hypar-opt: warning: the plan takes {memory['bytes']:,} bytes of memory per accelerator,"
         " which has 300,000,000; --memory array makes that a constraint\n"
     )
     limited = [*args[:2], *args[4:], "--memory", "array"]

@@ -242,7 +242,7 @@ def test_too_many_plans_and_shared_tensors_have_no_front(
 ) -> None:
     monkeypatch.setattr("hypar_opt.studies.exploration.front.MAX_PLANS", 255)
     assert run(["explore", "lenet-c", "--free", "H1,H4"]) == 0
-    assert "No Pareto front: the Pareto front is looked for among at most 255 plans" in (
+    assert "No Pareto front: the Pareto front is computed for at most 255 plans" in (
         " ".join(capsys.readouterr().out.split())
     )
     found = explore(ho.solve("resnet-18", levels=2), "conv1@H1")
@@ -346,5 +346,7 @@ def test_only_layers_with_something_free_have_an_axis(
 def test_the_grids_parts_are_what_is_free() -> None:
     found = explore(ho.solve("lenet-c"), "H1,H4")
     for rows, columns in (("H1", "H2"), ("H1", "H1"), ("H1", "fc1@H4")):
-        with pytest.raises(ho.HyparError, match="should be what is free, 'H1,H4', in two parts"):
+        with pytest.raises(
+            ho.HyparError, match="should be the free choices, 'H1,H4', in two parts"
+        ):
             found.grid(rows, columns)

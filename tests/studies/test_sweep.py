@@ -298,7 +298,7 @@ def test_a_worker_process_that_is_killed_ends_the_sweep_in_one_line(
         os.kill(int(worker), signal.SIGKILL)
         _, err = running.communicate()
     assert running.returncode == 2
-    assert err.startswith("hypar-opt: a worker process was killed, perhaps for want of memory;")
+    assert err.startswith("hypar-opt: a worker process was killed, perhaps for lack of memory;")
     assert err.count("\n") == 1
     assert 4 <= len(lines_of(table)) < LONG_CASES
 
@@ -319,9 +319,7 @@ def test_ctrl_c_ends_with_130_and_one_line(tmp_path: Path, gated: Path) -> None:
     assert out == ""
     done = len(lines_of(table))
     assert 4 <= done < LONG_CASES
-    assert (
-        err == f"hypar-opt: stopped after {done} of {LONG_CASES} cases; run it again for the rest\n"
-    )
+    assert err == f"hypar-opt: stopped after {done} of {LONG_CASES} cases; rerun to resume\n"
     assert not table.exists()
 
 
@@ -518,7 +516,7 @@ def test_two_sweeps_do_not_share_a_journal(tmp_path: Path, gated: Path) -> None:
             [COMMAND, "sweep", spec, "-o", table], capture_output=True, text=True, check=False
         )
     assert second.returncode == 2
-    assert "another sweep is at work on it" in second.stderr
+    assert "another sweep is using it" in second.stderr
 
 
 def test_a_journal_that_is_removed_before_it_is_locked_is_opened_again(

@@ -1,4 +1,4 @@
-"""What each choice of each layer at each level costs: the cells of the page's grid."""
+"""The cells of the page's grid: the cost of each choice of each layer at each level."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 MAX_CELLS = 300
-"""Layers times levels up to which the regret of every other choice is computed."""
+"""Regrets are computed for up to this many layers times levels."""
 
 MAX_STEPS = 10**8
 """Pairs of product states up to which a joint search's regrets are computed: over all other choices
@@ -30,18 +30,18 @@ where each takes a solve, as under a memory limit."""
 
 @dataclass(frozen=True)
 class ChoiceCost:
-    """What one choice of a cell costs, in the plan's unit.
+    """The cost of one choice of a cell, in the plan's unit.
 
     Parameters
     ----------
     chosen
-        Whether it is the plan's.
+        Whether it is the plan's choice.
     layer, neighbours
-        At this level, given the levels above: the layer's own cost, and that of its edges to
-        its neighbours as the plan has them.
+        At this level, given the levels above: the cost of the layer, and that of its edges to its
+        neighbours with the plan's choices.
     extra
-        Over all levels with everything else re-optimised; None where that is not known or
-        where no plan has it.
+        Over all levels with everything else re-optimised; None if that is not known or no plan
+        has the choice.
     """
 
     choice: Parallelism
@@ -56,28 +56,27 @@ Cells = tuple[tuple[tuple[ChoiceCost, ...], ...], ...]
 
 
 def why_no_regrets(plan: Plan) -> str:
-    """Say why the regrets of other choices are not computed; empty where they are."""
+    """Return why the regrets of other choices are not computed; empty if they are."""
     cells = len(plan.layers) * plan.levels
     steps = 0
     if plan.solver.scope == "joint":
         instance = Instance.of_plan(plan)
         at_once = plan.solver.status == "optimal" and not instance.constraints.couple_layers
         if at_once and thresholds_of(instance) is not None:
-            return ""  # two answers for each layer and level, whatever their number
+            return ""  # two answers per layer and level, for any number of them
         steps = len(plan.layers) * len(plan.choices) ** (2 * plan.levels)
         if not at_once:
             steps *= cells * (len(plan.choices) - 1)
     if cells <= MAX_CELLS and steps <= MAX_STEPS:
         return ""
     return (
-        f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page does not"
-        " say what each other choice costs with all else re-optimised;"
-        " solve --regret does, in its time."
+        f"For a plan of {len(plan.layers):,} layers and {plan.levels} levels the page has no"
+        " regrets of other choices; solve --regret computes them, which may take long."
     )
 
 
 def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
-    """Return what each choice is charged at its level, and its regret where there is one.
+    """Return the charge of each choice at its level, and its regret if known.
 
     Returns
     -------
@@ -108,7 +107,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
                     )
                     for column, choice in enumerate(words)
                 )
-                # What layers share stands before them, and is no part of the plan.
+                # Shared nodes come first, and are not part of the plan.
                 for n, (layer, words) in enumerate(zip(plan.layers, plan.words, strict=True), first)
             )
         )
@@ -116,7 +115,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
 
 
 def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
-    """Return what a layer's edges cost by its choice, with its neighbours as the plan has them.
+    """Return the cost of a layer's edges for each choice, with the plan's choices of neighbours.
 
     Returns
     -------
@@ -125,7 +124,7 @@ def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
     """
     costs = [[0] * table.choices for _ in range(table.layers)]
     for (source, target), edge in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
-        # An edge is in both of its layers' sums: either of them may change its choice.
+        # An edge counts for both of its layers: either may change its choice.
         for choice in range(table.choices):
             costs[source][choice] += edge[choice][row[target]]
             costs[target][choice] += edge[row[source]][choice]
@@ -135,10 +134,10 @@ def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
 def _state_costs(
     workload: Workload, cost: CostModel, above: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Return what a choice adds to a layer's charges for several levels together.
+    """Return a choice's part of a layer's charges for several levels together.
 
-    An all-reduce around a ring joins all levels of one choice: its charge is no sum over levels
-    and stands in no level's table.
+    An all-reduce around a ring joins all levels of one choice: its charge is not a sum over levels
+    and is in no level's table.
     """
 
     def charge_of(state: tuple[int, ...], layer: int) -> int:
@@ -147,7 +146,7 @@ def _state_costs(
     costs = []
     for layer in range(len(workload.nodes)):
         state = tuple(row[layer] for row in above)
-        # The charge depends on the set of levels: a choice's share of it is a difference.
+        # The charge depends on the set of levels, so a choice's part is a difference.
         before = charge_of(state, layer)
         costs.append([charge_of((*state, c), layer) - before for c in range(cost.choices)])
     return costs

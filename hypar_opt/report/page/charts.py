@@ -40,10 +40,10 @@ _ENERGY_COLOURS = {
 _COMPUTE, _COMMUNICATION = "#4f7fb8", "#d0783c"
 
 _LOG_SCALE_FROM = 40
-"""Largest bar over smallest above which the axis is logarithmic, or small bars would vanish."""
+"""If the largest bar over the smallest exceeds this, the axis is logarithmic."""
 
 _CUT_OFF_FROM = 4
-"""Longest bar over the next longest above which it is cut off."""
+"""If the longest bar over the next longest exceeds this, it is cut off."""
 
 _MAX_TICKS = 40
 
@@ -88,7 +88,7 @@ def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
         )
         for name, counts in moved.items()
     ]
-    # Bars start at 0 on a linear axis, else their lengths could not be compared.
+    # On a linear axis bars start at 0, so that their lengths can be compared.
     figure = figure_of(traces, 320, barmode="group", bargap=0.28, bargroupgap=0.06)
     figure.update_xaxes(showgrid=False)
     axis = {"type": "log", "dtick": 1} if log_scale else {"rangemode": "tozero"}
@@ -102,12 +102,12 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
     traces = []
     for phase, colour in PHASES.items():
         for n, kind in enumerate(("compute", "communication")):
-            # Inference has a forward pass alone.
+            # Inference has only a forward pass.
             seconds = [step.phases.get(phase, (0.0, 0.0))[n] for step in steps.values()]
             trace = _plan_bars(
                 steps, phase, f"{phase}, {kind}", seconds, size, colour, format_seconds
             )
-            # One entry of the legend, compute's, stands for both.
+            # One legend entry, that of compute, stands for both.
             trace.update(
                 legendgroup=phase,
                 showlegend=n == 0 and any(phase in step.phases for step in steps.values()),
@@ -143,7 +143,7 @@ def by_energy(steps: dict[str, StepResult]) -> Chart:
     for part, colour in _ENERGY_COLOURS.items():
         label = ENERGY_PARTS[part]
         joules = [getattr(step.energy, part) for step in steps.values()]
-        # A part that no plan spends has no entry in the legend.
+        # A part that is 0 in all plans has no legend entry.
         if any(joules):
             traces.append(_plan_bars(steps, label, label, joules, size, colour, format_joules))
     totals = {name: step.energy.total for name, step in steps.items()}
@@ -174,7 +174,7 @@ def _plan_bars(
     colour: str,
     form: Callable[[float], str],
 ) -> Any:
-    """Return one part of each plan's amount as horizontal bars, a row a plan."""
+    """Return one part of each plan's amount as horizontal bars, one row per plan."""
     import plotly.graph_objects as go
 
     return go.Bar(
@@ -198,20 +198,20 @@ def _plan_figure(
     unit: str,
     form: Callable[[float], str],
 ) -> Any:
-    """Stack the plans' bars; one that dwarfs all others is cut off, and says so."""
+    """Stack the plans' bars; one that dwarfs all others is cut off and marked."""
     figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
     # In full, one bar (mostly Model Parallelism's) would flatten all others.
     *_, second, longest = sorted(total / size for total in totals.values())
     dwarfs = second and longest > _CUT_OFF_FROM * second
     # Beyond the second longest, so that a bar that is cut off is still the longest.
     end = second * 1.15 if dwarfs else longest * 1.04
-    # The amount stands in the label, since a bar that is cut off does not show it.
+    # The label has the amount, since a bar that is cut off does not show it.
     labels = [
         f"{_NAMES[name]}<br>{form(total)}" + (", cut off" if total / size > end else "")
         for name, total in totals.items()
     ]
     rows = list(range(len(labels)))
-    # From top to bottom, this plan first: Plotly's own axis runs upwards.
+    # From top to bottom, this plan first: Plotly's axis runs upwards.
     figure.update_yaxes(
         tickvals=rows, ticktext=labels, range=[len(rows) - 0.5, -0.5], showgrid=False
     )
@@ -220,7 +220,7 @@ def _plan_figure(
 
 
 def by_layer(plan: Plan, step: StepResult) -> Chart:
-    """Draw the plan's time by layer, over all passes; repetitions that are alike together."""
+    """Draw the plan's time by layer, over all passes, with equal repetitions together."""
     layers = {
         group.name: (compute, communication)
         for group, compute, communication in layer_times(plan, step)

@@ -1,4 +1,4 @@
-"""The page's contents: the plan's and the baselines' steps, and the cost of each choice."""
+"""The page's contents: the steps of the plan and the baselines, and the cost of each choice."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from hypar_opt.studies.alternatives import Regret
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
-"""Solvers that search nothing, and the paper's names of their plans."""
+"""Baseline solvers, and the paper's names of their plans."""
 
 MAX_CERTIFIED_STATES = 2**8
-"""Product states of a layer up to which a joint plan is certified without being asked for."""
+"""Joint plans of up to this many product states per layer are certified unasked."""
 
 MAX_SPANS = 200_000
-"""Spans of a step up to which it is recorded for the timeline."""
+"""Steps of up to this many spans are recorded for the timeline."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """All that the page shows.
+    """Everything that the page shows.
 
     Parameters
     ----------
     steps
         The plan's simulated step under ``plan``, the baselines' under their solvers' names.
     executed
-        The plan's and Data Parallelism's steps by the reading ``executed``; None where that is the
-        plan's own, or where no run is known.
+        The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
+        plan's reading, or if no run is known.
     cells
-        What each choice costs: levels x layers x choices.
+        The cost of each choice: levels x layers x choices.
     regretted
         Whether the regrets were computed; if not, ``note`` says why.
     proof
-        What proves the plan optimal, or why nothing does; ``proved`` says which.
+        What proves the plan optimal, if ``proved``, or why nothing does.
     command
         The command that makes this page.
     """
@@ -84,20 +84,20 @@ def gather(
     Parameters
     ----------
     proof
-        A certificate of the plan, which is checked.
+        A certificate of the plan, to check.
     parameters
-        As in `hypar_opt.search.solver_settings.options_of`, for the solves that regrets take.
+        As in `hypar_opt.search.solver_settings.options_of`, for the solves of regrets.
     **run
         As `hypar_opt.simulator.RunOptions`.
 
     Raises
     ------
     CheckFailedError
-        If the certificate proves nothing of the plan.
+        If the certificate proves nothing about the plan.
     RefusedError
         If the array is not the plan's, or not as large.
     """
-    if proof is not None:  # first: a wrong certificate is refused before any simulation
+    if proof is not None:  # first, to refuse a wrong certificate before any simulation
         certificate.check_certificate(plan, proof)
     simulations = len(BASELINES) + 1
     regretted = not why_no_regrets(plan)
@@ -105,7 +105,7 @@ def gather(
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
-    # By its own reading a plan may beat Data Parallelism, and lose to it when it is run.
+    # A plan may beat Data Parallelism by its reading, but lose to it when run.
     executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     reversals = simulation.warnings_of_run(plan.cost.reading, by_reading, executed)
@@ -114,7 +114,7 @@ def gather(
     against_memory = trade_offs(plan, array)
     progress(total, total)
     proof_note, proved = _proof_note(plan, proof)
-    if proved:  # whoever said so first
+    if proved:  # whoever claimed it before
         plan = plan.model_copy(update={"solver": plan.solver.vouched()})
     return Contents(
         plan=plan,
@@ -143,7 +143,7 @@ def _regrets(
     except InputError:  # a regret disproves what the plan's file says
         raise
     except HyparError as error:  # the page shows the rest
-        return (), f"What each other choice costs over all levels is not known: {error.for_shell}."
+        return (), f"The regret of other choices is not known: {error.for_shell}."
     return known, ""
 
 
@@ -165,7 +165,7 @@ def _simulated(
     progress(0)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
     steps = {"plan": simulation.simulate(plan, array, other_array=other_array, **recorded)}
-    # Only the plan's own timeline is drawn, so the baselines' spans are not recorded.
+    # Only the plan's timeline is drawn, so the baselines' spans are not recorded.
     for name in BASELINES:
         progress(len(steps))
         steps[name] = simulation.simulate(simulation.baseline(plan, array, name), array, **run)
@@ -173,7 +173,7 @@ def _simulated(
 
 
 def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
-    """Say what proves the plan optimal, and whether anything does."""
+    """Return what proves the plan optimal, and whether anything does."""
     if proof is None:
         # A certificate has a potential for every product state: choices^levels of them a layer.
         if plan.solver.scope == "joint" and len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES:
@@ -185,7 +185,7 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
             named = reason.startswith("no certificate")
             return reason if named else f"no certificate: {reason}", False
     count = len(proof.tables)
-    tables = "one table" if count == 1 else f"{count} tables, one a level"
+    tables = "one table" if count == 1 else f"{count} tables, one per level"
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
     within = scope + plan.constraints.within
@@ -201,8 +201,8 @@ def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[s
 def _memory_warnings(step: StepResult) -> list[str]:
     if step.memory <= step.capacity:
         return []
-    # A warning and no error: memory is a constraint only where the problem says so.
+    # A warning, not an error: memory is a constraint only if the problem says so.
     return [
-        f"the plan takes {format_bytes(step.memory)} of memory an accelerator, which has"
+        f"the plan takes {format_bytes(step.memory)} of memory per accelerator, which has"
         f" {format_bytes(step.capacity)}; --memory array makes that a constraint"
     ]

@@ -1,4 +1,4 @@
-"""What the page about an exploration shows: the best plans and the front, and all as charts."""
+"""The page about an exploration: the best plans, the front, and charts of all plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def template_values(exploration: Exploration) -> dict[str, Any]:
-    """Return the values of the template's variables, but the command."""
+    """Return the values of the template's variables, except the command."""
     plan = exploration.plan
     where = f" on {exploration.array}" if exploration.array else ""
     front = exploration.front  # if there is none `front_note` says why
@@ -26,7 +26,7 @@ def template_values(exploration: Exploration) -> dict[str, Any]:
         "title": f"Plans of {plan.network.name}{where}",
         "subtitle": f"{exploration.values.size:,} plans by {exploration.objective}, batch"
         f" {plan.batch:,}, reading {plan.cost.reading}; free: {exploration.free}",
-        "provenance": f"What is not free is as in the plan of {plan.solver.name}"
+        "provenance": f"All other choices are as in the plan of {plan.solver.name}"
         f" {plan.solver.search}{plan.constraints.within}",
         "headline": _headline(exploration),
         "warnings": [
@@ -61,7 +61,7 @@ def _headline(exploration: Exploration) -> list[tuple[str, str, str]]:
 
 
 def _order(exploration: Exploration) -> str:
-    """Say what the digits of a plan stand for, and in which order."""
+    """Return the meaning and the order of a plan's digits."""
     parts = exploration.free.split(",")
     meanings = "; ".join(axis_label(exploration, part) for part in parts)
     return (
@@ -74,7 +74,7 @@ def _plans(exploration: Exploration, front: ExploredFront | None) -> dict[str, A
     values, own = exploration.values.reshape(-1), exploration.plan_number
     on_front = set() if front is None else set(np.flatnonzero(front.on_front).tolist())
     listed = {own, *on_front, *np.flatnonzero(exploration.is_best()).tolist()}
-    # The best first; of those that tie the first.
+    # The best first; ties in the order of plans.
     ranked = sorted(listed, key=lambda plan: (values[plan], plan))
     shown = ranked[: charts.MAX_ROWS]
     rows, others = [], []

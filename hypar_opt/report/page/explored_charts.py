@@ -1,4 +1,4 @@
-"""All plans of an exploration as charts: a map, cost against memory, how costs are distributed."""
+"""Charts of all plans of an exploration: a map, cost against memory, and a histogram."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from hypar_opt.studies.exploration.front import ExploredFront
 
 MAX_ROWS = 100
-"""Plans that a table lists."""
+"""Plans in a table."""
 
 MAX_CELLS = 2**14
-"""Plans that a map has a cell for."""
+"""Plans in a map."""
 
 _MAX_POINTS = 5000
-"""Plans that a chart has a point for: of those on the front, and of the others."""
+"""Points in a chart, both for plans on the front and for others."""
 
 _MAX_ROWS_HEIGHT = 40
-"""Rows of a map up to which it is higher the more there are."""
+"""A map's height grows up to this many rows."""
 
 _PLAN, _FRONT, _OTHERS = "#d55e00", "#14937f", "rgba(128,128,128,0.45)"
 _UNITS = {"time": "seconds", "energy": "joules"}
 
 
 def labels_of(exploration: Exploration, plans: NDArray[np.intp]) -> list[str]:
-    """Return plans' free choices as digits, those of each part of what is free together."""
+    """Return plans' free choices as digits, grouped by the parts of the free choices."""
     parts = [cells_of(part, exploration.plan) for part in exploration.free.split(",")]
     return [
         " ".join("".join(str(own[level, layer]) for level, layer in part) for part in parts)
@@ -50,7 +50,7 @@ def labels_of(exploration: Exploration, plans: NDArray[np.intp]) -> list[str]:
 
 
 def amounts_of(front: ExploredFront, plan: int) -> dict[str, str]:
-    """Return what a plan takes of each amount of the front, as text."""
+    """Return a plan's amounts in the front, as text."""
     return {
         name: format_bytes(float(amounts.flat[plan]))
         if name == "memory"
@@ -60,7 +60,7 @@ def amounts_of(front: ExploredFront, plan: int) -> dict[str, str]:
 
 
 def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
-    """Draw a cell a plan: what is free first upwards, what is free second to the right."""
+    """Draw one cell per plan: rows by the first part of the free choices, columns by the second."""
     rows, columns = exploration.free.split(",")
     grid = exploration.grid(rows, columns)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,7 +85,7 @@ def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
         (figure.update_xaxes, columns, grid.columns),
         (figure.update_yaxes, rows, grid.rows),
     ):
-        # Labels are digits, and no numbers.
+        # Labels are digits, not numbers.
         update(type="category", range=[-0.5, len(labels) - 0.5], showgrid=False)
         update(title={"text": axis_label(exploration, part), "standoff": 20})
     return chart_of(
@@ -115,7 +115,7 @@ def _heat(exploration: Exploration, grid: Grid, cells: list[list[float | None]])
 
 
 def _places(grid: Grid, where: NDArray[np.bool_]) -> list[tuple[str, str]]:
-    """Return the cells that are true, by their column's and row's label."""
+    """Return the true cells, by the labels of their column and row."""
     return [(grid.columns[x], grid.rows[y]) for y, x in np.argwhere(where)]
 
 
@@ -140,7 +140,7 @@ def trade_off(exploration: Exploration, front: ExploredFront) -> Chart:
     y_size, y_title = _axis(exploration, front, cost)
     x, y = front.amounts["memory"].reshape(-1), front.amounts[cost].reshape(-1)
     shown = np.flatnonzero(front.on_front)[:_MAX_POINTS]
-    # Plans that are alike in both are one point.
+    # Plans that are equal in both amounts are one point.
     _, distinct = np.unique(np.stack([x, y]), axis=1, return_index=True)
     others = distinct[:: -(-len(distinct) // _MAX_POINTS)]
     own = np.array([exploration.plan_number])
@@ -186,7 +186,7 @@ def _axis(exploration: Exploration, front: ExploredFront, name: str) -> tuple[fl
 
 
 def distribution(exploration: Exploration) -> Chart:
-    """Draw how many plans have which cost."""
+    """Draw the histogram of costs."""
     import plotly.graph_objects as go
 
     counts, edges = exploration.histogram()

@@ -1,4 +1,4 @@
-"""The plan's provenance: the page's line on how it was solved, and the facts at its end."""
+"""The plan's provenance: the line on how it was solved, and the facts at the page's end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCOPES = {"level": "each level given those above", "joint": "over all levels to
 
 
 def provenance(contents: Contents) -> str:
-    """Say in a line how the plan was solved."""
+    """Return one line on how the plan was solved."""
     solver, cost = contents.plan.solver, contents.plan.cost
     bound = (
         "no bound"
@@ -30,7 +30,7 @@ def provenance(contents: Contents) -> str:
 
 
 def facts(contents: Contents) -> list[tuple[str, str]]:
-    """Return the problem and its answer: a name and a value each."""
+    """Return the problem and its answer, as names and values."""
     return [*_problem_facts(contents), *_answer_facts(contents)]
 
 
@@ -45,7 +45,7 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
         ("topology", f"{array.topology.kind}, {array.accelerators:,} accelerators"),
         ("collective", array.collective),
     ]
-    # A placement numbers the bisections of one array, and says nothing about another.
+    # A placement numbers the bisections of one array and means nothing on another.
     own = plan.array is not None and plan.array.digest == array.digest()
     if own and plan.placement != array.placement:
         bits = ", ".join(map(str, plan.placement or ()))
@@ -59,12 +59,12 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
 
 
 def _constraints(plan: Plan) -> str:
-    """List what differs from a problem's defaults."""
+    """Return the fields that differ from a problem's defaults."""
     kept = plan.constraints
     parts = [f"fixed {pin}" for pin in kept.fix]
     parts += ["even splits"] if kept.even else []
     parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
-    # sgd keeps no state, and so takes no memory.
+    # sgd has no state and takes no memory.
     parts += [f"optimizer {kept.optimizer}"] if kept.optimizer != "sgd" else []
     parts += [f"elements of {plan.element_bytes} bytes"] if plan.element_bytes != 4 else []
     if plan.level_weights:
@@ -88,7 +88,7 @@ def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
 
 def _status(solver: SolverRecord) -> str:
     stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
-    # `found_by` names whose plan it is where a limit came before the solver's own.
+    # `found_by` names the source of the plan if a limit stopped the solver first.
     status = solver.says + solver.status
     return status + stopped + (f", {solver.found_by}" if solver.found_by else "")
 
@@ -98,6 +98,6 @@ def _bound(solver: SolverRecord, unit: str) -> str:
         return "none"
     # Relative: (total - bound) / total.
     gap = f", gap {solver.gap:.3g}" if solver.gap else ""
-    # A sum of the levels' bounds is none of the joint optimum.
+    # The sum of the levels' bounds is not a bound of the joint optimum.
     scope = " (the levels' bounds added up)" if solver.scope == "level" else ""
     return solver.says + format_page_cost(solver.bound, unit) + gap + scope

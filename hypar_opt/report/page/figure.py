@@ -1,4 +1,4 @@
-"""What all of the page's charts share: Plotly's figure, its colours, and its JSON."""
+"""Shared parts of the page's charts: Plotly's figure, colours and JSON."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _AXES = {
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure as JSON, what it shows in words, and its numbers as a table.
+    """One figure as JSON, with its caption, and its numbers as a table.
 
     Parameters
     ----------
     id
-        Of the HTML element.
+        Identifier of the HTML element.
     figure
-        Plotly's JSON, which may stand in a script element.
+        Plotly's JSON, safe in a script element.
     height
         Pixels.
     header, rows
         The table's.
     more
-        A line below the table: how much it leaves out.
+        A line below the table on what it leaves out.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Chart:
 
 
 def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
-    """Return Plotly's figure of traces, in the page's style; colours suit a dark page too."""
+    """Return Plotly's figure of traces, in colours for light and dark pages."""
     # Imported late: plotly belongs to an optional extra.
     import plotly.graph_objects as go
 
@@ -71,7 +71,7 @@ def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
         template="none",
         height=height,
         autosize=True,
-        # Transparent: the page's own background shows, light or dark.
+        # Transparent, so that the page's background shows, light or dark.
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": _FONT, "size": 12},
@@ -95,12 +95,12 @@ def chart_of(
     rows: Iterable[tuple[str, ...]],
     more: str = "",
 ) -> Chart:
-    """Return a figure with its words and its table.
+    """Return a figure with its caption and its table.
 
     Parameters
     ----------
     figure
-        Of `figure_of`, so that it has a height.
+        A figure of `figure_of`, which has a height.
     name
         The HTML element's id.
     title, caption, header, rows, more
@@ -111,7 +111,7 @@ def chart_of(
 
 
 def escaped(json: str) -> str:
-    """Return JSON that may stand in a script element, whatever its strings say."""
+    """Return JSON that is safe in a script element, whatever its strings are."""
     # A layer named </script> would end the element.
     # U+2028 and U+2029 end a line in older JavaScript, even within a string.
     for character in "<>&\u2028\u2029":

@@ -1,4 +1,4 @@
-"""The operator graph on the page, with each layer's choice at each level."""
+"""The page's operator graph, with each layer's choice at each level."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DrawnGraph:
-    """What the page's script draws, and the same as a table.
+    """The graph for the page's script to draw, and as a table.
 
     Parameters
     ----------
     drawing
-        JSON, which may stand in a script element.
+        JSON that is safe in a script element.
     header, rows
-        The table's: what each layer reads, its choice at each level, and how its output is stored.
+        The table: each layer's sources, its choice at each level, and the layout of its output.
     legend
-        What the strips below choices say of tensors with several readers: a symbol's name, its
-        glyph, and its words.
+        The layouts of tensors with several readers, as the strips below choices show them: each
+        symbol's name, its glyph, and its words.
     """
 
     drawing: str
@@ -48,7 +48,7 @@ class DrawnGraph:
 
 
 def graph_view(plan: Plan) -> DrawnGraph | None:
-    """Return the graph of a plan's network; None for a short chain, which the grid shows whole."""
+    """Return the graph of a plan's network; None for a short chain, which the grid shows."""
     if is_short_chain(plan):
         return None
     network = plan.network.description

@@ -24,21 +24,21 @@ _HEADINGS = {"bytes": "communication", "time": "time", "energy": "energy"}
 
 
 MAX_COLUMNS = 100
-"""Columns above which neighbouring layers are folded too, not only a block's repetitions."""
+"""Beyond this many columns, neighbouring layers are folded too, not only repetitions."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Layers that are shown as one.
+    """Layers shown as one.
 
     Parameters
     ----------
     name
-        Of the layers, with their block's.
+        The name of the layers, with that of their block.
     label
-        The column's heading; its block's name stands above.
+        The column's heading, below the block's name.
     positions
-        The layers'.
+        The positions of the layers.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Column:
 
 
 def grid_view(contents: Contents) -> dict[str, Any]:
-    """Return what the template's grid shows: a row a level, a cell a layer or layers alike."""
+    """Return the template's grid: one row per level, one cell per group of equal layers."""
     plan, cost = contents.plan, contents.plan.cost
     groups = _groups(plan)
     columns = [column for _, columns in groups for column in columns]
@@ -64,7 +64,7 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         "groups": [(label, len(own)) for label, own in groups] if any(dict(groups)) else [],
         "folded": any(len(column.positions) > 1 for column in columns),
         "levels": levels,
-        # A cost by entry point is headed by its own name.
+        # A plug-in's cost is headed by its name.
         "heading": _HEADINGS.get(cost.kind, cost.kind),
         "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
         "total": format_page_cost(cost.total, cost.unit),
@@ -74,7 +74,7 @@ def grid_view(contents: Contents) -> dict[str, Any]:
 
 
 def _groups(plan: Plan) -> list[tuple[str, list[Column]]]:
-    """Return the columns, with the label of the block that they belong to."""
+    """Return the columns, each with the label of its block."""
     if is_short_chain(plan):
         return [("", [Column(name, name, (n,)) for n, name in enumerate(plan.layers)])]
     sections = folded(plan, runs=False)
@@ -91,15 +91,15 @@ def _columns(section: Section) -> list[Column]:
 def _cell(
     contents: Contents, column: Column, level: int, row: Sequence[Sequence[ChoiceCost]]
 ) -> dict[str, Any]:
-    """Return a cell, and what each choice of its layers costs, all of them together."""
-    # Kinds of layers word the same choice differently: what looks alike is one option.
+    """Return a cell, with the cost of each choice of all its layers together."""
+    # Kinds of layers have different words for a choice: equal symbols are one option.
     options: dict[Symbol, list[ChoiceCost]] = {}
     for position in column.positions:
         for option in row[position]:
             options.setdefault(symbol(option.choice), []).append(option)
     chosen = next(own for own, costs in options.items() if any(cost.chosen for cost in costs))
     others = [cost for own, costs in options.items() if own != chosen for cost in costs]
-    # The solver's tie-break decided, or its search level by level missed a better plan.
+    # The solver's tie-break decided, or its levelwise search missed a better plan.
     tied = any(option.extra is not None and option.extra <= 0 for option in others)
     return {
         "layer": column.name,
@@ -140,7 +140,7 @@ def _option(
 
 
 def _cheapest(options: Sequence[ChoiceCost]) -> ChoiceCost:
-    """Return the option of the layer for which it costs the least extra."""
+    """Return the option of the layer with the least extra cost."""
     known = [option for option in options if option.extra is not None]
     return min(known, key=lambda option: option.extra or 0, default=options[0])
 
@@ -154,7 +154,7 @@ def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:
         return "no plan has it"
     if option.extra == 0:
         return "nothing"
-    # Of a plan that costs nothing there is no relative extra cost.
+    # A plan that costs 0 has no relative extra cost.
     # A true minus sign, as wide as the plus beside it.
     share = f" ({option.extra / plan.cost.total:+.2%})" if plan.cost.total else ""
     sign = "−" if option.extra < 0 else "+"

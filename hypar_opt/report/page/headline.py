@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:
-    """Return time, bytes and energy of a step: what, how much, and how that compares."""
+    """Return the names of time, bytes and energy of a step, their amounts and comparisons."""
     step, reading = contents.steps["plan"], contents.plan.cost.reading
     names, values = (
         ["step", "exchanged"],
@@ -23,7 +23,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
     if step.joules is not None:
         names.append("energy")
         values.append(format_joules(step.joules))
-    # A reading may favour a plan that loses when it is run: both comparisons are shown.
+    # A reading may favour a plan that loses when run, so both comparisons are shown.
     by_reading = _comparisons((step, contents.steps["data"]))
     comparisons = by_reading
     if contents.executed is not None:
@@ -31,7 +31,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
             f"{by_own} by the reading {reading}; when run, {by_run}"
             for by_own, by_run in zip(by_reading, _comparisons(contents.executed), strict=True)
         ]
-    # No steps by `executed`, though another reading: output parallelism has no run to measure.
+    # No step in `executed` although the reading differs: output parallelism has no run.
     elif reading != "executed":
         unknown = "no run of output parallelism is known"
         comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
@@ -39,7 +39,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
 
 
 def _comparisons(steps: Steps) -> list[str]:
-    """Compare a plan's step with Data Parallelism's: time, bytes and, where known, energy."""
+    """Compare a plan's step with that of Data Parallelism: time, bytes and, if known, energy."""
     own, data = steps
     comparisons = [
         _comparison(data.seconds, own.seconds, "faster", "slower"),

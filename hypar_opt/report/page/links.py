@@ -1,4 +1,4 @@
-"""Each link's load, drawn on the array's topology."""
+"""The load of each link, drawn on the array's topology."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LOADS = [[0.0, "#8fa3b5"], [0.5, "#e0a12f"], [1.0, "#cf2436"]]
 _SHADES = 16
 _MAX_ROWS = 24
 _MAX_LABELLED = 16
-"""Accelerators up to which their numbers are drawn."""
+"""Accelerators are numbered in arrays of up to this many."""
 
 
 @dataclass(frozen=True)
 class _Loads:
-    """The fraction of the step that every link is at capacity, and the highest of them."""
+    """The fraction of the step for which each link is at capacity, and the highest of them."""
 
     shares: list[float]
     highest: float
@@ -37,7 +37,9 @@ class _Loads:
         shares = [
             link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
         ]
-        return cls(shares, max(shares, default=0.0) or 1.0)  # the scale of colours is never empty
+        return cls(
+            shares, max(shares, default=0.0) or 1.0
+        )  # so that the colour scale is never empty
 
     def shade(self, share: float) -> int:
         """Return the index of a share's colour, 0 for the least loaded."""
@@ -61,7 +63,7 @@ def links(array: Array, step: StepResult) -> Chart:
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
     rows = _most_loaded(step, loads)
     others = len(step.links) - len(rows)
-    carry = "more are full no longer" if rows else "carry nothing"
+    carry = "more are full for no longer" if rows else "carry nothing"
     return chart_of(
         figure,
         "links",
@@ -75,7 +77,7 @@ def links(array: Array, step: StepResult) -> Chart:
 
 
 def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
-    """Draw the links, as wide as their bandwidth, those of a shade together."""
+    """Draw the links, with widths by bandwidth, one trace per shade and width."""
     import plotly.graph_objects as go
 
     # A Plotly trace has one colour and width: one trace for all links that share both.
@@ -114,10 +116,10 @@ def _colour(shade: int) -> str:
 
 
 def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
-    """Draw a point on every link whose text says what it carries, and the scale of colours."""
+    """Draw a point on each link whose text gives its load, and the colour scale."""
     import plotly.graph_objects as go
 
-    # Plotly shows hover texts at points only, so a line needs one to have a text.
+    # Plotly shows hover texts at points only, so each line needs one.
     middles, texts, shares = [], [], []
     for traffic, strokes, share in zip(step.links, drawing.strokes, loads.shares, strict=True):
         for start, end in strokes:
@@ -134,7 +136,7 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
         hoverinfo="text",
         showlegend=False,
         marker={
-            # Smaller where many would overlap.
+            # Smaller if many would overlap.
             "size": 9 if len(middles) <= 200 else 5,
             "color": shares,
             "colorscale": LOADS,
@@ -146,7 +148,7 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
                 "len": 0.6,
                 "y": -0.04,
                 "yanchor": "top",
-                # In whole percents the ticks of a small range would read alike.
+                # In whole percents, the ticks of a small range would be equal.
                 "tickformat": ".0%" if loads.highest > 0.04 else ".2%",
                 "nticks": 5,
                 "outlinewidth": 0,
@@ -165,7 +167,7 @@ def _hover_text(traffic: LinkTraffic, share: float) -> str:
 
 
 def _most_loaded(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
-    """Return the rows of the links that are at capacity longest, and carry anything."""
+    """Return the rows of the links that are at capacity longest, without idle links."""
     by_share = sorted(
         zip(step.links, loads.shares, strict=True), key=lambda link_share: -link_share[1]
     )
@@ -183,7 +185,7 @@ def _most_loaded(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
 
 
 def _nodes(points: Mapping[Hashable, Point]) -> list[Any]:
-    """Draw the accelerators, numbered where there is room, and the switches."""
+    """Draw the accelerators, numbered if there is room, and the switches."""
     accelerators = [node for node in points if isinstance(node, int)]
     switches = [node for node in points if not isinstance(node, int)]
     numbered = len(accelerators) <= _MAX_LABELLED

@@ -1,4 +1,4 @@
-"""A page of its template: styles, scripts and text in one file."""
+"""Rendering of templates to pages, with styles, scripts and text in one file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Our own files and Plotly's: templates insert these unescaped, and escape all else.
+    # Our files and Plotly's: templates insert these unescaped, and escape everything else.
     parts = {
         "cell_styles": cell_styles(),
         "style": own_file("page.css"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MAX_ACCELERATORS = 4
 _MAX_BARS = 4000
 _PIXELS = 2000
-"""Width of a step on a wide screen: what is closer than a pixel cannot be told apart."""
+"""Width of a step on a wide screen, in pixels: closer spans cannot be told apart."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class _Bar:
 
 @dataclass(frozen=True)
 class _Row:
-    """The bars on one line of the chart, and its label as HTML."""
+    """The bars in one row of the chart, and its label as HTML."""
 
     label: str
     bars: list[_Bar]
 
     def share(self, seconds: float, *, exchange: bool) -> str:
-        """Return the percentage of the step that is spent computing, or exchanging."""
+        """Return the percentage of the step spent computing, or exchanging."""
         busy = sum(bar.seconds for bar in self.bars if bar.exchange is exchange)
         return f"{busy / seconds:.0%}"
 
 
 def timeline(step: StepResult) -> Chart:
-    """Draw the timeline of a few accelerators and the busiest links; the step is recorded."""
+    """Draw the timeline of a few accelerators and the busiest links of a recorded step."""
     assert step.trace is not None
     rows = _rows(step.trace, _busiest(step.links, step.seconds), step.seconds / _PIXELS)
     size, unit = axis_unit(step.seconds)
@@ -64,12 +64,12 @@ def timeline(step: StepResult) -> Chart:
     figure.update_yaxes(
         tickvals=list(range(len(rows))),
         ticktext=[row.label for row in rows],
-        # The first row on top: Plotly's axis runs upwards.
+        # The first row on top, although Plotly's axis runs upwards.
         range=[len(rows) - 0.5, -0.5],
         showgrid=False,
         fixedrange=True,
     )
-    # Zoomed along time alone: all rows stay in view.
+    # Zooms along time only, so that all rows stay in view.
     figure.update_xaxes(title=unit, range=[0, step.seconds / size], fixedrange=False)
     return chart_of(
         figure,
@@ -90,7 +90,7 @@ def timeline(step: StepResult) -> Chart:
 
 
 def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
-    """Return Plotly's traces, one for the computing and one for the exchanges of each pass."""
+    """Return Plotly's traces, one for compute and one for exchanges of each pass."""
     import plotly.graph_objects as go
 
     traces = []
@@ -127,7 +127,7 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
 
 
 def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
-    """Return a row's bars, joined where less than a pixel apart, such as a ring's rounds."""
+    """Return a row's bars, joined if less than a pixel apart, such as the rounds of a ring."""
     bars: list[_Bar] = []
     for span in spans:
         bar = _Bar(
@@ -135,7 +135,7 @@ def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
             # Exchanges that share a link may be of several passes; a bar has one colour.
             phase=span.phases[0],
             exchange=bool(span.exchanges),
-            # Spans are in microseconds, as a Chrome trace has them; charts are in seconds.
+            # Spans are in microseconds, as in Chrome traces; charts are in seconds.
             start=span.start_us * 1e-6,
             seconds=span.duration_us * 1e-6,
         )
@@ -151,16 +151,16 @@ def _bars(spans: Sequence[Span], pixel: float) -> list[_Bar]:
 
 
 def _looks_joined(before: _Bar, bar: _Bar, pixel: float) -> bool:
-    """Return whether two bars look like one: the same colour, at most a pixel apart."""
+    """Return whether two bars look like one: of the same colour, at most a pixel apart."""
     same_colour = (before.phase, before.exchange) == (bar.phase, bar.exchange)
     near = bar.start - before.start - before.seconds <= pixel
-    # Only bars too thin to be pointed at lose their own names.
+    # Only bars too thin to be pointed at lose their names.
     thin = max(before.seconds, bar.seconds) <= pixel
     return same_colour and near and (thin or before.name == bar.name)
 
 
 def _busiest(links: Sequence[LinkTraffic], seconds: float) -> list[tuple[LinkTraffic, int]]:
-    """Return the links by time at capacity: of equally loaded ones the first, and how many."""
+    """Return the links by time at capacity: the first of equally loaded ones, and their number."""
     by_load: dict[tuple[float, float], list[LinkTraffic]] = {}
     for link in links:
         if link.bytes:
@@ -175,9 +175,9 @@ def _rows(trace: StepTrace, busiest: list[tuple[LinkTraffic, int]], pixel: float
     """Choose accelerators across the array and the busiest links, as many as stay legible."""
     accelerators = _unlike_accelerators(trace, pixel)
     link_spans = {track.name: track.spans for track in trace.links}
-    # A browser is slow with many bars: fewer tracks are drawn of a step with many tasks.
+    # Browsers are slow with many bars, so fewer tracks are drawn for a step with many tasks.
     for tracks in range(_MAX_ACCELERATORS, 0, -1):
-        # Evenly spread, or all tracks would be of one corner of the array.
+        # Evenly spread, not all from one corner of the array.
         shown = min(tracks, len(accelerators))
         spread = dict.fromkeys(index * len(accelerators) // tracks for index in range(shown))
         rows = [row for index in spread for row in accelerators[index]]
@@ -190,7 +190,7 @@ def _rows(trace: StepTrace, busiest: list[tuple[LinkTraffic, int]], pixel: float
 
 
 def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
-    """Return the rows of one accelerator of each group that looks the same on a screen."""
+    """Return the rows of one accelerator from each group that looks the same on a screen."""
     groups: dict[tuple[tuple[str, int, int], ...], list[list[_Row]]] = {}
     for track in trace.accelerators:
         own, *background = [
@@ -218,5 +218,5 @@ def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
 
 
 def _one_of(count: int) -> str:
-    """Say for how many accelerators or links a row stands."""
+    """Return a note on the number of accelerators or links that a row represents."""
     return f"<br>1 of {count:,} alike" if count > 1 else ""

@@ -1,4 +1,4 @@
-"""Where a topology's accelerators, switches and links are drawn."""
+"""The positions at which a topology's accelerators, switches and links are drawn."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SLANT = (0.3, 0.26)
 _STUB = 0.4
 """Length of a wrap-around link's two stubs, in cells."""
 _SPRING_LIMIT = 500
-"""Nodes from which networkx needs SciPy for a spring layout."""
+"""From this many nodes, networkx needs SciPy for a spring layout."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Where nodes and links are drawn.
+    """The positions of nodes and links.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def draw(array: Array) -> Drawing:
     topology, interconnect = array.topology, array.interconnect
     graph = interconnect.graph
     shape = getattr(topology, "shape", ())
-    # In more than three dimensions a grid cannot be read off a plane.
+    # A grid of more than three dimensions cannot be read in a plane.
     if topology.kind in {"torus", "mesh"} and 2 <= len(shape) <= 3:
         return _grid(array, shape)
     even = True
@@ -68,7 +68,7 @@ def _points(positions: dict[Hashable, Any]) -> dict[Hashable, Point]:
 
 
 def _tree(graph: nx.Graph[Any]) -> dict[Hashable, Point]:
-    """Put the leaves in a row, and every switch over the middle of its children."""
+    """Put the leaves in a row, and each switch above the middle of its children."""
     # Removing the leaves again and again leaves the tree's centre, the root of an H tree.
     core = graph.copy()
     while len(core) > 2:
@@ -109,7 +109,7 @@ def _projected(position: tuple[float, ...]) -> Point:
 
 
 def _grid_strokes(start: tuple[int, ...], end: tuple[int, ...]) -> tuple[tuple[Point, Point], ...]:
-    """Return the one line between neighbours, or the two stubs of a wrap-around link."""
+    """Return the line between neighbours, or the two stubs of a wrap-around link."""
     step = tuple(b - a for a, b in zip(start, end, strict=True))
     if max(map(abs, step)) == 1:
         return ((_projected(start), _projected(end)),)

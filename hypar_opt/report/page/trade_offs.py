@@ -1,4 +1,4 @@
-"""The least bytes, time and energy within each memory, on the page, with the plan among them."""
+"""The page's Pareto fronts of bytes, time and energy against memory, and the plan."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from hypar_opt.studies.pareto import ParetoFront
 
 MAX_STATES = 2**7
-"""Product states of a layer up to which fronts are searched without being asked for."""
+"""Fronts are computed unasked for up to this many product states per layer."""
 
 MAX_POINTS = 12
-"""Of a front, on the page."""
+"""Points of a front on the page."""
 
 _COLOURS = {"bytes": "#5a8fd6", "time": "#c9649b", "energy": "#7da83f"}
 _MARKERS = ("circle", "square", "triangle-up")
 _BEYOND = 0.08
-"""Share of the memories' range that is drawn beyond its ends."""
+"""Share of the range of memory drawn beyond its ends."""
 
 _AMOUNTS = ("bytes", "time", "energy")
 
 
 @dataclass(frozen=True)
 class TradeOffs:
-    """The fronts of a plan's problem, and the plan; or, in ``note``, why there are none."""
+    """The fronts of a plan's problem, and the plan; or the reason, ``note``, why there are none."""
 
     fronts: ParetoFronts | None
     plan: ParetoPoint | None
@@ -40,20 +40,22 @@ class TradeOffs:
 
 
 def trade_offs(plan: Plan, array: Array) -> TradeOffs:
-    """Return the fronts of a plan's problem on its own array, if they are found in little time."""
+    """Return the fronts of a plan's problem on its array, if they are quick to compute."""
     if not plan.levels:
         return TradeOffs(None, None)
     if plan.array is None or plan.array.digest != array.digest():
-        return _without("the plan was not solved for this array; pareto NETWORK --array finds them")
+        return _without(
+            "the plan was not solved for this array; pareto NETWORK --array computes them"
+        )
     states = len(plan.choices) ** plan.levels
     if states > MAX_STATES:
         return _without(
             f"a layer has {len(plan.choices)}^{plan.levels} = {states:,} states; pareto NETWORK"
-            " finds them, in its time"
+            " computes the fronts, which may take long"
         )
     try:
         fronts = fronts_of(plan.network.description, plan.problem, points=MAX_POINTS)
-    except HyparError as error:  # the page has enough to show without
+    except HyparError as error:  # the page shows the rest
         return _without(error.for_shell)
     return TradeOffs(fronts, point_of(plan))
 
@@ -63,7 +65,7 @@ def _without(reason: str) -> TradeOffs:
 
 
 def by_memory(shown: TradeOffs) -> Chart:
-    """Draw each objective's front against memory, and the plan; the numbers have every point."""
+    """Draw each objective's front against memory, and the plan; the table has every point."""
     assert shown.fronts is not None
     assert shown.plan is not None
     return chart_of(
@@ -78,7 +80,7 @@ def by_memory(shown: TradeOffs) -> Chart:
 
 
 def _endings(fronts: ParetoFronts) -> str:
-    """Say below which memory no plan fits, and which fronts are not known so far."""
+    """Return a note on the memory below which no plan fits, and on fronts that end early."""
     parts = list(dict.fromkeys(ending(front) for front in fronts if front.complete))
     unknown = ", ".join(front.objective for front in fronts if not front.complete)
     if unknown:
@@ -87,7 +89,7 @@ def _endings(fronts: ParetoFronts) -> str:
 
 
 def _rows(fronts: ParetoFronts, plan: ParetoPoint) -> list[tuple[str, ...]]:
-    """Return a row for points that are alike, whichever fronts they are on, and the plan's."""
+    """Return one row per distinct point, whichever fronts it is on, and the plan's row."""
     names: dict[tuple[str, ...], list[str]] = {}
     entries = [(front.objective, point) for front in fronts for point in front]
     for name, point in sorted(entries, key=lambda entry: -entry[1].memory):
@@ -105,7 +107,7 @@ def _figure(fronts: ParetoFronts, plan: ParetoPoint) -> Any:
     memories = [plan.memory, *(point.memory for front in fronts for point in front)]
     size, unit = axis_byte_unit(max(memories))
     least, most = min(memories) / size, max(memories) / size
-    # A front of one point has no range, and is still seen.
+    # A front of one point has no range, but is drawn.
     margin = (most - least or most or 1.0) * _BEYOND
     traces = []
     for n, front in enumerate(fronts):
@@ -120,11 +122,11 @@ def _figure(fronts: ParetoFronts, plan: ParetoPoint) -> Any:
 
 
 def _traces(front: ParetoFront, number: int, size: float, end: float) -> list[Any]:
-    """Return a front's steps and its points: what fits less memory fits more."""
+    """Return a front's steps and its points: a plan that fits less memory also fits more."""
     import plotly.graph_objects as go
 
     colour = _COLOURS.get(front.objective, "#8b8f99")
-    # A front whose least is 0 has no other point.
+    # A front whose minimum is 0 has no other point.
     points = [(point, front.ratio(point) or 1.0) for point in reversed(front)]
     x = [point.memory / size for point, _ in points]
     y = [ratio for _, ratio in points]
@@ -141,7 +143,7 @@ def _traces(front: ParetoFront, number: int, size: float, end: float) -> list[An
         x=x,
         y=y,
         mode="markers",
-        # Each smaller than the last: fronts may share their points.
+        # Each smaller than the last, since fronts may share points.
         marker={
             "color": colour,
             "symbol": _MARKERS[number % len(_MARKERS)],

@@ -1,4 +1,4 @@
-"""What the template fills in: the page's contents as text."""
+"""The template's variables: the page's contents as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hypar_opt.report.page.figure import Chart
 
 MAX_LINKS = 2**13
-"""Of an array that is drawn: of more, no link can be told from the next."""
+"""Accelerators of an array to draw: with more, links cannot be told apart."""
 _TRAINING_TENSORS = "weights, gradients, the optimizer's state, feature maps and errors"
 
 
@@ -71,7 +71,7 @@ def _memory(contents: Contents) -> dict[str, Any]:
         # The bar ends at its frame; the percentage says by how much it is exceeded.
         "share": min(share, 1.0),
         "percent": format_percent(share, 1),
-        # Inference keeps no gradients, errors or optimizer's state.
+        # Inference has no gradients, errors or optimizer state.
         "holds": "weights and feature maps" if contents.plan.inference else _TRAINING_TENSORS,
         "vaults": f"{step.vault_words:,}" if step.vault_words else "",
     }
@@ -85,6 +85,6 @@ def _subtitle(plan: Plan) -> str:
 
 
 def _sentence(warning: str, contents: Contents) -> str:
-    """Return a warning as a sentence; a name keeps its case, first word or not."""
+    """Return a warning as a sentence; a name keeps its case even as the first word."""
     named = warning.startswith((contents.array.name, contents.plan.network.name))
     return (warning if named else warning[:1].upper() + warning[1:]) + "."

@@ -1,7 +1,7 @@
-"""Results as pictures: the paper's figures in its form, ours beside what it prints.
+"""Results as pictures: the paper's figures in its form, with our values beside the printed ones.
 
-Every function but `save` and `draw_paper` returns a matplotlib figure, on which anything may be
-changed before it is saved. They need the extra ``plot``.
+Every function except `save` and `draw_paper` returns a matplotlib figure, which may be changed
+before it is saved. They need the extra ``plot``.
 """
 
 from hypar_opt.report.pictures.bar_chart import bars

@@ -1,4 +1,4 @@
-"""Grouped bars on a logarithmic axis: ours beside what the paper prints."""
+"""Grouped bars on a logarithmic axis: our values beside the printed ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GROUP_WIDTH = 0.84
-"""Width of a group's bars, groups being 1 apart; the rest is the gap to the next."""
+"""Width of a group's bars, with groups 1 apart; the rest is the gap to the next."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _BarSeries:
     Parameters
     ----------
     numbers
-        Their values; no bar where there is none.
+        The values; None for no bar.
     printed
         Whether they are the paper's, which are hatched.
     left, width
@@ -60,14 +60,14 @@ def bars(
     Parameters
     ----------
     groups
-        A name a group, along the axis.
+        One name per group, along the axis.
     series
         One number for each group, by the series' name; None for no bar.
     printed
         Hatched, beside the series of the same name.
     baseline
-        Value at which bars begin, as 1 for ratios: smaller values hang down. None for a power of
-        ten below all values.
+        Value at which bars begin, as 1 for ratios: bars of smaller values hang down. None for a
+        power of ten below all values.
     """
     printed = printed or {}
     colors = colors_of(series)
@@ -77,7 +77,7 @@ def bars(
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     # The power of ten strictly below the lowest, so that its bar has some height.
     bottom = baseline or 10.0 ** (ceil(log10(low)) - 1)
-    # A bar needs about 0.135 inches for its label, which is upright.
+    # A bar needs about 0.135 inches for its upright label.
     width = min(max(1.0 + 0.135 * (len(drawn) + 1.2) * len(groups), 4.2), 24)
     figure = new_figure(width, 3.4, layout="constrained")
     axes = figure.add_subplot()
@@ -96,7 +96,7 @@ def bars(
 
 
 def _side_by_side(series: Series, printed: Series, colors: Mapping[str, str]) -> list[_BarSeries]:
-    """Return the series of each group from left to right, printed ones beside ours."""
+    """Return the series of each group from left to right, with printed ones beside ours."""
     pairs = [
         (name, numbers, is_printed)
         for name, ours in series.items()
@@ -154,7 +154,7 @@ def _scale_y_axis(axes: Axes, low: float, high: float, bottom: float) -> None:
     """Leave room for the labels, and put a few plain numbers beside the axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    # Equal bars would span 0 decades, and leave no room at all.
+    # Equal bars would span 0 decades and leave no room.
     decades = max(log10(high / low), 0.2)
     # In decades: the room for the labels is the same share of any logarithmic axis.
     top = high * 10 ** (0.18 * decades)
@@ -165,7 +165,7 @@ def _scale_y_axis(axes: Axes, low: float, high: float, bottom: float) -> None:
         ticks: tuple[float, ...] = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     else:
         ticks = (1, 2, 5) if decades < 2 else (1,)
-    # A tick a power of ten would be one or none on a span this short.
+    # On a span this short, at most one power of ten would have a tick.
     axes.yaxis.set_major_locator(LogLocator(subs=ticks, numticks=20))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,7 +1,7 @@
-"""What all pictures share: their style, their colours, and how they are written to a file.
+"""Shared parts of pictures: style, colours, and writing to a file.
 
-Nothing here keeps state in matplotlib: figures are made without pyplot, and the style holds
-only while one is made or written, whatever the reader's own settings are.
+Nothing is kept in matplotlib: figures are made without pyplot, and the style holds only while
+one is made or written, whatever the user's settings are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HYPAR, DATA, MODEL, OTHER = "#004c80", DATA_SYMBOL.colour, MODEL_SYMBOL.colour, 
 """A plan of one choice has the choice's colour."""
 
 MARK = "#d55e00"
-"""Of rings and stars on a map: seen on its dark and its light end."""
+"""Colour of rings and stars on a map, visible on its dark and light ends."""
 
 CYCLE = (HYPAR, MODEL, "#8b8f99", OTHER, DATA, "#cc79a7")
 
@@ -36,7 +36,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""No date and no version: a picture changes when what it shows does."""
+"""No date and no version, so that a picture changes only with its contents."""
 
 _STYLE = {
     "axes.edgecolor": FAINT,
@@ -58,7 +58,7 @@ _STYLE = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "hypar-opt",  # else elements' ids are random
     "text.color": INK,
-    "text.parse_math": False,  # a layer's name may have dollar signs
+    "text.parse_math": False,  # a layer's name may contain dollar signs
     "xtick.color": INK,
     "ytick.color": INK,
     "xtick.major.width": 0.6,
@@ -81,7 +81,7 @@ def style() -> Iterator[None]:
     except ImportError:
         raise HyparError("pictures need matplotlib: pip install 'hypar-opt[plot]'") from None
 
-    # The context leaves the session's own settings alone: backend, interactivity, time zone.
+    # The context leaves the session's settings alone: backend, interactivity, time zone.
     with mpl_style.context(["default", _STYLE]), warnings.catch_warnings():
         # A name may be in a script that our font lacks; an SVG uses the reader's fonts.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
@@ -93,12 +93,12 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     """Return an empty figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
-    # Not by pyplot, which would keep the figure, and need a display on some systems.
+    # Without pyplot, which would keep the figure, and need a display on some systems.
     return Figure(figsize=(width, height), **options)
 
 
 def paler(color: str, share: float = 0.7) -> tuple[float, float, float]:
-    """Return a colour of which a share is replaced by white."""
+    """Return a colour with a share of it replaced by white."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = (part + (1 - part) * share for part in to_rgb(color))
@@ -113,14 +113,14 @@ def add_legend(figure: Figure, title: str, handles: list[Any], **options: Any) -
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure, all or nothing: as PNG, SVG or PDF, by the file's suffix.
+    """Write a whole figure, as PNG, SVG or PDF by the file's suffix.
 
     The same figure gives the same bytes.
 
     Raises
     ------
     HyparError
-        If the suffix is another, or the file cannot be written.
+        If the suffix is unknown, or the file cannot be written.
     """
     kind = checked_format(Path(path).suffix, str(path))
     content = io.BytesIO()
@@ -130,7 +130,7 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def checked_format(suffix: str, source: str) -> str:
-    """Return a format's name, of a suffix with or without its dot.
+    """Return the format's name for a suffix with or without a dot.
 
     Parameters
     ----------

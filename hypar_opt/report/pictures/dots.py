@@ -1,4 +1,4 @@
-"""A plan in the form of the paper's Figure 5: a column a layer, a row a level."""
+"""A plan in the form of the paper's Figure 5: one column per layer, one row per level."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     Choices = Sequence[Sequence[Parallelism]]  # levels x layers
 
 _MAX_LAYERS = 32
-"""Layers beside one another; those of a longer chain go on below."""
+"""Layers per line; a longer chain continues below."""
 
 
 @style()
 def plan_dots(plan: Plan, *, layouts: bool = False) -> Figure:
-    """Draw a plan as the paper's Figure 5 does, with what each level costs beside it.
+    """Draw a plan as in the paper's Figure 5, with the cost of each level beside it.
 
-    Filled is model parallelism, open data parallelism, a diamond output parallelism. A graph, or a
-    long chain, has a row a layer instead, in which layers that are alike are one; beside the
-    choices stands how a tensor with several readers is stored.
+    Filled dots are model parallelism, open dots data parallelism, diamonds output parallelism. A
+    graph, or a long chain, has one row per layer instead, with equal layers folded into one, and
+    the layouts of tensors with several readers beside the choices.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ def plan_dots(plan: Plan, *, layouts: bool = False) -> Figure:
 
 
 def _chain_dots(plan: Plan) -> Figure:
-    """Draw a column a layer and a row a level; a long chain in several lines."""
+    """Draw one column per layer and one row per level; a long chain in several lines."""
     levels = max(plan.levels, 1)
     parts = evenly(len(plan.layers), _MAX_LAYERS)
     cell = min(CELL, MAX_LENGTH / max(len(parts[0]), levels * len(parts)))
-    # Layers' names hang below the grid, about 0.062 inches a character.
+    # Layers' names hang below the grid, about 0.062 inches per character.
     below, left, right = 0.15 + 0.062 * max(map(len, plan.layers)), 0.42, 0.9
-    # The heading of the levels' costs takes a line more.
+    # The heading of the levels' costs takes one more line.
     above = 0.52 if plan.cost.communication is None else 0.64
     width = max(left + cell * len(parts[0]) + right, 4.4)
     line = cell * levels + below
@@ -74,19 +74,19 @@ def _chain_dots(plan: Plan) -> Figure:
         )
         own = slice(part.start, part.stop)
         draw_choices(axes, plan.layers[own], [row[own] for row in plan.parallelism], cell)
-    # Beside the first line, though they are of all.
+    # Beside the first line, though they are for all.
     _write_level_costs(figure.axes[0], plan, len(parts[0]))
     add_plan_legend(figure, plan, explained(plan))
     return figure
 
 
 def _write_level_costs(axes: Axes, plan: Plan, columns: int) -> None:
-    """Write what each level costs to the right of its row."""
+    """Write the cost of each level to the right of its row."""
     texts = {
         float(level): format_cost(cost, plan.cost.unit)
         for level, cost in enumerate(level_costs(plan.cost))
     }
-    if plan.cost.communication is not None:  # of the total it is but a part
+    if plan.cost.communication is not None:  # only a part of the total
         texts[-0.7] = "communication"
     for level, text in texts.items():
         axes.annotate(
@@ -114,7 +114,7 @@ def draw_choices(
     Parameters
     ----------
     printed
-        Another plan: a square stands around each mark that is not as in this one.
+        Another plan: marks that differ from it are framed by squares.
     """
     size = draw_marks(
         axes,

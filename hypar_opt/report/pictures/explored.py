@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def exploration_map(exploration: Exploration) -> Figure:
-    """Draw what is free on two axes, as the paper's Figures 9 and 10 do.
+    """Draw the free choices on two axes, as in the paper's Figures 9 and 10.
 
-    The best plans are starred, the solver's is ringed, and those of the Pareto front have a dot.
+    The best plans are starred, the solver's is ringed, and those on the Pareto front have dots.
 
     Raises
     ------
     HyparError
-        If what is free is not two levels or two layers, or two terms of any kind.
+        If the free choices are not two levels, two layers or two other terms.
     """
     axes = exploration.free.split(",")
     if len(axes) != 2:

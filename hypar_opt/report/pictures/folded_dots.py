@@ -1,4 +1,4 @@
-"""A plan of a graph or a long chain: a row for layers that are alike, a column a level."""
+"""A plan of a graph or a long chain: one row per group of equal layers, one column per level."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from hypar_opt.report.folding import FoldedLayers
 
 _SEPARATED = 0.7
-"""Cells between the choices and the layouts of what is stored."""
+"""Cells between the choices and the layouts of stored tensors."""
 
 _MAX_ROWS = 44
-"""Rows above which the next ones stand beside the first."""
+"""Beyond this many rows, the next ones are beside the first."""
 
 _MAX_PANELS = 8
-"""Groups of rows beside one another; of more rows each group is longer."""
+"""Groups of rows side by side; with more rows each group is longer."""
 
 
 class _DotRow(NamedTuple):
-    """A row: its label, the layers that it stands for, and the layouts of their output."""
+    """A row: its label, its layers, and the layouts of their output."""
 
     label: str
     layers: FoldedLayers | None
@@ -49,18 +49,18 @@ class _DotRow(NamedTuple):
 
 
 def folded_dots(plan: Plan, which: Stored) -> Figure:
-    """Draw a row for all layers that are alike, a column a level, and its cost below."""
+    """Draw one row per group of equal layers, one column per level, and its cost below."""
     lines = _lines(plan, which)
     stored = any(line.stored for line in lines)
     parts = evenly(len(lines), max(_MAX_ROWS, -(-len(lines) // _MAX_PANELS)))
     rows = len(parts[0])
-    # Of a plan whose layers all differ the rows are lower.
+    # Rows are lower if all layers differ.
     cell = min(CELL, MAX_LENGTH / rows)
     above, below, right = 0.75, 0.95, 0.3
     left = 0.25 + 0.062 * max(len(line.label) for line in lines)
     columns = 2 * plan.levels + _SEPARATED if stored else max(plan.levels, 1)
     panel = left + CELL * columns + right
-    # Wide enough for the legend's words, about 0.06 inches a character.
+    # Wide enough for the legend's words, about 0.06 inches per character.
     drawn_words = _drawn_words(plan, which)
     words = [0.06 * len(label) + 0.4 for _, label in legend(drawn_words)]
     width = max(panel * len(parts), 4.4, sum(words))
@@ -85,7 +85,7 @@ def folded_dots(plan: Plan, which: Stored) -> Figure:
             write_above(axes, level, name)
         if stored:
             write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
-    # Below the first rows, though they are of all.
+    # Below the first rows, though they are for all.
     _write_level_costs(figure.axes[0], plan)
     add_plan_legend(figure, plan, drawn_words)
     return figure
@@ -96,7 +96,7 @@ def _lines(plan: Plan, which: Stored) -> list[_DotRow]:
     stored = stored_outputs(plan, which)
 
     def line(label: str, layers: FoldedLayers) -> _DotRow:
-        # All that are shown in a row are alike.
+        # All layers of a row are equal.
         own = next((stored[p] for p in layers.positions if stored[p]), None)
         return _DotRow(label, layers, own or ())
 
@@ -112,7 +112,7 @@ def _lines(plan: Plan, which: Stored) -> list[_DotRow]:
 
 
 def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_DotRow], cell: float) -> None:
-    """Draw each row's choices, and beside them the layouts of what it stores."""
+    """Draw each row's choices, and beside them the layouts of its output."""
     choices = [
         (level, n, row[line.layers.positions[0]])
         for n, line in enumerate(lines)
@@ -132,7 +132,7 @@ def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_DotRow], cell: float) -
 
 
 def _label_lines(axes: Axes, lines: Sequence[_DotRow], cell: float) -> None:
-    """Write the layers to the left."""
+    """Write the layers' names on the left."""
     axes.set_ylim(len(lines) - 0.5, -0.5)
     size = min(7, 72 * cell * 0.8)
     axes.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=size)
@@ -145,14 +145,14 @@ def _label_lines(axes: Axes, lines: Sequence[_DotRow], cell: float) -> None:
 
 
 def _write_level_costs(axes: Axes, plan: Plan) -> None:
-    """Write what each level costs below its column."""
+    """Write the cost of each level below its column."""
     costs = [format_cost(cost, plan.cost.unit) for cost in level_costs(plan.cost)]
     axes.set_xticks(range(plan.levels), costs, rotation=90, fontsize=7)
     axes.tick_params(axis="x", length=0, pad=3)
 
 
 def _drawn_words(plan: Plan, which: Stored) -> list[Parallelism]:
-    """Return the words of what is drawn: `whole` also where only a tensor is stored so."""
+    """Return the words of all marks, with `whole` also if only a stored tensor has it."""
     words = explained(plan)
     stored = {layout for own in stored_outputs(plan, which) for layout in own or ()}
     whole = Parallelism(StoredLayout.WHOLE)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 _MARKERS = "os^Dv"
 _BEYOND = 0.06
-"""Share of the memories' range by which a line goes on at its ends."""
+"""Share of the range of memory by which lines extend beyond their ends."""
 
 
 @style()
 def fronts(points: Mapping[str, Sequence[tuple[int, float]]], *, title: str = "") -> Figure:
-    """Draw costs over the least of each objective, against memory.
+    """Draw costs, relative to the least of each objective, against memory.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def fronts(points: Mapping[str, Sequence[tuple[int, float]]], *, title: str = ""
     memories = [memory for series in points.values() for memory, _ in series]
     size, unit = axis_byte_unit(max(memories, default=1))
     least, most = (at(memories, default=0) / size for at in (min, max))
-    # A front of one point has no range, and is still seen.
+    # A front of one point has no range, but is drawn.
     margin = (most - least or most or 1.0) * _BEYOND
     figure = new_figure(5.2, 3.6, layout="constrained")
     axes = figure.add_subplot()
@@ -45,7 +45,7 @@ def fronts(points: Mapping[str, Sequence[tuple[int, float]]], *, title: str = ""
             y[:-1],
             color=color,
             marker=_MARKERS[n % len(_MARKERS)],
-            # Each smaller than the last: fronts may share their points.
+            # Each smaller than the last, since fronts may share points.
             markersize=max(7 - 1.5 * n, 3),
             linestyle="",
             label=name,

@@ -1,4 +1,4 @@
-"""A network's operator graph: a box a layer, repeated blocks drawn once."""
+"""A network's operator graph: one box per layer, with repeated blocks drawn once."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ _BOX = (1.75, 0.33)
 """Width and height of a box, in inches."""
 
 _MAX_HEIGHT = 200.0
-"""Inches; the ranks of a deeper network stand closer."""
+"""Inches; the ranks of a deeper network are closer."""
 
 _MARGIN, _TITLE = 0.35, 0.45
 """Inches beside the boxes, and above them."""
 
 _CHARACTERS = 27
-"""Characters of a name that a box is wide enough for."""
+"""Characters of a name that fit into a box."""
 
 
 @style()
 def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
-    """Draw what each layer of a network reads, with the shape that it writes and its weights.
+    """Draw the layers of a network and their sources, with output shapes and weights.
 
-    A box is filled where the layer has weights; of a layer that shares another's it names that
-    one. Repetitions of a block whose layers have the same
-    shapes are drawn once, in a frame.
+    A box is filled if the layer has weights; if these are shared, it names the layer that owns
+    them. Repetitions of a block whose layers have the same shapes are drawn once, in a frame.
 
     Parameters
     ----------
     unfolded
-        Draw each repetition by itself.
+        Draw each repetition separately.
 
     Raises
     ------
@@ -62,7 +61,7 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     graph = operator_graph(names, network.sources, network.repeats, keys)
     drawing = layered(graph)
     scale = min(1.0, _MAX_HEIGHT / (_RANK * drawing.ranks))
-    # A frame's label stands to its right.
+    # A frame's label is to its right.
     beside = max((0.075 * len(frame.label) for frame in graph.frames), default=0.0)
     total = describe(network, 1)["total"]
     title = f"{network.name}: {total['parameters']:,} parameters"
@@ -72,7 +71,7 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     height = _RANK * scale * drawing.ranks + _TITLE + _MARGIN
     figure = new_figure(width, height)
     axes = figure.add_axes((0, 0, 1, 1))
-    # Data units are inches, y downwards: what is read stands above what reads it.
+    # Data units are inches, with y downwards: tensors flow downwards.
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     axes.axis("off")
@@ -163,13 +162,13 @@ def _draw_edge(
 
     half = _BOX[1] * scale / 2
     (x, y), *between, (end_x, end_y) = points
-    # Past boxes an edge is straight: it goes sideways between two ranks alone.
+    # Edges are straight past boxes: they go sideways only between two ranks.
     passed = [(bend_x, bend_y + side * half) for bend_x, bend_y in between for side in (-1, 1)]
     stops = [(x, y + half), *passed, (end_x, end_y - half)]
     vertices, codes = [stops[0]], [Path.MOVETO]
     for (x, y), (next_x, next_y) in pairwise(stops):
         middle = (y + next_y) / 2
-        # Vertical at both ends, so that an edge has no corners where it bends.
+        # Vertical at both ends, so that bends have no corners.
         vertices += [(x, middle), (next_x, middle), (next_x, next_y)]
         codes += [Path.CURVE4] * 3
     source, target = (graph.nodes[end] for end in edge)
@@ -187,7 +186,7 @@ def _draw_edge(
 
 
 def _draw_frames(axes: Axes, graph: OperatorGraph, drawing: GraphDrawing, scale: float) -> None:
-    """Draw a frame around the boxes of each block, with its name and how often it is repeated."""
+    """Draw a frame around the boxes of each block, with its name and number of repetitions."""
     from matplotlib.patches import FancyBboxPatch
 
     half_width = _BOX[0] / 2 + 0.1

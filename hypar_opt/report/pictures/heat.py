@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TIE = 1e-9
-"""Relative: the same seconds added in another order differ by rounding."""
+"""Relative: sums of the same seconds in another order differ by rounding."""
 
 _RINGS: tuple[dict[str, Any], ...] = (
     {"marker": "o", "markersize": 13},
@@ -24,7 +24,7 @@ _RINGS: tuple[dict[str, Any], ...] = (
     {"marker": "D", "markersize": 15},
     {"marker": "^", "markersize": 15},
 )
-"""Of different sizes, so that several are seen on one cell."""
+"""Of different sizes, so that several are visible on one cell."""
 
 _RING_STYLE: dict[str, Any] = {
     "markerfacecolor": "none",
@@ -39,7 +39,7 @@ _DOT: dict[str, Any] = {
     "markeredgewidth": 0.8,
 }
 _CORNER = 0.84
-"""Of a cell, upwards and to the right: stars and rings are in its middle."""
+"""Position in a cell, upwards and to the right: stars and rings are in its middle."""
 
 _STAR: dict[str, Any] = {
     "marker": "*",
@@ -64,7 +64,7 @@ def surface(
     title: str = "",
     star: bool = True,
 ) -> Figure:
-    """Draw a map of values, the largest starred, others ringed.
+    """Draw a map of values, with the largest starred and others ringed.
 
     Parameters
     ----------
@@ -73,11 +73,11 @@ def surface(
     marks
         Other plans to show, by the x and the y label: HyPar's plan, the printed peak.
     front : (len(ylabels), len(xlabels)) bool
-        The plans of a Pareto front, which have a dot each.
+        Whether each plan is on a Pareto front; these have dots.
     name
-        What the values are.
+        The name of the values.
     star
-        False where the largest is no better than others.
+        False if the largest is no better than others.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def surface(
     width, height = 2.2 + 0.27 * max(len(xlabels), 8), 1.9 + 0.25 * max(len(ylabels), 8)
     figure = new_figure(width, height, layout="constrained")
     axes = figure.add_subplot()
-    # cividis is read alike with and without colour vision, and in print.
+    # cividis looks the same with and without colour vision, and in print.
     mesh = axes.pcolormesh(values, cmap="cividis", edgecolors="white", linewidth=0.3)
     bar = figure.colorbar(mesh, ax=axes, label=name, shrink=0.9, pad=0.02)
     bar.outline.set_visible(False)
@@ -136,10 +136,10 @@ def _mark(
     values: NDArray[np.float64] | None = None,
     at: float = 0.5,
 ) -> None:
-    """Mark cells, by column and row; with values, of cells that tie, the legend has theirs."""
+    """Mark cells, by column and row; the legend has their value if ``values`` are passed."""
     label = name
     if values is not None:
-        # The first one's value stands for all.
+        # All have the value of the first.
         x, y = cells[0]
         ties = f", {len(cells)} tie" if len(cells) > 1 else ""
         label = f"{name}: {format_label(float(values[y, x]))}{ties}"
@@ -153,5 +153,5 @@ def _mark(
 
 
 def _cells(where: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the cells that are true, by column and row."""
+    """Return the true cells, by column and row."""
     return [(int(x), int(y)) for y, x in np.argwhere(where)]

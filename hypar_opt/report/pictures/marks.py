@@ -1,4 +1,4 @@
-"""Choices and layouts as marks on axes: what the pictures of plans share."""
+"""Choices and layouts as marks on axes, shared by the pictures of plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CELL = 0.27
 """Inches between two layers, and between two levels."""
 
 MAX_LENGTH = 40.0
-"""Inches of a plan's longer side: a deeper network has smaller cells."""
+"""Inches of a plan's longer side: deeper networks have smaller cells."""
 
 MARKS: dict[Symbol, dict[str, Any]] = {
     own: {"marker": marker, "facecolor": own.colour if filled else "white", "edgecolor": own.colour}
@@ -39,17 +39,17 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (WHOLE_SYMBOL, "s", False),
     )
 }
-"""The symbols' glyphs, as matplotlib has them."""
+"""Matplotlib's markers for the symbols."""
 
 
 def evenly(count: int, most: int) -> list[range]:
-    """Return as few runs of positions as hold no more than ``most`` each, of equal length."""
+    """Return the fewest runs of positions of about equal length, at most ``most`` each."""
     size = -(-count // max(-(-count // most), 1))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
-    """Return what a legend needs to explain the marks."""
+    """Return the handles of a legend for the marks."""
     from matplotlib.lines import Line2D
 
     return [
@@ -68,7 +68,7 @@ def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
 
 
 def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[Parallelism]) -> None:
-    """Put a plan's problem and total, and below them the marks of words, above the axes."""
+    """Write a plan's problem and total, and below them the legend of words, above the axes."""
     total = format_cost(plan.cost.total, plan.cost.unit)
     add_legend(
         figure,
@@ -94,7 +94,7 @@ def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, Parallelism]], ce
 
 
 def scatter(axes: Axes, points: Sequence[tuple[float, int]], gid: str, **options: Any) -> None:
-    """Draw marks as one collection, which has a name."""
+    """Draw marks as one named collection."""
     if points:
         x, y = zip(*points, strict=True)
         axes.scatter(x, y, **options)

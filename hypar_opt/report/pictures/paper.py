@@ -25,7 +25,7 @@ Values = dict[str, dict[str, float]]
 """By series, then by group."""
 
 _PRINTED_BYTES = "model, printed bytes"
-"""A series that is ours, computed from printed bytes."""
+"""Our series that is computed from printed bytes."""
 
 _SERIES = {
     "model": "Model Parallelism",
@@ -53,7 +53,7 @@ _BARS: dict[str, tuple[str, float | None]] = {
     "fig12": (_RATIO, 1.0),
     "fig13": ("times the Trick", 1.0),
 }
-"""The figures that are bars: the axis' label, and where the bars begin."""
+"""Bar charts: the axis' label, and the value at which bars begin."""
 
 _SCALING_LABEL = re.compile(
     r"(?P<network>\S+) (?P<column>hypar|data) (?P<quantity>gain|GB) (?P<accelerators>\d+)"
@@ -63,17 +63,17 @@ _SCALING_LABEL = re.compile(
 def draw_paper(
     rows: Mapping[str, PaperRows], folder: Path, formats: Sequence[str] = ("png",)
 ) -> list[Path]:
-    """Draw one picture a figure: ours, and beside it what the paper prints.
+    """Draw one picture per figure: our values, beside those that the paper prints.
 
-    Where a figure's rows are of several readings, those of ``figures`` are drawn. Rows that no
-    picture can show are left out, and so is a figure of which nothing can be drawn.
+    If a figure has rows in several readings, those of ``figures`` are drawn. Rows that no picture
+    can show are left out, and so are figures without any row to draw.
 
     Parameters
     ----------
     rows
         By figure: ``fig5`` to ``fig13``.
     folder
-        Made, if it is not there.
+        Created if it does not exist.
     formats
         ``png``, ``svg``, ``pdf``.
 
@@ -84,7 +84,7 @@ def draw_paper(
     """
     kinds = [checked_format(name, "formats") for name in formats]
     with style():
-        pass  # without matplotlib refused, before the folder is made
+        pass  # refuses a missing matplotlib before the folder is created
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,10 +116,12 @@ def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:
         group for series in (ours, printed) for values in series.values() for group in values
     )
     # Networks of both: a printed series may have some that ours lacks, in another order.
-    order = sorted(groups, key=lambda group: group == "geometric mean")  # stable: the mean last
+    order = sorted(
+        groups, key=lambda group: group == "geometric mean"
+    )  # stable, so that the mean stays last
     ylabel, baseline = _BARS[figure]
     return bars(
-        # Figure 13's groups are all of VGG-E; a word a line keeps them narrow.
+        # Figure 13's groups are all of VGG-E; one word per line keeps them narrow.
         [group.removeprefix("VGG-E ").replace(" ", "\n") for group in order],
         {_SERIES[name]: [values.get(group) for group in order] for name, values in ours.items()},
         {_SERIES[name]: [values.get(group) for group in order] for name, values in printed.items()},
@@ -132,7 +134,7 @@ def _draw_bars(figure: str, rows: PaperRows) -> Figure | None:
 def _by_series(rows: PaperRows) -> tuple[Values, Values]:
     """Return ours and the printed, by series and group: ``hypar`` and ``VGG-A`` of a label.
 
-    A printed value is left out where it would be drawn twice, and where it is no number.
+    A printed value is left out if it would be drawn twice, or if it is not a number.
     """
     values: dict[str, Values] = {"ours": {}, "printed": {}}
     for row in rows:
@@ -154,7 +156,7 @@ def _by_series(rows: PaperRows) -> tuple[Values, Values]:
 
 
 def _draw_scaling(rows: PaperRows) -> Figure | None:
-    """Draw the network that comes first; of another there may be a row or two to compare."""
+    """Draw the first network; a second one may have a row or two for comparison."""
     matches = [(row, match) for row in rows if (match := _SCALING_LABEL.fullmatch(row.label))]
     if not matches:
         return None

@@ -1,4 +1,4 @@
-"""Figure 5: the networks' plans, a panel each."""
+"""Figure 5: the networks' plans, one panel each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TITLE = "Figure 5: HyPar's parallelism for ten networks, batch 256, 16 accelerators"
 _LINE_CELLS = 44
-"""Layers of a line of panels, with a cell between two panels."""
+"""Layers per line of panels, with one cell between panels."""
 
 _CELL, _GAP = 0.23, 0.45
 """Inches of a cell, and between two panels."""
@@ -77,7 +77,7 @@ def _panels(rows: PaperRows) -> list[_Panel]:
         name, _, level = row.label.rpartition(" ")
         # The panels take their layers' names from the zoo.
         if name.lower() in zoo() and isinstance(row.ours, str):
-            # Without printed digits there is nothing to mark as different.
+            # Without printed digits, nothing can be marked as different.
             printed = row.printed if isinstance(row.printed, str) else row.ours
             levels[name][level] = (row.ours, printed)
     return [
@@ -91,7 +91,7 @@ def _panels(rows: PaperRows) -> list[_Panel]:
 
 
 def _choices(digits: Mapping[str, tuple[str, str]], column: int) -> list[list[Parallelism]]:
-    """Return the choices that digits stand for, H1 first: ours, or the printed."""
+    """Return the choices of the digits, H1 first: ours, or the printed ones."""
     rows = [digits[level][column] for level in sorted(digits)]
     return [[PAPERS_CHOICES[int(digit)] for digit in row] for row in rows]
 

@@ -1,4 +1,4 @@
-"""What the paper's pictures need of a reproduction's rows."""
+"""The rows of a reproduction, as the paper's pictures use them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-# report and paper are siblings among the layers, and do not import each other.
+# report and paper are siblings in the architecture and do not import each other.
 class DrawnRow(Protocol):
-    """What is drawn of a `hypar_opt.paper.PaperRow`: pictures do not import the paper."""
+    """The attributes of a `hypar_opt.paper.PaperRow` that pictures draw."""
 
     @property
     def label(self) -> str: ...
@@ -27,7 +27,7 @@ READING = "figures"
 
 
 def rows_of_one_reading(rows: PaperRows) -> PaperRows:
-    """Return the rows of the figures' reading, or of the first, and those of any."""
+    """Return the rows of one reading, `READING` or else the first, and those of any reading."""
     readings = dict.fromkeys(row.reading for row in rows)
     chosen = READING if READING in readings else next(iter(readings), "any")
     return [row for row in rows if row.reading in (chosen, "any")]

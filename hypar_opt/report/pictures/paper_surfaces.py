@@ -17,13 +17,13 @@ _VGG_A_TITLE = "Figure 10: VGG-A, every choice of conv5_2 and fc1; 0 data, 1 mod
 
 
 def draw_lenet(rows: PaperRows) -> Figure:
-    """Draw Figure 9: H2 and H3 as HyPar has them, every choice of all layers at H1 and H4."""
+    """Draw Figure 9: every choice of all layers at H1 and H4, with HyPar's at H2 and H3."""
     layers = "conv1, conv2, fc1, fc2"
     return _draw_surface(_LENET_TITLE, rows, "Lenet-c", {"H1": layers, "H4": layers})
 
 
 def draw_vgg_a(rows: PaperRows) -> Figure:
-    """Draw Figure 10: conv5_2 and fc1 free at all levels, the rest as HyPar has it."""
+    """Draw Figure 10: every choice of conv5_2 and fc1, with HyPar's for all other layers."""
     levels = "H1 to H4"
     return _draw_surface(_VGG_A_TITLE, rows, "VGG-A", {"conv5_2": levels, "fc1": levels})
 
@@ -34,9 +34,9 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     Parameters
     ----------
     axes
-        What is free along x and along y, and what the digits there stand for.
+        The free choices along x and y, and the meaning of their digits.
     """
-    # Imported late: no other picture solves anything.
+    # Imported late, since no other picture solves anything.
     from hypar_opt.pipeline import solve
     from hypar_opt.studies.exploration import explore
 
@@ -46,7 +46,7 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
     grid = exploration.grid(x, y)
     xlabel, ylabel = (f"{name}: {meaning}" for name, meaning in axes.items())
     return surface(
-        # Transposed: a surface has y along its rows, the grid what is free along x.
+        # Transposed: a surface has y along its rows, the grid x.
         exploration.data_parallel_cost / grid.values.T,
         grid.rows,
         grid.columns,
@@ -59,7 +59,7 @@ def _draw_surface(title: str, rows: PaperRows, network: str, axes: Mapping[str, 
 
 
 def _printed_peak(rows: PaperRows, network: str, x: str, y: str) -> dict[str, tuple[str, str]]:
-    """Return the mark of the peak that the paper prints, if its digits are among the rows."""
+    """Return the mark of the printed peak, if its digits are among the rows."""
     printed = {row.label: row.printed for row in rows}
     peak, *digits = (printed.get(f"{network} peak{axis}") for axis in ("", f" {x}", f" {y}"))
     if not all(isinstance(text, str) and re.fullmatch("[01]{4}", text) for text in digits):

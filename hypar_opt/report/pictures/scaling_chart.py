@@ -35,7 +35,7 @@ def scaling(
     accelerators
         The numbers of accelerators, powers of two.
     gains, printed_gains
-        Speed over one accelerator's, ours and the paper's: a number for each array.
+        Speed over that of one accelerator, ours and the paper's: one number per array.
     gigabytes, printed_gigabytes
         Bytes of a step in units of 1e9, ours and the paper's; None for no bars.
 
@@ -52,7 +52,7 @@ def scaling(
     axes.patch.set_visible(False)
     _draw_bars(right, gigabytes, printed_gigabytes, colors)
     _draw_lines(axes, gains, printed_gains or {}, colors)
-    # Equally spaced: of powers of two that is a logarithmic axis.
+    # Equally spaced, which for powers of two is a logarithmic axis.
     axes.set_xticks(range(len(accelerators)), [f"{count:,}" for count in accelerators])
     axes.set_xlim(-0.6, len(accelerators) - 0.4)
     axes.set_xlabel("accelerators")
@@ -60,7 +60,7 @@ def scaling(
     axes.set_ylim(0, max(positive(*gains.values()), default=1.0) * 1.15)
     note = "; hatched: printed" if printed_gigabytes else ""
     right.set_ylabel(f"GB a step (bars{note})")
-    right.set_ylim(bottom=0)  # bars' lengths compare only from 0
+    right.set_ylim(bottom=0)  # lengths of bars compare only from 0
     # An axis without bars would still show a scale.
     if not gigabytes:
         right.set_visible(False)
@@ -99,7 +99,7 @@ def _draw_lines(axes: Axes, gains: Series, printed: Series, colors: Mapping[str,
                 _with_gaps(printed[name]),
                 color=color,
                 marker=marker,
-                # Larger and hollow, so that ours is seen inside.
+                # Larger and hollow, so that ours is visible inside.
                 markersize=9,
                 markerfacecolor="none",
                 markeredgewidth=0.9,
@@ -126,5 +126,5 @@ def _label_ends(axes: Axes, gains: Sequence[float], color: str) -> None:
 
 
 def _with_gaps(numbers: Numbers) -> list[float]:
-    """Return numbers with nan, which matplotlib leaves out, where there is none."""
+    """Return numbers with nan, which matplotlib leaves out, in place of None."""
     return [float("nan") if value is None else value for value in numbers]

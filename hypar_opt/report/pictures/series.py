@@ -1,4 +1,4 @@
-"""Series of numbers in one picture: their colours, and how ours differ from the printed."""
+"""Series of numbers in a picture, with the colours of ours and of printed ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import cycle
 from hypar_opt.report.pictures.canvas import CYCLE, DATA, HYPAR, MODEL
 
 Numbers = Sequence[float | None]
-"""One number for each group; None where there is none."""
+"""One number per group; None for a missing one."""
 
 Series = Mapping[str, Numbers]
-"""Numbers by the series' name."""
+"""Numbers by name of the series."""
 
 HATCH = "//////"
 """Fill of bars that the paper prints."""
@@ -26,8 +26,8 @@ _COLORS = {
 
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour a name: its own, or the next that none of them has."""
-    # A plan has its colour in every picture; other series share what is left, in turn.
+    """Return one colour per name: a fixed one, or the next unused one."""
+    # A plan has a fixed colour in all pictures; other series take the rest in turn.
     own = {name: _COLORS.get(name, "") for name in names}
     free = cycle([color for color in CYCLE if color not in own.values()] or CYCLE)
     return {name: color or next(free) for name, color in own.items()}

@@ -1,4 +1,4 @@
-"""Plans of one network side by side: a row a layer, a column a level of each plan."""
+"""Plans of one network side by side: one row per layer, one column per level of each plan."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _GAP = 0.8
 
 @style()
 def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
-    """Draw plans of one network, repetitions of a block that are alike in all of them once.
+    """Draw plans of one network; block repetitions that are equal in all plans are drawn once.
 
     Parameters
     ----------
     plans
-        By the heading that stands above each.
+        The plans by heading.
 
     Raises
     ------
     HyparError
-        If there is no plan, or if they are of several networks.
+        If there is no plan, or if the plans are of several networks.
     """
     every = list(plans.values())
     if len({plan.network.digest for plan in every}) != 1:
         raise HyparError("plans side by side should be of one network")
     first = every[0]
-    # A layer's choices in all plans: what is alike in one alone is not folded.
+    # A layer's choices in all plans: layers must be equal in all of them to be folded.
     keys = list(zip(*map(drawn_choices, every), strict=True))
     lines: list[tuple[str, int | None]] = []
     for section in fold(first.layers, first.network.description.repeats, keys, runs=False):

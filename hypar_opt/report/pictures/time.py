@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PASSES = {"forward": DATA, "gradient": OTHER, "backward": HYPAR}
 _LEVELS = ("#7f2704", "#d94801", "#fd8d3c", "#fdbe85", "#fee6ce")
-"""Exchanges, H1 first and darkest; deeper levels share the last."""
+"""Colours of exchanges, H1 first and darkest; deeper levels share the last."""
 
 _SEVERAL, _MIXED = "several levels", "#cc79a7"
 """A ring over several levels, or exchanges of several levels on one link; and their colour."""
@@ -31,7 +31,7 @@ _BAR, _GAP = 0.8, 0.35
 """Height of a bar, and space between accelerators and links, in rows."""
 _MAX_TRACKS = 4
 _CHARACTER = 0.05
-"""Inches that a character of a span's name takes."""
+"""Inches per character of a span's name."""
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 """Units of the time axis, in seconds, the largest first."""
@@ -39,7 +39,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 @dataclass(frozen=True)
 class _TimeScale:
-    """The seconds that are shown, and the unit of the axis in seconds."""
+    """The seconds shown, and the unit of the axis in seconds."""
 
     start: float
     end: float
@@ -47,7 +47,7 @@ class _TimeScale:
 
     @property
     def inch(self) -> float:
-        """How many units an inch of the axis has."""
+        """Units per inch of the axis."""
         return (self.end - self.start) / self.unit / (_WIDTH - _LABELS)
 
 
@@ -65,9 +65,9 @@ def timeline(
     Parameters
     ----------
     trace
-        As ``simulate(plan, trace=True).trace`` has it.
+        As in ``simulate(plan, trace=True).trace``.
     accelerators, links
-        Which ones; None for a few that differ: of those with the same times the first.
+        Those to draw; None for a few that differ: the first of those with equal times.
     between
         The seconds to show; None for the whole step.
 
@@ -80,7 +80,7 @@ def timeline(
     tracks = [*upper, *lower]
     heights = [row + _GAP * (row >= len(upper)) for row in range(len(tracks))]
     start, end = between or (0.0, _last_end(tracks))
-    # By the end that is shown: the numbers along the axis stay short.
+    # By the end shown, so that the numbers along the axis stay short.
     unit, symbol = next((unit for unit in _UNITS if end >= unit[0]), _UNITS[-1])
     scale = _TimeScale(start, end, unit)
     figure = new_figure(_WIDTH, 1.1 + 0.34 * len(tracks), layout="constrained")
@@ -90,7 +90,7 @@ def timeline(
     for height, track in zip(heights, tracks, strict=True):
         kinds |= _draw_track(axes, track, height, scale)
     axes.set_yticks(heights, [track.name for track in tracks])
-    # Upside down: the first track on top.
+    # Upside down, with the first track on top.
     axes.set_ylim(max(heights, default=0) + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -110,7 +110,7 @@ def _end(span: Span) -> float:
 
 
 def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> set[str]:
-    """Draw the spans of a track that are shown; return the kinds that are among them."""
+    """Draw the visible spans of a track, and return their kinds."""
     bars = defaultdict(list)
     for span in track.spans:
         left = max(span.start_us / 1e6, scale.start) / scale.unit
@@ -119,7 +119,7 @@ def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> s
             continue
         kind = _kind(span)
         bars[kind].append((left, width))
-        # The legend says the pass or the level, so the label need not.
+        # The legend has the pass or the level, so the label need not.
         name = span.name.removesuffix(f" {kind}")
         # A name wider than its bar would run into the next.
         if width > scale.inch * _CHARACTER * (len(name) + 0.5):
@@ -138,7 +138,7 @@ def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> s
             intervals,
             (height - _BAR / 2, _BAR),
             facecolor=_color(kind),
-            edgecolor="white",  # but a rim would hide what is short
+            edgecolor="white",  # but a rim would hide short spans
             linewidth=[0.5 if width > 0.05 * scale.inch else 0 for _, width in intervals],
             gid=kind,
         )
@@ -159,7 +159,7 @@ def _kind(span: Span) -> str:
     """Return a computation's pass, or an exchange's level."""
     if not span.exchanges:
         return span.phases[0]
-    # A ring over several levels has no one level's colour.
+    # A ring over several levels has no single level's colour.
     return span.levels if span.levels[1:].isdecimal() else _SEVERAL
 
 
@@ -172,7 +172,7 @@ def _color(kind: str) -> str:
 
 
 def _accelerator_rows(trace: StepTrace, wanted: Sequence[int] | None) -> list[Track]:
-    """Return the accelerators' own tracks, each followed by its background's."""
+    """Return the accelerators' tracks, each followed by its background track."""
     tracks = trace.accelerators
     if wanted is None:
         # If all run in lockstep, a second one shows that they do.
@@ -196,7 +196,7 @@ def _link_tracks(trace: StepTrace, wanted: Sequence[str] | None) -> list[Track]:
 
 
 def _unlike(tracks: Sequence[Track]) -> list[int]:
-    """Return the indices of a few tracks, of those with spans of the same times the first."""
+    """Return the indices of a few tracks: the first of those with equal spans."""
     representatives: dict[tuple[tuple[float, float], ...], int] = {}
     for index, track in enumerate(tracks):
         times = tuple((span.start_us, span.duration_us) for span in track.spans)

@@ -33,25 +33,25 @@ Point = tuple[float, float]
 Points = Mapping[Hashable, Point]
 
 MAX_DRAWN = 4096
-"""Accelerators of an array that a picture shows: of more, none can be told from the next."""
+"""Accelerators of an array to draw: with more, they cannot be told apart."""
 
 _MAX_NUMBERED = 256
-"""Accelerators up to which each is drawn with its number."""
+"""Accelerators are numbered in arrays of up to this many."""
 
 _MIN_WIDTH, _MAX_WIDTH, _MAX_HEIGHT = 4.5, 24.0, 9.0
 _STEP = 0.24
-"""Inches, the last between two accelerators side by side, where there are many."""
+"""Inches; the last is the distance of neighbouring accelerators in large arrays."""
 
 _SHEAR = (0.34, 0.24)
-"""Where a third dimension's next layer stands, in steps of the first two."""
+"""Offset of a third dimension's next layer, in steps of the first two."""
 
 
 @style()
 def topology(array: Array) -> Figure:
     """Draw an array's accelerators and switches, and its links by bandwidth.
 
-    A grid stands row by row, links around its ends as arcs; a tree has its switches above what
-    they join; any other graph is a circle of accelerators with its switches inside.
+    A grid is drawn row by row, with wrap-around links as arcs; a tree has its switches above the
+    nodes they join; any other graph is a circle of accelerators with the switches inside.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def topology(array: Array) -> Figure:
 
 
 def _points(array: Array) -> Points:
-    """Return where each node stands, in any unit, x to the right and y upwards."""
+    """Return the position of each node, in any unit, x to the right and y upwards."""
     interconnect, kind = array.interconnect, array.topology
     if isinstance(kind, GridTopology):
         return _grid_points(kind.shape)
@@ -91,10 +91,10 @@ def _points(array: Array) -> Points:
 
 
 def _has_leaves_alone(interconnect: Interconnect) -> bool:
-    """Whether the graph is a tree of switches whose leaves are the accelerators."""
+    """Return whether the graph is a tree of switches with the accelerators as leaves."""
     graph = interconnect.graph
     leaves = {node for node, links in graph.degree() if links == 1}
-    # A connected graph is a tree if it has a link fewer than nodes.
+    # A connected graph is a tree if it has one link fewer than nodes.
     tree = graph.number_of_edges() == len(graph) - 1
     return tree and leaves == set(range(interconnect.accelerators))
 
@@ -120,11 +120,11 @@ def _grid_points(shape: tuple[int, ...]) -> dict[Hashable, Point]:
 
 
 def _tree_points(interconnect: Interconnect) -> dict[Hashable, Point]:
-    """Return the points of a tree whose leaves are accelerators: switches above their middle."""
+    """Return the points of a tree with accelerators as leaves, and switches above their middle."""
     import networkx as nx
 
     graph = interconnect.graph
-    # The middle of a longest path, which two searches find, is where all parts meet.
+    # All parts meet in the middle of a longest path, which two searches find.
     far = list(nx.single_source_shortest_path_length(graph, 0))[-1]
     path = list(nx.single_source_shortest_path(graph, far).values())[-1]
     root = path[len(path) // 2]
@@ -143,7 +143,7 @@ def _tree_points(interconnect: Interconnect) -> dict[Hashable, Point]:
         points[node] = point
         if node in parent:
             below.setdefault(parent[node], []).append(point)
-    # Wide trees are flat: levels stand farther apart.
+    # Wide trees would be flat, so their levels are farther apart.
     tall = max(leaves / (2.5 * max(y for _, y in points.values()) or 1.0), 1.0)
     return {node: (x, y * tall) for node, (x, y) in points.items()}
 
@@ -162,7 +162,7 @@ def _circle_points(interconnect: Interconnect) -> dict[Hashable, Point]:
 
 
 def _draw_links(axes: Axes, figure: Figure, array: Array, points: Points) -> None:
-    """Draw the links, a colour a bandwidth; those around a grid's ends as arcs."""
+    """Draw the links, one colour per bandwidth; wrap-around links of grids as arcs."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyArrowPatch
 
@@ -196,7 +196,7 @@ def _draw_links(axes: Axes, figure: Figure, array: Array, points: Points) -> Non
 
 
 def _goes_around(link: Link, shape: tuple[int, ...]) -> bool:
-    """Whether a link joins the two ends of a grid's dimension, and not neighbours."""
+    """Return whether a link joins the two ends of a grid's dimension, not neighbours."""
     if not isinstance(link.source, int) or not isinstance(link.target, int):
         return False
     apart = abs(link.source - link.target)

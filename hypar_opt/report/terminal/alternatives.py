@@ -39,7 +39,7 @@ def best_parts(plan: Plan, best: Sequence[Alternative]) -> list[RenderableType]:
 
 
 def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
-    """Show the extra cost of each other choice: a row a layer and choice, a column a level."""
+    """Show the extra cost of each other choice: rows of layers and choices, columns of levels."""
     unit = plan.cost.unit
     levels = range(1, max(regret.level for regret in regrets) + 1)
     table = new_table("layer", "other choice", *(f"H{level}" for level in levels), keys=2)
@@ -60,14 +60,14 @@ def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
 def _shown_layers(
     plan: Plan, cells: Mapping[tuple[str, str], Mapping[int, str]]
 ) -> list[tuple[str, str]]:
-    """Return the layers to show: the name of each, and the layer whose regrets stand for it.
+    """Return the layers to show: their names, and the layers whose regrets represent them.
 
-    Repetitions of a block whose regrets read alike are shown once.
+    Repetitions of a block whose regrets look the same are shown once.
     """
     rows: dict[str, list[tuple[str, Mapping[int, str]]]] = {}
     for (layer, choice), row in cells.items():
         rows.setdefault(layer, []).append((choice, row))
-    # As texts: what is alike to the digits shown is alike.
+    # As texts: regrets are equal if the digits shown are.
     keys = [str(sorted(rows.get(layer, []), key=lambda own: own[0])) for layer in plan.layers]
     shown = []
     for section in fold(plan.layers, plan.network.description.repeats, keys, runs=False):
@@ -86,17 +86,17 @@ def _extra(regret: Regret, unit: str) -> str:
 
 
 def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
-    """Show the best plans, a row a plan or a set of plans that differ in the levels' order.
+    """Show the best plans, one row per plan or set of plans that differ in the order of levels.
 
-    Of a graph, or a long chain, a second table has their choices: a row for all layers that are
-    alike in all of these plans, and a column a plan.
+    For a graph, or a long chain, a second table has their choices: one row for all layers that are
+    equal in all of these plans, and one column per plan.
 
     Parameters
     ----------
     plan
-        The plan that they are alternatives to.
+        The plan to which they are alternatives.
     best
-        In order of cost; ``extra`` is over the first.
+        In order of cost; ``extra`` is relative to the first.
     cost_name
         The heading of the costs' column.
     """
@@ -105,7 +105,7 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     table = new_table("", cost_name(plan), "extra", "plans", *([] if apart else [order]))
     for column in table.columns[:4]:
         column.justify, column.no_wrap = "right", True
-    # Totals that look alike to four digits may differ; the extra cost tells them apart.
+    # Totals may differ after the four digits shown; the extra cost tells them apart.
     extras = _told_apart([plans.total - best[0].total for plans in best], unit)
     for rank, (plans, extra) in enumerate(zip(best, extras, strict=True), 1):
         rows = [
@@ -121,7 +121,7 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
 
 
 def _told_apart(costs: Sequence[float], unit: str) -> list[str]:
-    """Return costs as texts of which no two are alike, unless the costs are."""
+    """Return costs as texts that differ if the costs do."""
     texts = [format_cost(cost, unit) for cost in costs]
     if len(set(texts)) == len(set(costs)):
         return texts
@@ -135,7 +135,7 @@ def _level_order(best: Sequence[Alternative]) -> str:
 def choices_table(
     plan: Plan, plans: Sequence[Sequence[Sequence[Parallelism]]], heading: str
 ) -> Table:
-    """Return a row for layers that are alike in all plans, a column of glyphs for each plan.
+    """Return one row per group of layers equal in all plans, with a column of glyphs per plan.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def choices_table(
     plans
         The choices of each: (levels, layers).
     heading
-        Of the layers' column.
+        The heading of the layers' column.
     """
     plain = ascii_only()
     columns = [

@@ -26,7 +26,7 @@ _ENERGIES = {
 
 
 def array_view(array: Array) -> RenderableType:
-    """Show an array: what an accelerator has, what each level's split gives, and its links."""
+    """Show an array: its accelerators, the bandwidth of each level, and its links."""
     count = array.interconnect.accelerators
     accelerators = "1 accelerator" if count == 1 else f"2^{array.levels} = {count:,} accelerators"
     topology = _topology(array)
@@ -40,7 +40,7 @@ def array_view(array: Array) -> RenderableType:
 
 
 def described(array: Array) -> dict[str, Any]:
-    """Return an array as plain data: its description, and what follows from its topology."""
+    """Return an array as plain data: its description, and values derived from its topology."""
     return {
         "name": array.name,
         "digest": array.digest(),
@@ -67,7 +67,7 @@ def _topology(array: Array) -> str:
         return f"{array.topology.kind} of {'x'.join(map(str, shape))}"
     nodes = getattr(array.topology, "nodes", None)
     per_node = getattr(array.topology, "per_node", None)
-    # A third party's topology may have such names for something else.
+    # A plug-in's topology may use such names for something else.
     if array.topology.kind == "nodes" and nodes and per_node:
         return f"{nodes} node{'s' if nodes > 1 else ''} of {per_node}"
     return array.topology.kind
@@ -90,7 +90,7 @@ def _accelerator(array: Array) -> list[tuple[str, str]]:
     if array.energy is None:
         return [*rows, ("energies", "none: joules cannot be asked for")]
     energies = ((key, getattr(array.energy, key)) for key in _ENERGIES)
-    # What costs nothing is not in the file.
+    # Parts without energy are not in the file.
     known = [(_ENERGIES[key], joules) for key, joules in energies if joules]
     return [*rows, *((name, format_si(float(joules), "J")) for name, joules in known)]
 
@@ -102,7 +102,7 @@ def _splits(array: Array) -> list[tuple[int, Fraction, Fraction, Fraction]]:
 
 
 def _levels(array: Array) -> RenderableType:
-    """Show what an exchange at each level gets, in the default placement."""
+    """Show the bandwidth of an exchange at each level, in the default placement."""
     count = array.interconnect.accelerators
     rows = [
         (
@@ -120,7 +120,7 @@ def _levels(array: Array) -> RenderableType:
 
 
 def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
-    """Return how many links there are of each kind, in the topology's order."""
+    """Return the number of links of each kind, in the topology's order."""
     return Counter(
         (
             _between(link),
@@ -133,7 +133,7 @@ def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
 
 
 def _between(link: Link) -> str:
-    # Accelerators are the nodes that are numbers.
+    # Accelerators are the nodes with numbers as names.
     ends = (isinstance(link.source, int), isinstance(link.target, int))
     if all(ends):
         return "accelerators"

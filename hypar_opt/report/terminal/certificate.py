@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
-    """Show what a certificate proves, of which plan, and by how many numbers."""
+    """Show what a certificate proves of which plan, and its size."""
     what = "at each level" if certificate.scope == "level" else "over all levels together"
     rows = [(f"{row['table']}", row["proof"], f"{row['numbers']:,}") for row in certificate.rows()]
     return Group(

@@ -35,19 +35,19 @@ def comparison_view(
 ) -> RenderableType:
     """Show the paper's plans side by side; speed-up and efficiency over Data Parallelism.
 
-    Batches and arrays have a column where there are several.
+    Batches and arrays have a column if there are several.
 
     Parameters
     ----------
     means
-        Each plan's geometric means over the networks, by amount; None where there is none.
+        Each plan's geometric means over the networks, by amount; None if there is no mean.
     notes
         Sentences below the table.
     """
-    # What all rows share stands once, below the table.
+    # Values that all rows share are below the table, once.
     varying = {name for n, name in enumerate(_CASE) if len({row.case[n] for row in rows}) > 1}
     case_columns = [name for name in _CASE if name == "network" or name in varying]
-    # By the reading `executed` both pairs of columns would be the same.
+    # In the reading `executed` both pairs of columns would be equal.
     executed = any(row.reading != "executed" for row in rows)
     # Arrays need not have energies.
     energy = any(row.joules is not None for row in rows)
@@ -68,7 +68,7 @@ def comparison_view(
     header = [*case_columns, "plan", *amount_columns]
     right = tuple(n for n, name in enumerate(header) if name == "batch" or name in amount_columns)
     return Group(
-        # A name or a number that is folded can no longer be compared down its column.
+        # Folded names and numbers cannot be compared down a column.
         unbroken(rows_view(header, lines, right, keys=len(case_columns) + 1)),
         Text(_caption(rows, varying, executed=executed), style="dim"),
         *(Text(f"{note}.") for note in notes),
@@ -84,12 +84,12 @@ def _has_column(key: str, *, executed: bool, energy: bool) -> bool:
 
 
 def _amounts(values: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
-    """Return a row's cells; ``-`` for what is not known."""
+    """Return a row's cells; ``-`` for unknown amounts."""
     return ["-" if values[key] is None else _AMOUNTS[key][1](values[key]) for key in keys]
 
 
 def _caption(rows: Sequence[ComparisonRow], varying: set[str], *, executed: bool) -> str:
-    """Say by which reading the amounts are, and what all rows share."""
+    """Return a note on the reading of the amounts, and the values that all rows share."""
     readings = {row.reading for row in rows if not row.is_of_three_choices}
     reading = f"the reading {rows[0].reading}" if len(readings) == 1 else "each array's reading"
     if executed and any(row.is_of_three_choices for row in rows):

@@ -20,11 +20,11 @@ _UNBOUNDED_WIDTH = 10_000
 """Wider than any table, to measure one."""
 
 _MAX_WORD = 32
-"""Characters of a name that is not folded where the table may be parted."""
+"""Names up to this length are not folded if the table may be split."""
 
 
 def console() -> Console:
-    """Standard output: the terminal's width, or a fixed one where there is no terminal."""
+    """Return standard output, at the terminal's width or a fixed one without a terminal."""
     # Without highlighting: rich would colour every number that it sees.
     output = Console(highlight=False, soft_wrap=False)
     if not output.is_terminal and not os.environ.get("COLUMNS"):
@@ -34,19 +34,19 @@ def console() -> Console:
 
 
 def is_bounded() -> bool:
-    """Whether lines have to fit: on a terminal, or where ``COLUMNS`` says so."""
+    """Return whether lines must fit a width: on a terminal, or if ``COLUMNS`` is set."""
     return sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
 
 
 def ascii_only() -> bool:
-    """Whether standard output's encoding has no more than ASCII."""
+    """Return whether standard output's encoding is limited to ASCII."""
     return console().options.ascii_only
 
 
 class StackedTable(Table):
-    """A table that, where it is wider than the terminal, is several, one below the other.
+    """A table that, if wider than the terminal, is split into several, one below another.
 
-    Each has the first columns, which name the rows, and as many of the others as fit.
+    Each has the first columns, which name the rows, and as many other columns as fit.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class StackedTable(Table):
         groups: list[list[int]] = [[]]
         used = named
         for column, width in list(enumerate(widths))[self.keys :]:
-            # A column that fits beside no name is narrowed or cut instead.
+            # A column too wide to fit next to the names is narrowed or cut instead.
             if groups[-1] and used + width > options.max_width:
                 groups.append([])
                 used = named
@@ -82,7 +82,7 @@ class StackedTable(Table):
         return groups
 
     def _needed(self, console: Console, options: ConsoleOptions, column: Column) -> int:
-        """Return the width below which a column's words or numbers would be broken."""
+        """Return the least width that breaks no word or number of a column."""
         unlimited = options.update(width=_UNBOUNDED_WIDTH)
         cells = [
             Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)
@@ -110,12 +110,12 @@ def new_table(*header: str, right: tuple[int, ...] = (), keys: int = 1) -> Stack
     Parameters
     ----------
     keys
-        The first columns, which name a row: a table too wide for the terminal is parted into
-        several, and each has them.
+        The number of first columns that name a row: a table too wide for the terminal is split
+        into several, which all have them.
     """
     table = StackedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.keys = keys
-    # Names may fold on a narrow terminal; a number that is broken reads as two.
+    # Names may fold on a narrow terminal; a broken number would look like two.
     for column, name in enumerate(header):
         numeric = column in right
         justify = "right" if numeric else "left"
@@ -130,18 +130,18 @@ def rows_view(
     *,
     keys: int = 1,
 ) -> StackedTable:
-    """Show a plain table of texts.
+    """Return a plain table of texts.
 
     Parameters
     ----------
     right
-        Indices of the columns that hold numbers, which are aligned right and never folded.
+        Indices of columns of numbers, which are aligned right and never folded.
     keys
         As for `new_table`.
     """
     table = new_table(*header, right=right, keys=keys)
     for row in rows:
-        # As texts: rich would read brackets in a name as its markup.
+        # As texts: rich would interpret brackets in a name as markup.
         table.add_row(*map(Text, row))
     return table
 

@@ -39,9 +39,9 @@ def exploration_view(
     Parameters
     ----------
     relative
-        Show the distribution of the ratios over Data Parallelism, in place of the values.
+        Show the distribution of ratios to Data Parallelism in place of values.
     max_plans
-        How many of the best plans to show.
+        The number of best plans to show.
     """
     plan, ties = exploration.plan, exploration.ties
     # If the solver's plan is the first of the best, one note is enough.
@@ -62,14 +62,14 @@ def exploration_view(
 
 
 def digits_legend(plan: Plan) -> str:
-    """Say what each digit stands for: ``0 data, 1 model``."""
-    # Kinds of layers word the same digit differently, so all of its words are listed.
+    """Return the meaning of each digit: ``0 data, 1 model``."""
+    # Kinds of layers have different words for a digit, so all are listed.
     words = [dict.fromkeys(filter(None, column)) for column in zip_longest(*plan.words)]
     return ", ".join(f"{digit} {' or '.join(same)}" for digit, same in enumerate(words))
 
 
 def axis_label(exploration: Exploration, part: str) -> str:
-    """Return what a part of what is free has, in the order of its digits: ``H1: conv1 to fc2``."""
+    """Return the cells that the digits of a part stand for, in order: ``H1: conv1 to fc2``."""
     plan, cells = exploration.plan, cells_of(part, exploration.plan)
     levels = _range([plan.level_names[level] for level, _ in cells])
     layers = _range([plan.layers[layer] for _, layer in cells])
@@ -77,7 +77,7 @@ def axis_label(exploration: Exploration, part: str) -> str:
         return f"{levels}: {layers}"
     if cells[0][1] == cells[-1][1]:
         return f"{layers}: {levels}"
-    # A layer's levels stand together, or, where all is free, a level's layers.
+    # A layer's levels are together or, if all choices are free, a level's layers.
     together = cells[0][1] == cells[1][1]
     return f"{levels} of each of {layers}" if together else f"{layers} at each of {levels}"
 
@@ -87,12 +87,12 @@ def _range(names: Sequence[str]) -> str:
 
 
 def compared(exploration: Exploration) -> str:
-    """Name the ratio over Data Parallelism: ``Data Parallelism's time / the plan's``."""
+    """Return the name of the ratio: ``Data Parallelism's time / the plan's``."""
     return f"Data Parallelism's {exploration.objective} / the plan's"
 
 
 def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
-    """Show plans, a row each, as the paper writes them."""
+    """Show plans in the paper's form, one row each."""
     rows = [
         ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
         for parallelism in best
@@ -102,7 +102,7 @@ def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Tabl
 
 
 def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
-    """Show plans of a graph, a column each."""
+    """Show plans of a graph, one column each."""
     plain = ascii_only()
     words = "   ".join(
         f"{own.ascii_glyph if plain else own.glyph} {names}"
@@ -122,7 +122,7 @@ def _title(exploration: Exploration) -> str:
 
 
 def front_note(exploration: Exploration) -> str:
-    """Say how many plans are on the Pareto front, and whether the solver's is one of them."""
+    """Return the number of plans on the Pareto front, and whether it has the solver's plan."""
     front = exploration.front
     if front is None:
         return f"No Pareto front: {shell_words(exploration.no_front)}."
@@ -135,14 +135,14 @@ def front_note(exploration: Exploration) -> str:
 
 
 def _summary(exploration: Exploration) -> Table:
-    """Return the best, the plan, the worst and Data Parallelism, a row each."""
+    """Return one row each for the best plan, the solver's, the worst and Data Parallelism."""
     plan, ties = exploration.plan, exploration.ties
     tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
     best_run, own_run = (
         format_ratio(priced.executed_ratio) for priced in (exploration.first, exploration.own)
     )
     own = f"{plan.solver.name} {plan.solver.search}"
-    # By the reading `executed` a run's ratio is the ratio.
+    # In the reading `executed`, the ratio is that of a run.
     with_run = plan.cost.reading != "executed"
     rows = [
         [
@@ -174,7 +174,7 @@ def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
         return f"{edge:.4g}" if relative else format_cost(edge, exploration.unit)
 
     return [
-        # Rounded up: a bin with a plan has a bar.
+        # Rounded up, so that every bin with a plan has a bar.
         [label(low), label(high), f"{count:,}", bar * -(-count * _BAR_WIDTH // highest)]
         for low, high, count in zip(
             edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True

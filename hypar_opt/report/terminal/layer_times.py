@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def layer_times(plan: Plan, step: StepResult) -> list[tuple[LayerGroup, float, float]]:
     """Return each group of layers with its seconds of compute and of communication.
 
-    The layers of a short chain are shown one by one; of a graph, repetitions that make the same
-    choices together. A step has an entry for each pass of a layer.
+    Layers of a short chain are shown separately, repetitions in a graph that make the same choices
+    together. A step has an entry for each pass of a layer.
     """
     compute = dict.fromkeys(plan.layers, 0.0)
     communication = dict.fromkeys(plan.layers, 0.0)

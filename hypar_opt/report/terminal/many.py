@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.many import ManyPlans
 
 MAX_ROWS = 20
-"""Plans that are shown: there may be millions."""
+"""Plans shown, out of millions."""
 
 _HEADER = (
     *("batch", "element bytes", "reading", "levels"),
@@ -23,7 +23,7 @@ _HEADER = (
 
 
 def many_view(many: ManyPlans) -> RenderableType:
-    """Show the first plans of an exploration of many problems: what each moves."""
+    """Show the first plans of many problems, and the bytes that each moves."""
     rows = [
         [
             *(f"{row[name]:,}" for name in ("batch", "element_bytes")),

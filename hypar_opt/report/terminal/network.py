@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 MAX_ROWS = 1000
-"""Layers up to which a network is shown in full: more take minutes to lay out."""
+"""Networks of up to this many layers are shown in full: more take minutes to lay out."""
 
 _MAX_NAME = 32
-"""Characters of a name that are not folded."""
+"""Names up to this length are not folded."""
 
 _HEADER = (
     *("layer", "kind", "input", "weight", "output", "pooled"),
@@ -30,7 +30,7 @@ _HEADER = (
 )
 _COUNTS = ("weights", "feature_map", "macs")
 _ALIKE = ("kind", "input", "weight", "output", "pooled", *_COUNTS)
-"""What repetitions have in common that are shown as one."""
+"""The key by which repetitions are shown as one."""
 
 
 def network_view(
@@ -38,14 +38,14 @@ def network_view(
 ) -> RenderableType:
     """Show a network's layers: shapes, weights, feature maps and multiply-accumulates.
 
-    A block's repetitions whose layers are alike stand once, below a heading of their own.
+    Equal repetitions of a block are shown once, below a heading.
 
     Parameters
     ----------
     description
-        As `described` returns it; counts are of elements.
+        As `described` returns it; counts are in elements.
     repeats
-        The blocks that are repeated.
+        The repeated blocks.
     """
     source = description["source"]
     title = Text(f"{description['name']} ({source})" if source else description["name"])
@@ -53,10 +53,10 @@ def network_view(
     title.append(f", batch {description['batch']}")
     layers = description["layers"]
     lines = _lines(layers, repeats)
-    # A chain says nothing by what each layer reads: the layer before.
+    # In a chain each layer reads the one before, so the column is left out.
     graph = any(line.reads for line in lines)
     table = new_table(*_HEADER[:2], *(["reads"] if graph else []), *_HEADER[2:])
-    # Names may fold on a narrow terminal; a shape that is broken reads as two.
+    # Names may fold on a narrow terminal; a broken shape would look like two.
     for column in table.columns[1:]:
         column.no_wrap = column.header != "reads"
     if graph:
@@ -82,7 +82,7 @@ def network_view(
 
 
 def _parameters(total: Mapping[str, int]) -> list[Text]:
-    """Say how many parameters there are, where weights are not all of them."""
+    """Return the number of parameters, if weights are not all of them."""
     if total["parameters"] == total["weights"]:
         return []
     return [Text(f"{total['parameters']:,} parameters, with biases, scales and shifts.")]
@@ -90,7 +90,7 @@ def _parameters(total: Mapping[str, int]) -> list[Text]:
 
 @dataclass(frozen=True)
 class _LayerRow:
-    """A row of the table: a layer's, or a block's heading, which has no kind."""
+    """A row of the table: a layer, or a block's heading, which has no kind."""
 
     name: str
     reads: str
@@ -98,7 +98,7 @@ class _LayerRow:
     layer: dict[str, Any] | None = None
 
     def cells(self, *, graph: bool) -> list[str | Text]:
-        """Return the row's cells; ``graph`` for a column of what the layer reads."""
+        """Return the row's cells; ``graph`` adds a column of the layer's sources."""
         reads = [Text(self.reads)] if graph else []
         counts = [f"{count:,}" for count in self.counts]
         if self.layer is None:
@@ -148,16 +148,16 @@ def _name_before(layers: Sequence[dict[str, Any]], position: int) -> str:
 def _block_inputs(
     layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]
 ) -> dict[int, str]:
-    """Return the name of what a repetition reads as its block's input, by its first position.
+    """Return the name of each repetition's input, by the position of its first layer.
 
-    A block that is not repeated has none: its layers are like those outside.
+    Blocks that are not repeated have none: their layers are treated like those outside.
     """
     inputs = {}
     for repeat in repeats:
         for number in range(1, repeat.count):
             first = repeat.first + number * repeat.length
             inputs[first] = _name_before(layers, first)
-        # In the first repetition it is what stands where the second reads the first's output.
+        # In the first repetition it is what the second reads in place of the first's output.
         second = repeat.first + repeat.length
         for layer in range(repeat.length if repeat.count > 1 else 0):
             read = layers[second + layer]["inputs"]
@@ -175,7 +175,7 @@ def _reads(
     first: int,
     block_input: str | None,
 ) -> str:
-    """Return what a layer reads, in its block's names; nothing where that is the layer before."""
+    """Return a layer's sources by name; nothing if it reads only the previous layer."""
     read = layers[position]["inputs"]
     own_input = block_input is not None and position == first
     if read == [block_input if own_input else _name_before(layers, position)]:
@@ -197,7 +197,7 @@ def _shapes(layer: dict[str, Any]) -> list[str]:
 
 
 def described(network: Network, batch: int) -> dict[str, Any]:
-    """Return the tensors of a network's layers as plain data, and what each layer reads.
+    """Return the tensors and the sources of a network's layers as plain data.
 
     As `hypar_opt.workload.description.describe`, with each layer's ``inputs`` by name.
     """

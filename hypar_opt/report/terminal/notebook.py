@@ -10,9 +10,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 SCROLLED = '<div style="overflow-x:auto">'
-"""Opens what scrolls by itself where a notebook is narrower."""
+"""Opens an element that scrolls if the notebook is narrower."""
 
-# In the elements: a notebook keeps no style sheet with an output.
+# Styles are in the elements: notebooks keep no style sheets with outputs.
 _TABLE = "border-collapse:collapse;margin:.5em 0;font-variant-numeric:tabular-nums"
 _CELL = "padding:.1em .8em .1em 0;white-space:pre;vertical-align:top"
 _RULE = ";border-top:1px solid"
@@ -25,7 +25,7 @@ def html_of(view: RenderableType) -> str:
     Parameters
     ----------
     view
-        Of texts, tables, and groups of these, as all of our views are.
+        Texts, tables, and groups of these, as all of our views are.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def _inline(content: str | Text) -> str:
     if isinstance(content, str):
         return escape(content)
     console = Console(width=max(len(content), 1))
-    # Without its end, which is a line's.
+    # Without the end of the line.
     parts = content.render(console)
     return "".join(_span(segment.text, segment.style) for segment in parts)
 

@@ -18,7 +18,7 @@ _AMOUNTS = ("bytes", "time", "energy")
 
 
 def pareto_view(fronts: ParetoFronts) -> RenderableType:
-    """Show each objective's front against memory, a table each."""
+    """Show each objective's front against memory as a table."""
     parts: list[RenderableType] = [Text(_title(fronts))]
     for front in fronts:
         parts += [Text(), front_view(front)]
@@ -26,9 +26,9 @@ def pareto_view(fronts: ParetoFronts) -> RenderableType:
 
 
 def front_view(front: ParetoFront) -> RenderableType:
-    """Show a front: the least cost within each memory, and what the plan costs otherwise."""
+    """Show a front: the least cost within each memory, and the plan's other costs."""
     least = _LEAST.get(front.objective, f"least {front.objective}")
-    # By the reading `executed` both columns would be the same.
+    # In the reading `executed` both columns would be equal.
     run = front[0].plan.cost.reading != "executed"
     others = [name for name in _AMOUNTS if name != front.objective]
     header = ["memory", least, "ratio", *others, *(["run"] if run else [])]
@@ -48,7 +48,7 @@ def front_view(front: ParetoFront) -> RenderableType:
 
 def _title(fronts: ParetoFronts) -> str:
     problem = fronts.problem
-    # Of a front that ends early the last point may be no optimum within its memory.
+    # If a front ends early, its last point may not be the optimum within its memory.
     known = "incomplete" if any(front.reason for front in fronts) else "exact"
     array = f" on {problem.array.name}" if problem.array else ""
     return (
@@ -59,7 +59,7 @@ def _title(fronts: ParetoFronts) -> str:
 
 
 def ending(front: ParetoFront) -> str:
-    """Say below which memory nothing is known, and why."""
+    """Return a note on the memory below which nothing is known, and why."""
     # All digits: one byte less is another problem.
     last = f"{front[-1].memory:,} bytes"
     if front.complete:
@@ -76,7 +76,7 @@ def _ratio(ratio: float | None) -> str:
 
 
 def format_amount(point: ParetoPoint, name: str) -> str:
-    """Return a point's amount; ``-`` for what its array does not price."""
+    """Return a point's amount; ``-`` if its array does not price it."""
     if name == "bytes":
         return _bytes(point.bytes)
     value, symbol = (point.seconds, "s") if name == "time" else (point.joules, "J")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.parallelism import Parallelism
 
 Layouts = Sequence["StoredLayout"]
-"""Of one tensor, H1 first."""
+"""The layouts of one tensor, H1 first."""
 
 _MAX_RUNS = 8
-"""Runs of layers of a kind, each of which is a column, that a chain may have on a terminal."""
+"""Chains with up to this many runs of a kind of layer, one column each, are shown as columns."""
 
 
 def plan_view(
@@ -39,18 +39,18 @@ def plan_view(
     *,
     layouts: bool = False,
 ) -> RenderableType:
-    """Show a plan as in the paper's Figure 5, a row a level, a glyph a layer; then its cost.
+    """Show a plan as in the paper's Figure 5, one row per level, one glyph per layer, and its cost.
 
-    A graph, or a long chain, has a row a layer instead, in which layers that are alike are one.
+    A graph, or a long chain, has one row per layer instead, with equal layers folded into one.
 
     Parameters
     ----------
     joint
-        The optimum over all levels together, to say what it would save.
+        The optimum over all levels jointly, to show its savings.
     regrets, best
-        What each other choice costs extra, and the cheapest plans; each may be empty.
+        The extra costs of other choices, and the cheapest plans; each may be empty.
     layouts
-        Show how every layer's output is stored, and not only tensors with several readers.
+        Show how every layer's output is stored, not only tensors with several readers.
     """
     plain = ascii_only()
     words = "   ".join(
@@ -68,7 +68,7 @@ def plan_view(
     parts.append(Text(words, style="dim"))
     parts += [Text(line, style="dim") for line in _stored_legend(stored)]
     parts += [Text(), baselines_table(plan)]
-    # By any reading but `executed` the total is not what a run moves.
+    # In readings other than `executed`, the total is not the bytes of a run.
     executed = as_executed(plan.cost)
     if executed is not None:
         parts.append(Text(executed))
@@ -86,13 +86,13 @@ def plan_view(
 
 
 def plan_title(plan: Plan) -> str:
-    """Say what was solved, and how."""
+    """Return the title: the problem and how it was solved."""
     count = plan.accelerators
     size = "1 accelerator" if count == 1 else f"2^{plan.levels} = {count:,} accelerators"
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else size,
-        # The search optimised the placement: the levels are other bisections than the array's.
+        # The search optimised the placement, so the levels are other bisections than the array's.
         *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
         f"reading {plan.cost.reading}",
         *(["inference"] if plan.inference else []),
@@ -102,7 +102,7 @@ def plan_title(plan: Plan) -> str:
 
 
 def _grid(plan: Plan) -> Table:
-    """Return a row a level, whose glyphs stand in a column for each run of layers of a kind."""
+    """Return one row per level, with a column of glyphs per run of layers of a kind."""
     plain = ascii_only()
     dash = "-" if plain else "–"
     runs = _runs_of_a_kind(plan)
@@ -110,7 +110,7 @@ def _grid(plan: Plan) -> Table:
     grid.columns[0].no_wrap = True
     for start, stop in runs:
         names = plan.layers[start], plan.layers[stop - 1]
-        # A run's names may be long; its glyphs may fold too on a narrow terminal.
+        # A run's names may be long; on a narrow terminal its glyphs may fold too.
         grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
     grid.add_column(cost_name(plan), justify="right", no_wrap=True)
     dots = [[_glyphs(row[start:stop]) for start, stop in runs] for row in plan.parallelism]
@@ -124,26 +124,26 @@ def _glyphs(choices: Iterable[Parallelism]) -> Text:
 
 
 def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None:
-    """Add a row a level, its glyphs between its name and its cost; then the total."""
+    """Add one row per level, with its glyphs between its name and its cost; then the total."""
     cost = plan.cost
     for level, (glyphs, charge) in enumerate(zip(dots, level_costs(cost), strict=True), 1):
         table.add_row(f"H{level}", *glyphs, format_cost(charge, cost.unit))
     table.add_section()
     blanks = [""] * (len(table.columns) - 2)
     local = local_cost(cost)
-    # Compute and local memory belong to no level, so they have a row of their own.
+    # Compute and local memory belong to no level, so they have a separate row.
     if local is not None:
         table.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
     table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
 
 
 def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Table:
-    """Return a row for all layers that are alike, whose glyphs are the levels', H1 first.
+    """Return one row per group of equal layers, with the levels' glyphs, H1 first.
 
     Parameters
     ----------
     stored
-        The layouts that are shown, of each layer: in a column of their own, if there are any.
+        The layouts of each layer to show, in a separate column if there are any.
     """
     dash = "-" if ascii_only() else "–"
     ends = dict.fromkeys(("H1", f"H{plan.levels}"))
@@ -154,14 +154,14 @@ def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Tabl
         glyphs.no_wrap = True
     for section in folded(plan, stored=which):
         label = section.heading("x" if ascii_only() else "×")
-        # A block of which all layers are alike is a row itself.
+        # A block whose layers are all equal is a single row.
         whole = bool(section.block) and len(section.rows) == 1
         if section.block and not whole:
             table.add_row(Text(label))
         for row in section.rows:
             name = label if whole else "  " * bool(section.block) + row.label(dash)
             column = [level[row.positions[0]] for level in plan.parallelism]
-            # All that are shown in a row are alike.
+            # All layers of a row are equal.
             own = next((stored[n] for n in row.positions if stored[n]), None) or ()
             cells = [_glyphs(column), _stored_glyphs(own)]
             table.add_row(Text(name), *cells[: len(columns) - 1])
@@ -177,7 +177,7 @@ def _stored_glyphs(layouts: Layouts) -> Text:
 
 
 def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
-    """Return the line that explains the column of layouts, if there is one."""
+    """Return the legend of the column of layouts, if there is one."""
     plain = ascii_only()
     present = stored_legend(layout for own in stored for layout in own or ())
     words = [f"{own.ascii_glyph if plain else own.glyph} {name}" for own, name in present]
@@ -185,14 +185,14 @@ def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
 
 
 def _levels(plan: Plan) -> Table:
-    """Return what each level costs, for a plan whose glyphs have a table of their own."""
+    """Return the costs of the levels, for a plan whose glyphs have a separate table."""
     table = new_table("level", cost_name(plan), right=(1,))
     _add_costs(table, plan, [[] for _ in range(plan.levels)])
     return table
 
 
 def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
-    """Return the first and one past the last layer of each run of layers of one kind."""
+    """Return the start and stop of each run of layers of one kind."""
     runs, start = [], 0
     for _, run in groupby(layer.kind for layer in plan.network.description.layers):
         length = len(list(run))
@@ -202,7 +202,7 @@ def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
 
 
 def baselines_table(plan: Plan) -> Table:
-    """Show what Data and Model Parallelism cost, and how many times the plan that is."""
+    """Show the costs of Data and Model Parallelism, also relative to the plan's."""
     cost = plan.cost
     table = new_table("", cost_name(plan), "times this plan", right=(1, 2))
     for name, total, ratio in (
@@ -216,9 +216,9 @@ def baselines_table(plan: Plan) -> Table:
 def _saving(plan: Plan, joint: Plan) -> str:
     within = plan.constraints.within
     total, optimum = plan.cost.total, joint.cost.total
-    # Levelwise search is greedy: what a level chooses, the levels below pay for.
+    # Levelwise search is greedy: lower levels pay for the choices of upper ones.
     if optimum == total:
-        return f"No plan{within} over all levels together costs less."
+        return f"Optimal{within} over all levels jointly."
     saved = (total - optimum) / total
     cheaper = format_cost(optimum, plan.cost.unit)
     # A smaller share would be rounded to 0.00%.

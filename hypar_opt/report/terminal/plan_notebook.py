@@ -1,4 +1,4 @@
-"""A plan in a notebook: its grid of layers and levels, and what it costs."""
+"""A plan in a notebook: its grid of layers and levels, and its cost."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TIMES, _INDENT, _GAP = "×", "\N{EM SPACE}", " \N{EM SPACE}"
 
 
 def plan_html(plan: Plan) -> str:
-    """Return a plan's grid as HTML: a row for layers that are alike, a column a level.
+    """Return a plan's grid as HTML: one row per group of equal layers, one column per level.
 
-    What is alike makes the same choices and stores its outputs in the same layouts. Below the
-    grid are the levels' costs, the legend and the baselines.
+    Equal layers have the same choices and layouts of their outputs. Below the grid are the levels'
+    costs, the legend and the baselines.
     """
     stored = plan.layouts is not None and plan.levels > 0
     heads = ["layer", *plan.level_names, *(["stored"] if stored else [])]
@@ -63,7 +63,7 @@ def plan_html(plan: Plan) -> str:
 
 
 def _layers(plan: Plan, columns: int) -> Iterator[str]:
-    """Yield a row for layers that are alike; a block has a row of its own above its layers."""
+    """Yield one row per group of equal layers, and a heading row above each block."""
     if is_short_chain(plan):
         yield from (_row(plan, name, n) for n, name in enumerate(plan.layers))
         return
@@ -78,7 +78,7 @@ def _layers(plan: Plan, columns: int) -> Iterator[str]:
 
 
 def _row(plan: Plan, name: str, position: int) -> str:
-    """Return the row of a layer, which may stand for others that are alike."""
+    """Return the row of a group of equal layers."""
     cells = [f'<th scope="row" style="{_NAME}">{escape(name)}</th>']
     for level, row in zip(plan.level_names, plan.parallelism, strict=True):
         choice = row[position]
@@ -92,14 +92,14 @@ def _row(plan: Plan, name: str, position: int) -> str:
 
 
 def _cell(title: str, symbols: list[Symbol]) -> str:
-    # A choice fills its cell; layouts, several in a cell, are told by their glyphs.
+    # A choice fills its cell; layouts, several per cell, are shown by glyphs.
     colours = _colours(symbols[0]) if len(symbols) == 1 else ""
     glyphs = "".join(own.glyph for own in symbols)
     return f'<td title="{escape(title)}" style="{_LEVEL};{colours}">{glyphs}</td>'
 
 
 def _costs(plan: Plan) -> Iterator[str]:
-    """Yield what the levels cost, what belongs to none of them, and the total."""
+    """Yield the costs of the levels, of parts that belong to no level, and the total."""
     cost = plan.cost
     charges = [format_cost(charge, cost.unit) for charge in level_costs(cost)]
     if charges:

@@ -16,7 +16,7 @@ _ORDER = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather")
 
 
 def run_view(result: RunResult) -> RenderableType:
-    """Show what a run moved, by level and by kind of step, and whether it agrees."""
+    """Show the bytes of a run, by level and by kind of step, and whether they agree."""
     devices = 2**result.levels
     head = (
         f"{result.network}: batch {result.batch:,} on 2^{result.levels} = {devices} devices,"
@@ -41,7 +41,7 @@ def _table(result: RunResult) -> RenderableType:
         level, phase, kind = key
         rows = by_step[key]
         modelled, counted = sum(r.modelled for r in rows), sum(r.counted for r in rows)
-        # A level is named in its first row only.
+        # Only the first row of a level names it.
         name = f"H{level}" if level != previous else ""
         lines.append([name, phase, kind, *_amounts(len(rows), modelled, counted)])
         previous = level
@@ -61,7 +61,7 @@ def _verdicts(result: RunResult) -> list[str]:
     compared = {"values": result.values, "gradients": result.gradients}
     close = [name for name, apart in compared.items() if apart is not None]
     if close and all((compared[name] or 0.0) <= result.tolerance for name in close):
-        # How close depends on the machine's arithmetic: that is in the JSON document.
+        # The exact difference depends on the machine's arithmetic: it is in the JSON document.
         what = " and ".join(close).capitalize()
         end = f" agree with one device's to {result.tolerance:.0e}, relatively"
         if result.not_kept:

@@ -25,11 +25,11 @@ _OVERLAPPED = {
 }
 
 _LOCKSTEP = 1e-9
-"""Relative: the simulator and the closed form add the same seconds in another order."""
+"""Relative: the simulator and the closed form sum the same seconds in different orders."""
 
 
 def step_view(step: StepResult) -> RenderableType:
-    """Show where a simulated step's time and energy go, and what the links carry."""
+    """Show the breakdown of a simulated step's time and energy, and the links' load."""
     plan = step.plan
     seconds = format_si(step.seconds, "s")
     tables = [
@@ -66,7 +66,7 @@ def _phases(step: StepResult) -> Table:
 
 
 def _layers(step: StepResult) -> Table:
-    """Sum each layer's passes, and those of layers that are alike."""
+    """Sum the passes of each group of equal layers."""
     table = new_table("layer", "compute", "communication", right=(1, 2))
     for group, compute, communication in layer_times(step.plan, step):
         count = len(group.positions)
@@ -95,23 +95,23 @@ def _energy(step: StepResult) -> Table:
 
 
 def _bounds(step: StepResult) -> list[str]:
-    """Say between which bounds the step is, where the closed form is not its time."""
+    """Return the bounds of the step, if its time is not that of the closed form."""
     if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
         return []
     lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
     if step.in_lockstep:
-        return [f"Between {lower}, the longest chain, and {in_sequence}, nothing overlapping."]
-    return [f"At least {lower}; in lockstep, and nothing overlapping, {in_sequence}."]
+        return [f"Between {lower} (critical path) and {in_sequence} (no overlap)."]
+    return [f"At least {lower}; in lockstep without overlap {in_sequence}."]
 
 
 def _bottleneck(step: StepResult) -> str:
     if step.bottleneck is None:
         return "Nothing is exchanged."
-    # Symmetric topologies have many links of one load; the first stands for all.
+    # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    others = f", and {equally_loaded} more alike" if equally_loaded else ""
-    # Full: the seconds that the link's bytes take at its bandwidth, whatever shares it.
+    others = f" (and {equally_loaded} with the same load)" if equally_loaded else ""
+    # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)
     moved = format_bytes(link.bytes)
@@ -120,7 +120,7 @@ def _bottleneck(step: StepResult) -> str:
 
 def _memory(step: StepResult) -> list[str]:
     needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
-    sentences = [f"Memory: {needed} of {capacity} an accelerator."]
+    sentences = [f"Memory: {needed} of {capacity} per accelerator."]
     if step.vault_words:
         sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
     return sentences

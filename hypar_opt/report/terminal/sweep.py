@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.sweep.case import SweepRow
 
 MAX_ROWS = 100
-"""Cases up to which a sweep is shown in full."""
+"""Sweeps of up to this many cases are shown in full."""
 
 _CASE = (
     *("network", "batch", "element_bytes", "levels", "array"),
@@ -25,7 +25,7 @@ _AMOUNTS = ("communication", "executed", "time", "energy")
 
 
 def sweep_view(swept: SweepResult) -> RenderableType:
-    """Show the cases by what differs between them, with the amounts of a step of each."""
+    """Show the cases, by the columns in which they differ, with the amounts of their steps."""
     names = [name for name in _CASE if len({getattr(row, name) for row in swept}) > 1]
     names = names or ["network"]
     lines = [[*(str(getattr(row, name)) for name in names), *_amounts(row)] for row in swept]
@@ -41,7 +41,7 @@ def sweep_view(swept: SweepResult) -> RenderableType:
 
 
 def _amounts(row: SweepRow) -> list[str]:
-    """Return a row's amounts; ``-`` for what is not known."""
+    """Return a row's amounts; ``-`` if they are not known."""
     moved = (row.bytes, row.executed_bytes)
     return [
         *("-" if amount is None else format_bytes(amount) for amount in moved),

@@ -1,4 +1,4 @@
-"""Each result's view: what rich prints of it, and a notebook shows."""
+"""The view of each result, on a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from hypar_opt.workload.network import Network
 
 
 def view(result: Any) -> RenderableType:
-    """Return what the command line shows of a result.
+    """Return the command line's view of a result.
 
     Raises
     ------
     TypeError
-        If it is no result.
+        If it is not a result.
     """
     match result:
         case Plan():
@@ -75,7 +75,7 @@ def view(result: Any) -> RenderableType:
 
 
 def html(result: Any) -> str:
-    """Return a result as a fragment of HTML: a plan as its grid, others as their view."""
+    """Return a result as a fragment of HTML: a plan as a grid, others as their views."""
     if isinstance(result, Plan):
         return plan_html(result)
     return f"<div>\n{html_of(view(result))}\n</div>"

@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 MAX_STEPS = 2**26
 """Upper bound on the work of listing the best plans, in steps of about 50 ns."""
 CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
-"""Of a state and a level of a chain; of a pair of states on a graph; of a plan and layer."""
+"""Steps per state and level of a chain, per pair of states on a graph, per plan and layer."""
 
 REGRETS = worded("regrets", "--regret")
 
 
 @dataclass(frozen=True)
 class Regret:
-    """What one other choice costs, all else re-optimised.
+    """The cost of one other choice, with all others re-optimised.
 
     Parameters
     ----------
     extra
-        In the cost's unit. Negative where a levelwise search, which is greedy, does better when
+        In the cost's unit. Negative if a levelwise search, which is greedy, does better when
         it is pinned to this choice; None where the choice is infeasible.
     """
 
@@ -70,7 +70,7 @@ class Regrets(Results[Regret]):
     Parameters
     ----------
     plan
-        The plan whose other choices these are.
+        The plan that the choices are compared with.
     """
 
     plan: Plan
@@ -95,20 +95,20 @@ def regrets(
 ) -> Regrets:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
-    Those of a joint optimum come out of one elimination, whichever exact solver found it. Else
-    each takes one solve, with that choice pinned, by the plan's solver and search.
+    For a joint optimum, one elimination gives all regrets, whichever exact solver found it.
+    Otherwise each takes one solve with that choice pinned, by the plan's solver and search.
 
     Parameters
     ----------
     parameters
-        Hand the solver the parameters that the plan's file records, too.
+        Also pass the solver parameters recorded in the plan file.
     deadline
         When to end; unless given the plan's own time limit from this call, for all together.
 
     Raises
     ------
     NoAnswerError
-        If a limit leaves one of them without an optimum.
+        If a limit stops one of the solves before its optimum.
     """
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
@@ -140,7 +140,7 @@ def regrets(
 
 
 def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]:
-    """Return the words of each layer's choices, but for those that only a run has: whole."""
+    """Return the words of each layer's choices, without `whole`, which only runs have."""
     workload = instance.workload
     forbidden = workload.forbidden(len(plan.choices))[workload.shared :]
     return [
@@ -154,7 +154,7 @@ def _joint_regrets(
 ) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
     """Return the regret of every choice of a joint optimum, by level, layer and choice.
 
-    None where memory couples the layers, or a table is too large.
+    None if memory couples the layers, or a table is too large.
     """
     if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
         return None
@@ -166,21 +166,21 @@ def _joint_regrets(
     optimum = min(cost for cost in costs_of_plans if cost is not None)
     check_bound(plan, Fraction(optimum, instance.cost.resolution))
     total = Fraction(plan.cost.total)
-    found: dict[tuple[int, str, Parallelism], int | float | None] = {}
+    extras: dict[tuple[int, str, Parallelism], int | float | None] = {}
     for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
         for level, costs in enumerate(levels, 1):
             for choice, cost in zip(words, costs, strict=False):
-                found[level, layer, choice] = None
+                extras[level, layer, choice] = None
                 if cost is not None:
                     extra = Fraction(cost, instance.cost.resolution) - total
-                    found[level, layer, choice] = json_number(extra)
-    return found
+                    extras[level, layer, choice] = json_number(extra)
+    return extras
 
 
 def _solved_again(
     plan: Plan, instance: Instance, pin: Pin, options: SolverOptions, deadline: Deadline
 ) -> int | float | None:
-    """Return a choice's regret by solving with one more ``--fix``, which every solver supports."""
+    """Return a choice's regret by solving with one more pin, which every solver supports."""
     if deadline.passed():
         raise _too_late(pin, TIME_LIMIT)
     fix = (*plan.constraints.fix, str(pin))
@@ -191,14 +191,14 @@ def _solved_again(
     search = SearchRequest(pinned, SOLVERS[solver](), options, deadline=deadline)
     try:
         other = SEARCHES[plan.solver.search](search)
-        # A plan within the gap is an answer; one cut short by a limit says nothing of the pin.
+        # A plan within the gap is an answer; one stopped by a limit says nothing about the pin.
         if other.stopped_by not in {None, "gap"}:
             raise _too_late(pin, other.stopped_by)
     except (RefusedError, NoAnswerError):
         raise
-    except HyparError:  # no plan keeps to the pin and to the problem's constraints
+    except HyparError:  # no plan satisfies the pin and the problem's constraints
         return None
-    # As fractions: elements of one or two bytes have costs in quarters or halves.
+    # As fractions: costs of one- and two-byte elements are in quarters and halves.
     return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
 
 
@@ -208,7 +208,7 @@ def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of the best plans, standing for ``count`` plans that differ in the levels' order."""
+    """One of the best plans; it stands for ``count`` plans that differ in the order of levels."""
 
     parallelism: tuple[tuple[Parallelism, ...], ...]
     total: int | float
@@ -253,10 +253,10 @@ class BestPlans(Results[Alternative]):
 
 @checked
 def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> BestPlans:
-    """Return the cheapest plans of a plan's problem, over all levels together, in order.
+    """Return the cheapest plans of a plan's problem over all levels jointly, in order.
 
-    Of equals the first is the one that every exact solver returns. Where permuting levels
-    changes nothing, plans that differ only by that are one row: the first of them.
+    Among equals, the first is the one that every exact solver returns. If permuting levels
+    changes nothing, plans that differ only by that are one row, the first of them.
 
     Parameters
     ----------
@@ -278,9 +278,9 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
     if instance.constraints.couple_layers:
-        # A memory limit is a sum over layers: no completion's cost is known by its state alone.
+        # A memory limit is a sum over layers, so the state alone does not give a completion's cost.
         memory = argument("constraints.memory")
-        raise RefusedError(f"the best plans take no {memory}: they are found layer after layer")
+        raise RefusedError(f"the best plans take no {memory}: they are found layer by layer")
     interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
     completion = _completion(number, instance, deadline)
     in_order = in_order_of_cost(
@@ -290,7 +290,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
         deadline.check()
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
-        # Multinomial: all orders of the levels, over those that swap levels of equal choices.
+        # Multinomial: all orders of the levels, divided by swaps of levels of equal choices.
         repeats = prod(map(factorial, Counter(rows).values()))
         alternatives.append(
             Alternative(
@@ -304,7 +304,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
 
 
 def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:
-    """Return what completes the plans of a problem, unless to list them takes too many steps."""
+    """Return the completion of a problem's plans; refuse if listing them takes too many steps."""
     levels = instance.problem.levels
     over = f"{levels} level{'s' if levels > 1 else ''}"
     completion = None
@@ -318,7 +318,7 @@ def _completion(number: int, instance: Instance, deadline: Deadline) -> Completi
         except RefusedError as error:  # by the graph's width
             reason = error.message.split(";")[0]
             raise RefusedError(
-                f"listing the best plans over {over} {reason}; take fewer levels"
+                f"listing the best plans over {over} {reason}; use fewer levels"
             ) from None
     return completion
 
@@ -329,7 +329,7 @@ def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
     Parameters
     ----------
     over
-        The levels, for the message.
+        The levels, as the message names them.
     steps
         Of the least costs: for each state of a node.
     """
@@ -340,7 +340,7 @@ def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
     if nodes * (states * steps + plans * (states + PLAN_STEPS)) <= MAX_STEPS:
         return
     upper_bound = (MAX_STEPS // nodes - states * steps) // (states + PLAN_STEPS)
-    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "take fewer levels"
+    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "use fewer levels"
     raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
 
 

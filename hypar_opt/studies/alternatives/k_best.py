@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.prefix_costs import Completion
 
 Ties = tuple[bool, ...]
-"""Whether neighbouring levels have had the same choices so far: one flag a pair of levels."""
+"""Whether neighbouring levels have had the same choices so far: one flag per pair of levels."""
 
 
 def in_order_of_cost(
@@ -25,22 +25,22 @@ def in_order_of_cost(
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the allowed assignments of the layers with their costs, the cheapest first.
 
-    What layers share takes what then costs least: it is not enumerated. Equals come in canonical
+    Shared nodes are not enumerated: they take their cheapest states. Equals come in canonical
     order: compared from the last layer back, the first state first. Of assignments that differ
-    only in the order of ``interchangeable`` levels the first comes.
+    only in the order of ``interchangeable`` levels, only the first is yielded.
 
-    A best-first search that completes assignments from the last layer back. The least cost of
-    completing one is known exactly, so whatever leaves the heap is the next best assignment, and
-    no path is expanded in vain.
+    The search is best-first and completes assignments from the last layer back. The cost-to-go
+    is known exactly, so each assignment that leaves the heap is the next best, and no path is
+    expanded in vain.
 
     Parameters
     ----------
     completion
-        Of all nodes, what layers share first.
+        The costs-to-go of all nodes, shared ones first.
     shared
-        The number of nodes that layers share.
+        The number of shared nodes.
     most
-        How many assignments will be asked for; perhaps more than there are.
+        How many assignments are needed; perhaps more than exist.
     """
     allowed, states = completion.allowed, completion.states
     digits = np.array(states, np.intp).reshape(len(states), -1)
@@ -49,10 +49,10 @@ def in_order_of_cost(
     def ranked(node: int, scope: tuple[int, ...], ties: Ties) -> tuple[NDArray[np.intp], Integers]:
         """Rank a node's states by the least cost up to it, given those of later nodes."""
         costs = completion.column(node, scope)
-        own = digits[allowed[node]]
-        # Of levels that tie behind, those with model parallelism here stand topmost.
-        canonical = ~((own[:, :-1] < own[:, 1:]) & np.array(ties, bool)).any(axis=1)
-        # Kept for as many paths as can come this way.
+        choices = digits[allowed[node]]
+        # Of levels that tie in later layers, those with model parallelism come topmost.
+        canonical = ~((choices[:, :-1] < choices[:, 1:]) & np.array(ties, bool)).any(axis=1)
+        # As many as there can be paths through this node.
         ranks = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")[:most]]
         return ranks, costs[ranks]
 
@@ -74,7 +74,7 @@ def in_order_of_cost(
                 # The next best from here: another state of this layer, completed at least cost.
                 sibling = (*path[:-1], int(ranks[rank + 1]))
                 heapq.heappush(heap, (total + increase, sibling, ties, rank + 1))
-            # Levels go on tying only where they choose alike here too.
+            # Levels still tie only if they have the same choice in this layer too.
             pairs = pairwise(states[allowed[node][path[-1]]])
             ties = tuple(tie and a == b for tie, (a, b) in zip(ties, pairs, strict=True))
             if node > shared:

@@ -1,4 +1,4 @@
-"""What a plan costs at least with each choice of each layer at each level, all else at its best."""
+"""The least cost of a plan with each choice of each layer at each level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
 
 Least = list[list[list[int | None]]]
-"""By node, level and choice: as the cost model counts; None where no plan has the choice."""
+"""By node, level and choice, in the cost model's units; None if no plan has the choice."""
 
 
 def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
@@ -56,24 +56,24 @@ def _by_thresholds(table: CostTable, levels: int, deadline: Deadline) -> Least:
     # The least costs are of the choices that are allowed.
     least, allowed = least_by_choice(eliminated(table, deadline), deadline), allowed_choices(table)
     first_of_last = table.layers - table.layers // levels
-    found: Least = []
+    by_node: Least = []
     for one, every in enumerate(range(first_of_last, table.layers)):
         data = int(least[every][0]) if allowed[every, 0] else None
         model = int(least[one][-1]) if allowed[one, 1] else None
-        found.append([[data, model]] * levels)
-    return found
+        by_node.append([[data, model]] * levels)
+    return by_node
 
 
 def _along_chain(table: FactoredTable) -> Least:
     least = [come + go for come, go in zip(costs_to_come(table), costs_to_go(table), strict=True)]
     upper_bound = math.inf if table.penalty is None else table.penalty
-    found: Least = []
+    by_node: Least = []
     for costs in least:
         # A column has the choices as digits, H1's first.
         views = (costs.reshape(table.choices**n, table.choices, -1) for n in range(table.levels))
         rows = [view.min(axis=(0, 2)).tolist() for view in views]
-        found.append([[cost if cost < upper_bound else None for cost in row] for row in rows])
-    return found
+        by_node.append([[cost if cost < upper_bound else None for cost in row] for row in rows])
+    return by_node
 
 
 def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
@@ -82,10 +82,10 @@ def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
     states = canonical_states(levels, choices)
     table = instance.constraints.states(table, states, deadline)
     digits = np.array(states, np.intp).reshape(len(states), levels)
-    found: Least = []
+    by_node: Least = []
     least = least_by_choice(eliminated(table, deadline), deadline)
     for costs, allowed in zip(least, allowed_choices(table), strict=True):
         made = digits[allowed]
         having = [[costs[made[:, n] == choice] for choice in range(choices)] for n in range(levels)]
-        found.append([[int(some.min()) if len(some) else None for some in row] for row in having])
-    return found
+        by_node.append([[int(some.min()) if len(some) else None for some in row] for row in having])
+    return by_node

@@ -47,13 +47,13 @@ def explore(
     objective: str = "bytes",
     array: str | Path | Array | None = None,
 ) -> Exploration:
-    """Price every plan that differs from one in what is free, and keeps to its constraints.
+    """Price every plan that differs from a plan in its free choices and keeps its constraints.
 
     Parameters
     ----------
     free
-        Levels, ``H1,H4``: all layers at those; layers, ``conv5_2,fc*``: at all levels;
-        ``conv5_2@H1``: one of both; ``all``. What any of them names is free.
+        The choices to vary: levels (for all layers), ``H1,H4``; layers (at all levels),
+        ``conv5_2,fc*``; single ones, ``conv5_2@H1``; or ``all``.
     objective
         ``bytes`` of the plan's reading, ``time`` added up in closed form, or ``energy``.
     array
@@ -115,14 +115,14 @@ def _checked_cells(free: str, plan: Plan) -> tuple[Cell, ...]:
 def _problem(plan: Plan, objective: str, array: str | Path | Array | None) -> Problem:
     """Return the plan's problem with the objective as its cost."""
     fields: dict[str, Any] = {**dict(plan.problem), "cost": objective}
-    # Another array has other hierarchy bits, so the plan's placement says nothing there.
+    # Another array has other hierarchy bits, so the plan's placement means nothing on it.
     if array is not None:
         fields |= {"array": array, "placement": None}
     problem = problem_of(**fields)
-    # Memory adds up over layers, and no plan is a product of layers' states under it.
+    # Memory adds up over layers, so under a limit plans are not a product of layers' states.
     if problem.constraints.memory is not None:
         memory = argument("constraints.memory")
-        raise RefusedError(f"explore takes no {memory}: it looks at layers one after the other")
+        raise RefusedError(f"explore takes no {memory}: it looks at one layer after another")
     if problem.array is None and objective in ("time", "energy"):
         raise HyparError(f"{argument('objective', objective)} needs an array: {ARRAY}")
     return problem
@@ -133,10 +133,10 @@ def _index_of(
 ) -> tuple[int, ...]:
     """Return the plan's index into the values."""
     base = len(plan.choices)
-    # One accelerator has no levels, and every layer the state 0.
+    # One accelerator has no levels: every layer has state 0.
     columns = list(zip(*plan.assignments(), strict=True)) or [()] * len(plan.layers)
-    own = [state_number(column, base) for column in columns]
-    return tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes)
+    numbers = [state_number(column, base) for column in columns]
+    return tuple(int(np.flatnonzero(states[layer] == numbers[layer])[0]) for layer in axes)
 
 
 def _first_best(
@@ -151,8 +151,8 @@ def _first_best(
 
 
 def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:
-    """Price a plan by its reading, and as it is when run."""
-    # From the exact tables: the closed form is in floating point, and only ranks.
+    """Price a plan by its reading, and as it is run."""
+    # From the exact tables: the closed form is in floating point, and serves for ranking only.
     cost = price(instance, rows)
     run = instance.problem.model_copy(update={"reading": "executed"})
     try:

@@ -30,17 +30,12 @@ def plans_csv(exploration: Exploration) -> str:
     return "\n".join(lines) + "\n"
 
 
-Cell = str | int | float | None
-
-UNITS = {"time": "seconds", "energy": "joules"}
-"""Columns of amounts that are called by their unit."""
-
 MAX_POINTS = 1000
-"""Plans of a front that a summary lists."""
+"""Plans of a front in a summary."""
 
 
 def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
-    """Return all but the values as plain data.
+    """Return everything except the values as plain data.
 
     Parameters
     ----------
@@ -94,7 +89,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
 
 
 def _front_summary(exploration: Exploration) -> dict[str, Any]:
-    """Return the Pareto front, its first plans, and whether the solver's plan is on it."""
+    """Return the Pareto front with its first plans, and whether the solver's plan is on it."""
     front = exploration.front
     if front is None:
         return {"of": None, "reason": shell_words(exploration.no_front)}

@@ -1,4 +1,4 @@
-"""The plans of a subspace that no other beats in time, energy and memory together."""
+"""The Pareto front of a subspace in time, energy and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 MAX_PLANS = 2**20
-"""Plans up to which the front is looked for."""
+"""The front is computed for up to this many plans."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +35,12 @@ class ExploredFront(Frozen):
     Parameters
     ----------
     amounts
-        What each plan takes, in the shape of the exploration's ``values``: ``time`` in seconds,
+        The amounts of each plan, in the shape of the exploration's ``values``: ``time`` in seconds,
         ``energy`` in joules and ``memory`` in bytes of an accelerator, rounded up; without an
         array the exploration's own objective and ``memory``.
     on_front : bool, in the same shape
-        Whether no other plan takes less of one and no more of the others. Plans that are alike in
-        all are on it together.
+        Whether no other plan takes less of one amount and no more of the others. Plans that are
+        equal in all amounts are on the front together.
     """
 
     amounts: Mapping[str, Values]
@@ -48,7 +48,7 @@ class ExploredFront(Frozen):
 
     @property
     def plans(self) -> int:
-        """How many plans are on the front."""
+        """The number of plans on the front."""
         return int(np.count_nonzero(self.on_front))
 
 
@@ -77,15 +77,15 @@ def front_of(
     """
     if values.size > MAX_PLANS:
         raise RefusedError(
-            f"the Pareto front is looked for among at most {MAX_PLANS:,} plans, and there are"
+            f"the Pareto front is computed for at most {MAX_PLANS:,} plans, and there are"
             f" {values.size:,}"
         )
     instance = Instance(network, problem)
     if instance.workload.shared:
-        # Each amount would be least with other layouts of the shared tensors: of no single plan.
+        # Each amount would be minimal for different layouts of the shared tensors: no single plan.
         raise RefusedError(
-            "the Pareto front is of plans of a chain, and here layers share tensors, whose layouts"
-            " differ with what is least"
+            "the Pareto front needs a chain; here layers share tensors, whose best layouts differ"
+            " between objectives"
         )
     costs = [cost for cost in priced_by(problem) if cost != "bytes"] or [problem.cost]
     amounts = {}
@@ -122,7 +122,7 @@ def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequen
 
 
 def _ranks(values: Values, tie: float) -> NDArray[np.intp]:
-    """Return each value's place among all, from 0; those that tie share one."""
+    """Return the rank of each value, from 0; ties share a rank."""
     flat = values.reshape(-1)
     order = np.argsort(flat, kind="stable")
     ascending = flat[order]
@@ -132,7 +132,7 @@ def _ranks(values: Values, tie: float) -> NDArray[np.intp]:
 
 
 def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
-    """Return which points no other is below in one amount, and not above in any.
+    """Return which points no other point dominates: lower in one amount and no higher in any.
 
     Parameters
     ----------
@@ -143,26 +143,26 @@ def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
     -------
     (points,) bool
     """
-    # One number a point, which is sorted faster than a row: at most 2^20 ranks of three amounts.
+    # One number per point, which sorts faster than a row: at most 2^20 ranks of three amounts.
     sizes = [int(amount.max()) + 1 for amount in amounts]
     code, inverse = np.unique(np.ravel_multi_index(tuple(amounts), sizes), return_inverse=True)
     # In the order of the first amount: only those before can dominate a point.
     distinct = np.stack(np.unravel_index(code, sizes), axis=1)
     kept = np.zeros(len(distinct), bool)
-    # Of the points before, in the other two amounts: the first ascends, the second descends.
+    # The other two amounts of the points kept so far: the first ascends, the second descends.
     firsts: list[int] = []
     seconds: list[int] = []
     for n, (_, first, *rest) in enumerate(distinct.tolist()):
         second = rest[0] if rest else 0
-        place = bisect_right(firsts, first)
-        if place and seconds[place - 1] <= second:
+        position = bisect_right(firsts, first)
+        if position and seconds[position - 1] <= second:
             continue
         kept[n] = True
         # What the new point dominates need not be compared with any more.
-        stop = place
+        stop = position
         while stop < len(seconds) and seconds[stop] >= second:
             stop += 1
-        start = place - 1 if place and firsts[place - 1] == first else place
+        start = position - 1 if position and firsts[position - 1] == first else position
         firsts[start:stop], seconds[start:stop] = [first], [second]
     on_front: NDArray[np.bool_] = kept[inverse]
     return on_front

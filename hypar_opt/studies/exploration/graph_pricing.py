@@ -1,4 +1,4 @@
-"""Pricing every plan of a subspace on a graph: an axis a layer, and what is shared at its least."""
+"""Pricing every plan of a subspace on a graph: one axis per layer, shared nodes at their least."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ States = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class GraphCharges:
-    """What states of nodes, and of both nodes of an edge, add to a plan's cost.
+    """The charges of states of nodes, and of pairs of states of edges.
 
     Parameters
     ----------
     node : (nodes, states)
-        What is shared comes first.
+        Shared nodes come first.
     edge : (edges, states, states)
     ends : (edges, 2)
     shared
-        For each node that is shared, the states that it may have.
+        The states that each shared node may have.
     """
 
     node: Values
@@ -39,19 +39,19 @@ class GraphCharges:
     shared: Sequence[States]
 
     def of_all(self, states: Sequence[States], axes: Sequence[int]) -> Values:
-        """Return what every combination of the layers' states costs.
+        """Return the cost of every combination of the layers' states.
 
         Parameters
         ----------
         states
-            Of every layer, the states to combine: a single one without an axis.
+            The states of every layer; a single one for a layer without an axis.
 
         Returns
         -------
         (states of a layer, ...)
-            An axis for each of ``axes``.
+            One axis for each of ``axes``.
         """
-        # By the layers with an axis on which they depend: all that is charged.
+        # Charges, by the layers with an axis on which they depend.
         terms: dict[tuple[int, ...], Values] = {(): np.zeros(())}
 
         def charge(layers: Sequence[int], amount: Values) -> None:
@@ -80,16 +80,16 @@ class GraphCharges:
 
     @cached_property
     def _edges_of_shared(self) -> list[list[int]]:
-        """The edges of each node that is shared, by number."""
-        found: list[list[int]] = [[] for _ in self.shared]
+        """The numbers of the edges of each shared node."""
+        edges: list[list[int]] = [[] for _ in self.shared]
         for number, ends in enumerate(self.ends.tolist()):
             for node in ends:
                 if node < len(self.shared):
-                    found[node].append(number)
-        return found
+                    edges[node].append(number)
+        return edges
 
     def _at_its_least(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
-        """Return the least charge of what layers share, for all states of these layers."""
+        """Return the least charge of a shared node, for all states of the layers that share it."""
         by_layer: dict[int, list[Values]] = defaultdict(list)
         for number in self._edges_of_shared[node]:
             (source, target), edge = self.ends[number].tolist(), self.edge[number]
@@ -101,8 +101,10 @@ class GraphCharges:
         for state in self.shared[node].tolist():
             total = np.full(shape, self.node[node, state])
             for axis, layer in enumerate(layers):
-                own = reduce(add, (edge[state, states[layer]] for edge in by_layer[layer]))
-                total += own.reshape([-1 if axis == other else 1 for other in range(len(layers))])
+                charge = reduce(add, (edge[state, states[layer]] for edge in by_layer[layer]))
+                total += charge.reshape(
+                    [-1 if axis == other else 1 for other in range(len(layers))]
+                )
             np.minimum(least, total, out=least)
         return layers, least
 
@@ -110,12 +112,11 @@ class GraphCharges:
 def _added_up(
     terms: dict[tuple[int, ...], Values], sizes: Sequence[int], axes: Sequence[int]
 ) -> Values:
-    """Return the sum of terms, each over some of the axes, over all of them."""
+    """Return the sum over all axes of terms that each depend on some of them."""
     total = terms[()]
-    # From the last axis: each term is added where its first axis is, while the sum is as small
-    # as it can be, and in long rows.
+    # From the last axis: each term is added at its first axis, while the sum is still small.
     for axis in range(len(axes) - 1, -1, -1):
-        here = [
+        starting_terms = [
             term.reshape(
                 [size if layer in layers else 1 for layer, size in zip(axes, sizes, strict=True)][
                     axis:
@@ -125,6 +126,6 @@ def _added_up(
             if layers and layers[0] == axes[axis]
         ]
         total = np.repeat(total[None], sizes[axis], axis=0)
-        for term in here:
+        for term in starting_terms:
             total += term
     return total

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PricedStates(NamedTuple):
-    """What every combination of layers' states costs, and Data Parallelism, in a unit."""
+    """The costs of all combinations of layers' states, and of Data Parallelism, in a unit."""
 
     values: Values
     data_parallel_cost: float
@@ -36,7 +36,7 @@ def values_of(
     states: Sequence[NDArray[np.intp]],
     axes: Sequence[int],
 ) -> PricedStates:
-    """Return what every combination of states costs by an instance's cost, an axis a layer."""
+    """Return the cost of every combination of states, with one axis per layer."""
     charges = _charges_of(instance, allowed)
     values = _price_all(charges, states, axes)
     unit, parts = _unit_of(instance.cost)
@@ -46,7 +46,7 @@ def values_of(
 
 
 def _unit_of(cost: CostModel) -> tuple[str, int]:
-    """Return the unit of an exploration's values, and how many of the closed form's make one."""
+    """Return the unit of an exploration's values, and its size in units of the closed form."""
     if isinstance(cost, TimeCost):  # the closed form of time is in seconds already
         return "seconds", 1
     if isinstance(cost, EnergyCost):
@@ -55,7 +55,7 @@ def _unit_of(cost: CostModel) -> tuple[str, int]:
 
 
 def _charges_of(instance: Instance, allowed: NDArray[np.bool_] | None) -> ClosedForm | GraphCharges:
-    """Return the charges of all states: of a chain, in the form that adds up fastest."""
+    """Return the charges of all states; for a chain, in the form that adds up fastest."""
     cost, workload, levels = instance.cost, instance.workload, instance.problem.levels
     node, edge, ends = charges_of_states(cost, workload, levels)
     if np.array_equal(ends, chain_ends(len(node))):
@@ -69,7 +69,7 @@ def _charges_of(instance: Instance, allowed: NDArray[np.bool_] | None) -> Closed
 def _price_all(
     charges: ClosedForm | GraphCharges, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
 ) -> Values:
-    """Return what every combination of states costs; a layer without an axis has one state.
+    """Return the cost of every combination of states; a layer without an axis has one state.
 
     Sums of bytes are exact, since float64 holds them; those of time and energy are rounded.
     """
@@ -81,30 +81,30 @@ def _price_all(
 def _price_chain(
     closed: ClosedForm, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
 ) -> Values:
-    """Return what every combination of states of a chain's layers costs.
+    """Return the cost of every combination of states of a chain's layers.
 
     Each layer without an axis is added to its neighbours first: numpy has 32 axes, and a network
     may have more layers.
     """
     nodes, edges = list(closed.node), list(closed.edge)
-    # From the last: what is removed does not renumber the layers before it.
+    # From the last layer, so that removing one does not renumber those before it.
     for layer in reversed(range(len(states))):
         if layer in axes:
             continue
         state = states[layer].item()
-        own = nodes.pop(layer)[state]
+        charge = nodes.pop(layer)[state]
         # A chain: a layer has at most an edge before it and one after it.
         if layer == 0:
-            nodes[0] = own + edges.pop(0)[state] + nodes[0]
+            nodes[0] = charge + edges.pop(0)[state] + nodes[0]
         elif layer == len(nodes):
-            nodes[-1] = nodes[-1] + edges.pop()[:, state] + own
+            nodes[-1] = nodes[-1] + edges.pop()[:, state] + charge
         else:
             after = edges.pop(layer)[state]
-            edges[layer - 1] = edges[layer - 1][:, state, None] + own + after
+            edges[layer - 1] = edges[layer - 1][:, state, None] + charge + after
     edge = np.array(edges).reshape(len(edges), *closed.edge.shape[1:])
     return ClosedForm(np.array(nodes), edge).of_all([states[layer] for layer in axes])
 
 
 def _data_parallel_cost(charges: ClosedForm | GraphCharges, layers: int) -> float:
-    """Return what the state 0 of every layer costs."""
+    """Return the cost of state 0 of every layer."""
     return float(_price_all(charges, [np.zeros(1, np.intp)] * layers, [0]).item())

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Grid(Frozen):
-    """Plans on two axes; each axis is labelled with the digits of its own free choices.
+    """Plans on two axes, each labelled with the digits of its free choices.
 
     Parameters
     ----------
     values : (rows, columns) float64
-        In the exploration's unit; nan where the plan's constraints allow none.
+        In the exploration's unit; nan if the plan's constraints allow no such plan.
     plan
-        The solver's plan, by its row's and its column's label.
+        The row and column labels of the solver's plan.
     """
 
     rows: tuple[str, ...]
@@ -55,26 +55,26 @@ class Grid(Frozen):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Frozen, Displayed):
-    """What every plan of a subspace costs, one axis a layer that has something free.
+    """The costs of every plan of a subspace, with one axis per layer that has a free choice.
 
     Parameters
     ----------
     plan
-        What is not free is as in this plan, which is one of those explored.
+        The plan that gives all other choices; it is one of those explored.
     free
-        What is free, in words; ``cells`` are the levels and layers it stands for.
+        The free choices, as typed; ``cells`` are their levels and layers.
     problem
-        The plan's, with what is priced as its cost, on the array where that is.
+        The plan's problem, with the explored objective and array.
     unit
-        ``bytes``, ``seconds``, ``joules``, or that of another cost.
+        ``bytes``, ``seconds``, ``joules``, or the unit of another cost.
     states
         Each layer's states: numbers whose digits, H1's first, are its choices.
     values : (states of a layer, ...) float64, one axis for each of ``axes``
         In the order of the layer's ``states``.
     data_parallel_cost
-        Of all-data choices, whether they are among the plans or not.
+        The cost of Data Parallelism, whether it is among the plans or not.
     plan_index
-        The plan's, into the values.
+        The plan's index into the values.
     own, first
         The plan priced, and the first of the best plans.
     """
@@ -98,17 +98,17 @@ class Exploration(Frozen, Displayed):
 
     @property
     def objective(self) -> str:
-        """What is priced: ``bytes``, ``time``, ``energy``, or another cost."""
+        """The objective: ``bytes``, ``time``, ``energy``, or another cost."""
         return self.problem.cost
 
     @property
     def front(self) -> ExploredFront | None:
-        """The plans that no other beats in time, energy and memory; None if it is not known."""
+        """The Pareto front in time, energy and memory; None if it is not known."""
         return None if isinstance(self._front, HyparError) else self._front
 
     @property
     def no_front(self) -> str:
-        """Why the front is not known: there are too many plans, or layers share tensors."""
+        """The reason why the front is not known: too many plans, or shared tensors."""
         return Sentence(self._front.message) if isinstance(self._front, HyparError) else ""
 
     @cached_property
@@ -121,12 +121,12 @@ class Exploration(Frozen, Displayed):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The layers with something free, in order; the first where nothing is."""
+        """The layers with a free choice, in order; the first layer if there is none."""
         return axes_of(self.cells)
 
     @property
     def plan_number(self) -> int:
-        """The solver's plan, by its index into the flat ``values``."""
+        """The index of the solver's plan in the flat ``values``."""
         return int(np.ravel_multi_index(self.plan_index, self.values.shape))
 
     @property
@@ -141,7 +141,7 @@ class Exploration(Frozen, Displayed):
 
     @property
     def plan_cost(self) -> float:
-        """What the plan costs."""
+        """The cost of the plan."""
         return float(self.values[self.plan_index])
 
     @property
@@ -152,16 +152,16 @@ class Exploration(Frozen, Displayed):
 
     @property
     def ties(self) -> int:
-        """How many plans cost as little as the best."""
+        """The number of plans that cost as little as the best."""
         return int(np.count_nonzero(self.is_best()))
 
     @checked
     def ratio(self, value: float) -> float | None:
-        """Return Data Parallelism's cost over a value; None where the value is 0."""
+        """Return Data Parallelism's cost over a value; None if the value is 0."""
         return self.data_parallel_cost / value if value else None
 
     def ratios(self) -> Values:
-        """Return the ratio of each value, in the shape of `values`; nan where a value is 0."""
+        """Return the ratio of each value, in the shape of `values`; nan for a value of 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.values == 0, np.nan, self.data_parallel_cost / self.values)
 
@@ -175,12 +175,12 @@ class Exploration(Frozen, Displayed):
     def histogram(
         self, bins: int = 20, *, relative: bool = False
     ) -> tuple[NDArray[np.intp], Values]:
-        """Return how many plans lie between each two edges.
+        """Return the numbers of plans between pairs of edges.
 
         Parameters
         ----------
         relative
-            Of the ratios over Data Parallelism, in place of the values.
+            Count ratios to Data Parallelism in place of values.
 
         Returns
         -------
@@ -200,30 +200,30 @@ class Exploration(Frozen, Displayed):
 
     @checked
     def grid(self, rows: str, columns: str, *, of: Values | None = None) -> Grid:
-        """Return the values on two axes: what is free, in two parts.
+        """Return the values on two axes, each with a part of the free choices.
 
         Parameters
         ----------
         of
-            Of every plan, another amount in the shape of `values`, as those of `front`.
+            Another amount of every plan, in the shape of `values`, as those of `front`.
 
-        Figure 9 is ``grid("H1", "H4")``: each label has a digit a layer. Figure 10 is
-        ``grid("conv5_2", "fc1")``: a digit a level.
+        Figure 9 is ``grid("H1", "H4")``, with one digit per layer in each label. Figure 10 is
+        ``grid("conv5_2", "fc1")``, with one digit per level.
 
         Raises
         ------
         HyparError
-            If the two together are not the free cells, each of them once.
+            If the two together are not the free cells, each once.
         """
         row_cells, column_cells = (cells_of(part, self.plan) for part in (rows, columns))
         cells = row_cells + column_cells
         if sorted(cells) != sorted(self.cells):
             raise HyparError(
-                f"{rows!r} and {columns!r} should be what is free, {self.free!r}, in two parts"
+                f"{rows!r} and {columns!r} should be the free choices, {self.free!r}, in two parts"
             )
         base = len(self.plan.choices)
         # An axis of `values` holds a layer's free levels, the first in the highest digit. With
-        # an axis a cell the cells can be put in the grid's order.
+        # one axis per cell, the cells can be put in the grid's order.
         nested = sorted(self.cells, key=lambda cell: cell[::-1])
         values = self._unconstrained(self.values if of is None else of)
         values = values.reshape((base,) * len(nested))
@@ -231,14 +231,14 @@ class Exploration(Frozen, Displayed):
         row_labels, column_labels = (_labels(base, len(part)) for part in (row_cells, column_cells))
         shape = len(row_labels), len(column_labels)
         choices = self.plan.assignments()
-        own_row, own_column = (
+        plan_row, plan_column = (
             "".join(str(choices[level][layer]) for level, layer in part)
             for part in (row_cells, column_cells)
         )
-        return Grid(row_labels, column_labels, values.reshape(shape), (own_row, own_column))
+        return Grid(row_labels, column_labels, values.reshape(shape), (plan_row, plan_column))
 
     def _unconstrained(self, of: Values) -> Values:
-        """Return values with all states of what is free, nan where one is not allowed."""
+        """Return values for all states of the free choices, nan for those not allowed."""
         base = len(self.plan.choices)
         codes, sizes = [], []
         for layer in self.axes:
@@ -266,7 +266,7 @@ class Exploration(Frozen, Displayed):
         -------
         (plans, levels, layers) uint8
         """
-        # A byte a choice: there may be 2^20 plans of hundreds of choices each.
+        # One byte per choice: there may be 2^20 plans of hundreds of choices each.
         digits = np.empty((len(plans), self.plan.levels, len(self.states)), np.uint8)
         indices = dict(zip(self.axes, np.unravel_index(plans, self.values.shape), strict=True))
         for layer, states in enumerate(self.states):
@@ -311,7 +311,7 @@ class Exploration(Frozen, Displayed):
                 " leave fewer choices free"
             )
         digits = self.digits(np.arange(self.values.size))
-        # Seen as bytes a level's digits are one text: a string operation a plan, not a layer.
+        # A level's digits viewed as one string: one string operation per plan, not per layer.
         levels = np.ascontiguousarray(digits + ord("0"), np.uint8).view(f"S{digits.shape[2]}")
         columns = self._columns()
         numbers = zip(*(column.reshape(-1).tolist() for column in columns.values()), strict=True)
@@ -356,7 +356,7 @@ class Exploration(Frozen, Displayed):
         return [sentence for sentence in sentences if sentence is not None]
 
     def is_best(self) -> NDArray[np.bool_]:
-        """Return which plans cost as little as the best, in the shape of `values`."""
+        """Return whether each plan costs as little as the best, in the shape of `values`."""
         is_best: NDArray[np.bool_] = self.values <= self.best_cost * (1 + TIE)
         return is_best
 
@@ -367,7 +367,7 @@ class Exploration(Frozen, Displayed):
 
 
 def _labels(base: int, digits: int) -> tuple[str, ...]:
-    """Return all numbers of as many digits, as text."""
+    """Return all numbers of so many digits, as strings."""
     return tuple(
         "".join(str(code // base**exponent % base) for exponent in reversed(range(digits)))
         for code in range(prod([base] * digits))

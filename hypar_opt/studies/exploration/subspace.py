@@ -1,4 +1,4 @@
-"""The explored subspace: which choices are free, and so each layer's states."""
+"""The explored subspace: the free choices, and so the states of each layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 Cell = tuple[int, int]
-"""A level, H1 being 0, and a layer."""
+"""A level, 0 for H1, and a layer."""
 
 _LEVEL = re.compile(
     r"(?:(?P<layer>.+)@)?[Hh](?P<level>\d{1,9})"
@@ -53,7 +53,7 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
             known = ", ".join(plan.layers[:20]) + (", ..." if len(plan.layers) > 20 else "")
             raise HyparError(
                 f"{argument('free')} should name levels, as H1,H4, layers, as fc1 or conv*,"
-                f" conv1@H2, or all; {term!r} is none of them (layers {known})"
+                f" conv1@H2, or all; got {term!r} (layers {known})"
             )
         named_levels = levels if level_number is None else [level_number - 1]
         cells |= dict.fromkeys((level, layer) for layer in named for level in named_levels)
@@ -61,7 +61,7 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
 
 
 def _parse_term(term: str) -> tuple[str, int | None]:
-    """Return a term's pattern of layers, and its level, 1 being H1; None for all levels."""
+    """Return a term's pattern of layers, and its level, 1 for H1; None for all levels."""
     match = _LEVEL.fullmatch(term)
     if match is None:
         return term, None
@@ -69,14 +69,14 @@ def _parse_term(term: str) -> tuple[str, int | None]:
 
 
 def axes_of(cells: Iterable[Cell]) -> tuple[int, ...]:
-    """Return the layers of cells, in order, each an axis; a plan without a choice has one."""
+    """Return the layers of cells in order, one axis each; the first layer without cells."""
     return tuple(sorted({layer for _, layer in cells})) or (0,)
 
 
 def states_of(
     plan: Plan, cells: tuple[Cell, ...], allowed: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.intp], ...]:
-    """Return each layer's states: the plan's own choices where they are not free.
+    """Return each layer's states: the plan's choices wherever they are not free.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def states_of(
     Returns
     -------
     tuple of (states,) intp
-        An array a layer: numbers whose digits, H1's first, are the layer's choices.
+        One array per layer: numbers whose digits, H1's first, are the layer's choices.
     """
     base, free = len(plan.choices), set(cells)
     states_by_layer = []
@@ -101,12 +101,12 @@ def states_of(
 
 
 def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
-    """Return which states a problem's constraints allow; None where it has none.
+    """Return the states that a problem's constraints allow; None without constraints.
 
     Returns
     -------
     (nodes, choices ** levels) bool
-        By the states' numbers, as `states_of` has them; what layers share comes first.
+        By the states' numbers, as `states_of` has them; shared nodes come first.
     """
     cost, levels = instance.cost, instance.problem.levels
     if not instance.constraints.any:
@@ -130,6 +130,6 @@ def state_number(choices: Sequence[int], base: int) -> int:
 
 
 def level_choices(states: Sequence[int], base: int, levels: int) -> list[list[int]]:
-    """Return the choices that one state a layer stands for: levels x layers."""
+    """Return the choices of one state per layer: levels x layers."""
     powers = [base**exponent for exponent in reversed(range(levels))]
     return [[state // power % base for state in states] for power in powers]

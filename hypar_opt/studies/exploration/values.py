@@ -1,4 +1,4 @@
-"""The values of an exploration, and what one plan costs in two readings."""
+"""The values of an exploration, and the costs of one plan in two readings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Values = NDArray[np.float64]
 
 TIE = 1e-12
-"""Relative: values as close as this are one value, for rounding differs by the order of a sum."""
+"""Values this close, relatively, are equal: rounding depends on the order of a sum."""
 
 
 MAX_ROWS = 2**20
@@ -30,7 +30,7 @@ UNITS = {"time": "seconds", "energy": "joules"}
 class PricedPlan:
     """One plan's cost by the exploration's reading, and by the reading ``executed``.
 
-    The latter is None where the cost, a plug-in's, has no such reading.
+    The latter is None if the cost, of a plug-in, has no such reading.
     """
 
     cost: Cost
@@ -42,7 +42,7 @@ class PricedPlan:
 
     @property
     def executed_ratio(self) -> float | None:
-        """Data Parallelism's amount over the plan's, when both are run."""
+        """Data Parallelism's amount over the plan's when both are run."""
         return None if self.executed is None else self.executed.ratios.data
 
 

@@ -1,7 +1,7 @@
 """Many problems of one network at once: every combination of batches, elements, readings, levels.
 
-Where levels have thresholds, all batches are solved together (`affine_chain`); any other problem is
-solved by itself, as `hypar_opt.solve` solves it.
+Where levels have thresholds, all batches are solved together (`affine_chain`); any other problem
+is solved separately, as `hypar_opt.solve` does.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AMOUNTS = (
     *("totals", "data_parallel", "model_parallel"),
     *("executed_bytes", "data_parallel_bytes"),
 )
-"""The arrays of bytes of `ManyPlans`."""
+"""The names of the arrays of bytes in `ManyPlans`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,14 +54,14 @@ class ManyPlans(Frozen, Displayed):
     Parameters
     ----------
     network, search
-        Of all problems.
+        The same for all problems.
     batch, element_bytes, reading, levels
         The values of the four axes, in the order of the arrays' axes.
     totals, data_parallel, model_parallel : (batches, element bytes, readings, levels)
-        Bytes by the reading, of the plan and of the baselines: int64, or objects where a total is
-        no whole number or does not fit.
+        Bytes by the reading, of the plan and of the baselines: int64, or objects if a total is
+        not an integer or does not fit.
     executed_bytes, data_parallel_bytes : (batches, element bytes, readings, levels)
-        What running the plan moves, and what running Data Parallelism does.
+        Bytes moved when the plan is run, and when Data Parallelism is run.
     bits : (batches, element bytes, readings, levels, layers)
         Bit h is 1 where the layer takes model parallelism at level h, H1 being 0.
     """
@@ -89,9 +89,9 @@ class ManyPlans(Frozen, Displayed):
 
     @checked
     def choices(self, level: int) -> NDArray[np.bool_]:
-        """Return where layers take model parallelism at a level, 1 for H1.
+        """Return which layers take model parallelism at a level, 1 for H1.
 
-        Of plans with fewer levels it is False.
+        False for plans with fewer levels.
         """
         if not 1 <= level <= max(self.levels):
             raise HyparError(f"level should be from 1 to {max(self.levels)}, got {level}")
@@ -100,12 +100,12 @@ class ManyPlans(Frozen, Displayed):
 
     @checked
     def rows(self, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return a flat dictionary a plan, the last axis fastest: the rows of a data frame.
+        """Return one flat dictionary per plan, the last axis fastest: the rows of a data frame.
 
         Parameters
         ----------
         stop
-            How many of them, the first ones; None for all.
+            Return this many, from the first; None for all.
         """
         values = itertools.islice(itertools.product(*(getattr(self, name) for name in AXES)), stop)
         arrays = (getattr(self, name).reshape(-1)[:stop] for name in AMOUNTS)
@@ -120,14 +120,14 @@ class ManyPlans(Frozen, Displayed):
         return f"<ManyPlans: {self.totals.size:,} of {self.network.name}, {self.search}: {axes}>"
 
     def plan(self, *index: int) -> Plan:
-        """Return one of the plans, by its place on the four axes.
+        """Return one of the plans, by its index on each of the four axes.
 
-        It is solved and priced by itself, which is a check of the arrays.
+        It is solved and priced separately, which checks the arrays.
 
         Raises
         ------
         HyparError
-            If there is no such place.
+            If an index is out of range.
         """
         axes = [getattr(self, name) for name in AXES]
         if len(index) != len(axes) or not all(
@@ -152,18 +152,18 @@ def solve_many(
 ) -> ManyPlans:
     """Solve every combination of batches, element sizes, readings and levels, in bytes.
 
-    With two choices, without an array or constraints; `hypar_opt.solve` takes these, a problem a
-    call. Where levels have thresholds, as on every chain of the zoo, a million combinations take
-    seconds. Others, as graphs, and those whose sums do not fit 64 bits, are solved one by one. The
-    plans are those of `hypar_opt.solve`.
+    Problems have two choices, no array and no constraints; `hypar_opt.solve` takes these, one
+    problem per call. If levels have thresholds, as on every chain of the zoo, a million
+    combinations take seconds. Graphs, and problems whose sums do not fit 64 bits, are solved one
+    by one. The plans are those of `hypar_opt.solve`.
 
     Parameters
     ----------
     network
         A name of the zoo, the path of a network file, or a `Network`.
     batch, element_bytes, reading, levels
-        One value or several of each; see `hypar_opt.plan.problem.Problem`. Unless given, the
-        reading is the default of the network.
+        One value or several of each; see `hypar_opt.plan.problem.Problem`. The default reading is
+        that of the network.
     search
         ``levelwise``, the default, or ``joint``.
 
@@ -197,10 +197,10 @@ def solve_many(
     for column, name in enumerate(readings):
         chain = executed if name == "executed" else affine_chain(described, name)
         solved = _Batches(described, name, search, batches, chain, executed)
-        for place, (own, own_bits) in enumerate(solved.at(counts)):
-            # Python's integers where a total does not fit.
-            moved = moved.astype(np.result_type(moved, own), copy=False)
-            moved[:, :, column, place], bits[:, column, place] = own, own_bits
+        for index, (amount, choice_bits) in enumerate(solved.at(counts)):
+            # Python's integers if a total does not fit.
+            moved = moved.astype(np.result_type(moved, amount), copy=False)
+            moved[:, :, column, index], bits[:, column, index] = amount, choice_bits
     spread = np.broadcast_to(bits[:, None], (*shape, layers))
     in_bytes = [_in_bytes(part, axes[1]) for part in moved]
     amounts = dict(zip(AMOUNTS, in_bytes, strict=True))
@@ -212,7 +212,7 @@ def affine_chain(network: Network, reading: str) -> AffineChain | None:
 
     def table(batch: int) -> ThresholdTable | None:
         instance = Instance(network, problem_of(network, batch=batch, reading=reading, levels=1))
-        # What layers share is a node of its own, and the constraints are those of kinds of layers.
+        # Shared tensors are separate nodes; the constraints are those of kinds of layers.
         if instance.workload.shared or instance.constraints.any:
             return None
         return instance.cost.thresholds(instance.workload, 1)
@@ -222,7 +222,7 @@ def affine_chain(network: Network, reading: str) -> AffineChain | None:
 
 @dataclass(frozen=True)
 class _Batches:
-    """The problems of many batches by one reading, for elements of 4 bytes."""
+    """The problems of many batches in one reading, for elements of 4 bytes."""
 
     network: Network
     reading: str
@@ -281,7 +281,7 @@ class _Batches:
         return np.stack([totals, *baselines, run, executed.uniform(batches, count, DATA)]), bits
 
     def _one(self, batch: int, count: int) -> tuple[list[Any], list[int]]:
-        """Return the amounts and the bits of one problem, solved by itself."""
+        """Return the amounts and the bits of one problem, solved separately."""
         plan = solve(
             self.network, search=self.search, batch=batch, reading=self.reading, levels=count
         )
@@ -293,7 +293,7 @@ class _Batches:
 
 
 def _not_taken(name: str) -> HyparError:
-    """Return the error of an argument that is none of `solve_many`."""
+    """Return the error of an argument that `solve_many` does not take."""
     elsewhere = (*ProblemArguments.__annotations__, *solve.__annotations__)
     if name not in elsewhere:
         return UnknownNameError("argument", name, list(TAKEN))
@@ -320,7 +320,7 @@ def _in_bytes(moved: Integers, element_bytes: Sequence[int]) -> Integers:
     if not (parts % 4).any():
         whole: Integers = parts // 4
         return whole
-    # As a plan file writes it: a float where there are fractional bytes.
+    # As in plan files: a float for fractional bytes.
     flat = [json_number(Fraction(part, 4)) for part in parts.reshape(-1).tolist()]
     fractional: Integers = np.empty(len(flat), object)
     fractional[:] = flat
@@ -330,7 +330,7 @@ def _in_bytes(moved: Integers, element_bytes: Sequence[int]) -> Integers:
 def _axes(
     network: Network, batch: Any, element_bytes: Any, reading: Any, levels: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
-    """Return the axes as tuples, after checking their values as a problem's."""
+    """Return the axes as tuples, with their values validated like those of a problem."""
     if reading is None:
         reading = problem_of(network).reading
     axes = {
@@ -345,16 +345,16 @@ def _axes(
         for value in set(values) if few else wrong or (min(values), max(values)):
             fields = {"reading": axes["reading"][0], name: value}
             problem = problem_of(network, **fields)
-            _ = Instance(network, problem).cost  # an unknown reading is refused
+            _ = Instance(network, problem).cost  # refuses an unknown reading
     return axes["batch"], axes["element_bytes"], axes["reading"], axes["levels"]
 
 
 def _values(name: str, given: Any) -> tuple[Any, ...]:
-    """Return an axis's values; one value is an axis too."""
+    """Return an axis's values; a single value is an axis too."""
     if isinstance(given, np.ndarray):
         given = given.tolist()
     several = isinstance(given, Iterable) and not isinstance(given, str)
     values = tuple(given) if several else (given,)
     if not values:
-        raise HyparError(f"{argument(name)} should have a value or more, got none")
+        raise HyparError(f"{argument(name)} should have at least one value, got none")
     return values

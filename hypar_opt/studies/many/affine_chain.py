@@ -1,4 +1,4 @@
-"""One chain for many batches at once: the dynamic program of all of them in numpy's int64.
+"""One chain for many batches at once: their dynamic programs together, in numpy's int64.
 
 With two choices and thresholds a charge is affine in the batch: weights do not depend on it, and
 every other tensor is in proportion to it. So a table of coefficients stands for the tables
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 Bits = NDArray[np.unsignedinteger[Any]]
-"""A layer's choices at all levels: bit h is that of level h, H1 being 0."""
+"""A layer's choices at all levels: bit h is that of level h, 0 for H1."""
 
 _ENTRIES = 2**18
-"""Layers times batches that are worked on together, so that they stay in the cache."""
+"""Layers times batches processed together, so that they stay in the cache."""
 
 
 def bits_type(levels: int) -> type[np.unsignedinteger[Any]]:
@@ -38,7 +38,7 @@ def bits_type(levels: int) -> type[np.unsignedinteger[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class AffineChain:
-    """The charges of a chain at a level where nothing is split above, as functions of the batch.
+    """The charges of a chain at the topmost level, as functions of the batch.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ class AffineChain:
 
     @classmethod
     def of(cls, table_of: Callable[[int], ThresholdTable | None]) -> AffineChain | None:
-        """Return the chain of threshold tables by their batch; None if that is none.
+        """Return the chain of threshold tables by batch; None if they are not affine.
 
         Parameters
         ----------
         table_of
-            Of the batch.
+            The table of a batch.
         """
         tables = [table_of(batch) for batch in (1, 2, 3)]
         one, two, three = tables
@@ -73,7 +73,7 @@ class AffineChain:
         first, second, third = (_columns(table) for table in (one, two, three))
         per_image = second - first
         fixed = first - per_image
-        # Any cost that has thresholds may come here.
+        # Any cost may have thresholds.
         if (third - second != per_image).any() or fixed[2:].any():
             return None
         if max(map(int, np.abs([fixed, per_image]).max(axis=0).reshape(-1)), default=0) >= 2**62:
@@ -97,13 +97,13 @@ class AffineChain:
     def levelwise(self, batches: Int64, levels: int) -> tuple[Int64, Bits]:
         """Solve level by level, each given the choices above it (Algorithm 2).
 
-        Charges do not depend on the number of levels, so that the first of them are the plan of
-        fewer.
+        Charges do not depend on the number of levels, so the first levels of a plan are the plan
+        of fewer levels.
 
         Returns
         -------
         totals : (levels + 1, batches)
-            Of the first 0, 1, ... levels.
+            Costs of the first 0, 1, ... levels.
         bits : (batches, layers)
             Bit h is 1 where the layer takes model parallelism at level h, H1 being 0.
         """
@@ -117,7 +117,7 @@ class AffineChain:
                 costs, answers = _chains(data, model, pairs)
                 totals[level + 1, chunk] = totals[level, chunk] + costs
                 made |= answers.astype(kind) << level
-                # Each choice leaves twice as many replicas of what it does not split.
+                # Each choice doubles the replicas of the tensors that it does not split.
                 twice = answers.astype(np.int64)
                 model <<= twice
                 data <<= 1 - twice
@@ -125,7 +125,7 @@ class AffineChain:
         return totals, bits
 
     def joint(self, batches: Int64, levels: int) -> tuple[Int64, Bits]:
-        """Solve all levels together, by thresholds.
+        """Solve all levels jointly, by the thresholds "at t levels or more".
 
         Returns
         -------
@@ -142,7 +142,7 @@ class AffineChain:
             for t in range(1, levels + 1):
                 costs, answers = _chains(data << levels - t, model << t - 1, pairs)
                 totals[chunk] += costs
-                # Answers are nested: the topmost levels are the model parallel ones.
+                # Answers are nested: the topmost levels are model parallel.
                 made |= answers.astype(kind) << t - 1
             bits[chunk] = made.T
         return totals, bits
@@ -187,7 +187,7 @@ class AffineChain:
 
     @cached_property
     def _free(self) -> list[list[int | None]]:
-        """Each layer's pairs that are charged, an image; None where all layers are free of one."""
+        """Each layer's charged pairs, per image; None for a pair that no layer is charged for."""
         return [[int(charge) if charge else None for charge in column] for column in self.pairs.T]
 
     def _chunks(self, batches: int) -> list[slice]:
@@ -200,7 +200,7 @@ class AffineChain:
             fixed[:, None] + per_image[:, None] * batches
             for fixed, per_image in zip(self.fixed, self.per_image, strict=True)
         )
-        # What is free, as mp-mp mostly is, need not be added.
+        # Pairs without a charge, as mp-mp mostly is, need not be added.
         pairs = [
             [0 if charge is None else charge * batches for charge in column]
             for column in self._free

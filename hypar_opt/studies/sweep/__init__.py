@@ -1,4 +1,4 @@
-"""Many cases simulated on all cores or a cluster, each once, whatever interrupts them."""
+"""Sweeps: many cases simulated on all cores or a cluster, resumed after interruptions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class SweepResult(Results[SweepRow]):
-    """A finished table, a `SweepRow` a case, and how many the journal had already."""
+    """A finished table, one `SweepRow` per case, and the number of rows the journal had before."""
 
     done_before: int
 
@@ -40,12 +40,12 @@ class SweepResult(Results[SweepRow]):
 
     @property
     def refused(self) -> int:
-        """Rows whose case was refused, and which say why."""
+        """The number of rows whose case was refused, with a reason."""
         return sum(row.status == "refused" for row in self)
 
     @property
     def moving_more(self) -> int:
-        """Rows whose plan moves more than Data Parallelism when it is run."""
+        """The number of rows whose plan moves more than Data Parallelism when it is run."""
         return sum(
             row.executed_bytes > row.data_parallel_bytes
             for row in self
@@ -62,7 +62,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Progress = silent,
 ) -> SweepResult:
-    """Run each case of a sweep file that no earlier call has finished; write one table.
+    """Run each case of a sweep file that no earlier call has finished, and write one table.
 
     A case is solved, and its step simulated unless the file says ``simulate = false``; in bytes
     chains are then solved together, as by `hypar_opt.solve_many`. Each row is written to a journal
@@ -73,11 +73,11 @@ def sweep(
     Parameters
     ----------
     output
-        ``.csv``, or ``.parquet`` where pyarrow is installed; written at the end, all or nothing.
+        ``.csv``, or ``.parquet`` if pyarrow is installed; written at the end, as a whole.
     workers
-        Processes of this machine; one a core that it may use unless given.
+        Processes on this machine; by default one per available core.
     scheduler
-        The address of a Dask scheduler, ``tcp://HOST:PORT``, whose workers run the cases.
+        The address, ``tcp://HOST:PORT``, of a Dask scheduler whose workers run the cases.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def sweep(
         )
     if workers is not None and workers < 1:
         raise HyparError(f"{argument('workers')} should be 1 or more, got {workers}")
-    # An output over the sweep file, or over a network of it, is refused.
+    # The output must not overwrite the sweep file or a network of it.
     with recorded_reads() as read:
         cases = {case.key(): case for case in read_spec(spec)}
     check_outputs(read, output, journal_of(output))
@@ -107,10 +107,10 @@ def sweep(
                 for done, (key, row) in enumerate(finished, done_before + 1):
                     journal.add(key, row)
                     progress(done, len(cases))
-        except KeyboardInterrupt:  # it may have come right after a row was written
+        except KeyboardInterrupt:  # it may have arrived right after a row was written
             progress(sum(key in journal.rows for key in cases), len(cases))
             raise
-        # In the order of the sweep file; the journal's is that in which cases ended.
+        # In the order of the sweep file; the journal's order is that in which cases ended.
         rows = tuple(journal.rows[key] for key in cases)
         write_table(rows, output)
     return SweepResult(rows, done_before)

@@ -1,4 +1,4 @@
-"""One case of a sweep, and the row of results that it gives."""
+"""One case of a sweep, and its row of results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 PAPERS = ",".join(PAPERS_CHOICES)
-"""The choices of a case unless others are given, as the command line has them."""
+"""The default choices of a case, as on the command line."""
 
 CHOICES = (PAPERS, ",".join(Parallelism))
 
@@ -42,13 +42,13 @@ class Case:
     search: str | None
     """None for the default of `solve`, which depends on the cost."""
     overlap: str | None
-    """None where nothing is simulated."""
+    """None if nothing is simulated."""
     reading: str
     version: str = __version__
 
     def key(self) -> str:
-        """A fingerprint of everything that the row depends on."""
-        # With the version, since another may give another row; sorted, so that the order of the
+        """A hash of everything that the row depends on."""
+        # With the version, since another may give another row; sorted, so that the order of
         # fields does not matter.
         text = json.dumps(vars(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -72,10 +72,10 @@ class Case:
 
 
 class SweepRow(Document):
-    """A row of the table: a case, and its plan's step simulated.
+    """A row of the table: a case, and the simulated step of its plan.
 
-    Amounts are bytes, seconds and joules of one step. Those of a refused case are null, and
-    ``reason`` says why; where nothing is simulated, those of the simulation are.
+    Amounts are bytes, seconds and joules of one step. They are null in a refused case, with a
+    ``reason``; those of the simulation are null if nothing is simulated.
     """
 
     network: Name
@@ -85,24 +85,24 @@ class SweepRow(Document):
     array: Name
     choices: str
     cost: str
-    """What the plan minimises."""
+    """The objective that the plan minimises."""
     solver: str
     search: str | None
     reading: str
     overlap: str | None
     status: Literal["optimal", "feasible", "refused"]
     bytes: int | float | None = None
-    """What the plan moves, by the reading."""
+    """Bytes moved by the plan in the reading."""
     executed_bytes: int | float | None = None
-    """What running the plan moves."""
+    """Bytes moved when the plan is run."""
     data_parallel_bytes: int | float | None = None
-    """What running Data Parallelism moves."""
+    """Bytes moved when Data Parallelism is run."""
     seconds: float | None = None
     compute_seconds: float | None = None
     communication_seconds: float | None = None
     joules: float | None = None
     memory_bytes: int | None = None
-    """What one accelerator has to hold."""
+    """Bytes that one accelerator holds."""
     reason: str | None = None
 
     def __repr__(self) -> str:
@@ -116,12 +116,12 @@ class SweepRow(Document):
 
 
 def run_case(case: Case) -> SweepRow:
-    """Solve a case, and simulate it if asked to; one that is refused is a row with the reason.
+    """Solve a case, and simulate it if asked to; a refused case is a row with the reason.
 
     Raises
     ------
     HyparError
-        If the sweep is of another version of hypar-opt: its row might be another.
+        If the sweep is of another version of hypar-opt, whose row might differ.
     """
     # A Dask worker may be another installation.
     if case.version != __version__:
@@ -146,10 +146,10 @@ def run_case(case: Case) -> SweepRow:
         # One case that a solver refuses does not end a sweep of thousands.
         return row_of(case, {"status": "refused", "reason": error.for_shell})
     results = {
-        # `solve` chooses where the sweep does not say.
+        # `solve` chooses if the sweep does not say.
         "search": plan.solver.search,
         "status": plan.solver.status,
-        # A plan for time or energy has another cost, and still moves bytes.
+        # A plan for time or energy has another cost, but still moves bytes.
         "bytes": repriced(plan, cost="bytes").cost.total,
         "executed_bytes": plan.cost.executed_bytes,
         "data_parallel_bytes": plan.cost.data_parallel_bytes,

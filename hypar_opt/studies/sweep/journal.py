@@ -1,4 +1,4 @@
-"""Rows as they are finished, a line each, so that a sweep that was killed can resume."""
+"""The journal of finished rows, one per line, from which a killed sweep resumes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hypar_opt.errors import InputError
 from hypar_opt.studies.sweep.case import SweepRow
 
 SYNC_SECONDS = 1.0
-"""Rows that end within it wait for the disk together."""
+"""Rows that end within this time are flushed to the disk together."""
 
 
 class JournalLine(Document):
-    """A case's key and its row, and a checksum: a row that was edited is no result."""
+    """A case's key, its row and a checksum: an edited row is not a result."""
 
     key: str
     row: SweepRow
@@ -30,7 +30,7 @@ class JournalLine(Document):
 
 
 def _checksum(key: object, row: object) -> str:
-    """Return the checksum of a line, by what it says rather than how it is spaced."""
+    """Return the checksum of a line, which ignores white space."""
     return hashlib.sha256(json.dumps([key, row]).encode()).hexdigest()[:16]
 
 
@@ -42,7 +42,7 @@ class Journal:
     Raises
     ------
     InputError
-        If another sweep has the file, or it is no journal; its content stays.
+        If another sweep has the file, or it is not a journal; its content stays.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Journal:
             with suppress(FileNotFoundError):
                 ours = os.path.samestat(os.fstat(self._stream.fileno()), self.path.stat())
         except OSError:
-            raise InputError("another sweep is at work on it", file=file) from None
+            raise InputError("another sweep is using it", file=file) from None
         finally:
             if not ours:
                 self._stream.close()
@@ -92,20 +92,20 @@ class Journal:
             data = parse_json(line.decode(errors="replace"), file=where)
             entry = validate(JournalLine, data, file=where)
             if entry.checksum != _checksum(data["key"], data["row"]):
-                problem = "should be the row's; the line was edited: remove it"
+                problem = "does not match the row: the line was edited; remove it"
                 raise InputError(problem, where="checksum", file=where)
             self.rows[entry.key] = entry.row
             complete_bytes += len(line) + 1
-        # A file of one line without a newline may be anybody's: ours begins with a key.
+        # A file of one line without a newline may be any file: a journal begins with a key.
         if torn and not lines and not re.match(rb'\{"key": "[^\x00-\x1f]*$', torn):
-            raise InputError("should be a journal of rows, a line each; remove it", file=file)
+            raise InputError("should be a journal with one row per line; remove it", file=file)
         self._stream.truncate(complete_bytes)
 
     def add(self, key: str, row: SweepRow) -> None:
-        """Write a row, which then outlives this process, however that ends.
+        """Write a row, so that it outlives this process.
 
-        Once a second, and when the journal is closed, wait until rows are on the disk: not even a
-        loss of power takes what may have taken hours.
+        Once a second, and when the journal is closed, wait until rows are on the disk, so that
+        results of hours survive even a loss of power.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class Journal:
         entry["checksum"] = _checksum(key, entry["row"])
         line = (json.dumps(entry, allow_nan=False) + "\n").encode()
         try:
-            while line:  # a full disk takes a part, and then refuses the rest
+            while line:  # a full disk takes part of a line and refuses the rest
                 line = line[self._stream.write(line) :]
             self.rows[key] = row
             self._waiting = True

@@ -1,4 +1,4 @@
-"""Where a sweep's cases run: on this machine's cores, or on a Dask cluster."""
+"""Running a sweep's cases on this machine's cores, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run_local(
     Parameters
     ----------
     cases
-        By their keys.
+        The cases by key.
     workers
-        Processes; None for one a core that this process may use.
+        Processes; None for one per core available to this process.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def run_local(
 
     # A forked process would inherit locks that our other threads hold and never release there.
     context = multiprocessing.get_context("spawn")
-    # A caller's own processes are not ours to end.
+    # Other processes of the caller must not be ended.
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
@@ -62,11 +62,11 @@ def run_local(
         pool.shutdown()
     except BrokenProcessPool:
         raise HyparError(
-            "a worker process was killed, perhaps for want of memory; run it again for the rest,"
-            f" with fewer {argument('workers')}"
+            f"a worker process was killed, perhaps for lack of memory; rerun to resume, with fewer"
+            f" {argument('workers')}"
         ) from None
     finally:
-        # After Ctrl-C nobody waits for running cases; the journal has the finished ones.
+        # After Ctrl-C running cases are abandoned; the journal has the finished ones.
         for process in multiprocessing.active_children():
             if process not in others:
                 process.terminate()
@@ -74,14 +74,14 @@ def run_local(
 
 
 def _cores() -> int:
-    """Return how many cores this process may use, which a container or taskset may limit."""
+    """Return the number of cores available to this process, within a container or taskset."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _end_with_parent() -> None:
-    """Leave Ctrl-C to the parent, and end with it, however it ends."""
+    """Ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     import multiprocessing
     import signal
     import threading
@@ -103,7 +103,7 @@ def run_on_cluster(
 ) -> Generator[tuple[str, SweepRow], None, None]:
     """Run cases on the workers of a Dask scheduler; yield each as it ends.
 
-    A case that a worker had not finished when it died is run by another.
+    If a worker dies, another one runs the case that it had not finished.
 
     Raises
     ------
@@ -126,7 +126,9 @@ def run_on_cluster(
     if not cases:
         return
     cluster = worded(f"scheduler {scheduler}", f"--scheduler {scheduler}")
-    with _silenced("distributed.client"):  # of a lost cluster our own message says it in a line
+    with _silenced(
+        "distributed.client"
+    ):  # the message below says that the cluster is lost, in one line
         try:
             client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
         except OSError as error:
@@ -146,7 +148,7 @@ def run_on_cluster(
                 for future in ended:
                     yield future.result()
         except (OSError, CancelledError, KilledWorker) as error:
-            problem = f"was lost ({type(error).__name__}); run it again for the rest"
+            problem = f"was lost ({type(error).__name__}); rerun to resume"
             raise HyparError(f"{cluster}: {problem}") from None
 
 

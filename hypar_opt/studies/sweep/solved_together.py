@@ -1,4 +1,4 @@
-"""A sweep's cases of which nothing is simulated, solved many at once."""
+"""Cases of a sweep that are not simulated, solved many at once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hypar_opt.studies.sweep.case import PAPERS, Case, SweepRow, array_of, netwo
 
 
 def is_solved_together(case: Case) -> bool:
-    """Whether `run_together` takes a case."""
+    """Return whether `run_together` accepts a case."""
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
     return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))
 
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
-    """Yield the rows that each of the cases has by itself.
+    """Yield the same rows as if each case were run separately.
 
     Parameters
     ----------
     cases
-        By their keys; all as `is_solved_together` says.
+        The cases by key; `is_solved_together` accepts all.
     """
     groups: dict[tuple[str, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
@@ -39,7 +39,7 @@ def _solved(
         key: (case.batch, case.element_bytes, case.reading, array_of(case.array).levels)
         for key, case in cases.items()
     }
-    # By the places of its values, a case finds its plan among all combinations of them.
+    # The indices of its values give a case its plan among all combinations.
     axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
     index = [{value: n for n, value in enumerate(axis)} for axis in axes]
     batch, element_bytes, reading, levels = map(list, axes)

@@ -1,4 +1,4 @@
-"""A sweep as one TOML file describes it: the axes that are combined."""
+"""Sweep files in TOML: the axes of which every combination is a case."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ class SweepSpec(Document):
 
     schema_: Literal["hypar-opt/sweep/1"] = Field(default=SCHEMA, alias="schema")
     networks: Networks
-    """Names of the zoo, ``all`` of them, or paths from the sweep file."""
+    """Names of the zoo, ``all``, or paths relative to the sweep file."""
     batches: Annotated[tuple[Size, ...], Field(min_length=1)] = (256,)
     element_bytes: Annotated[tuple[Annotated[int, Strict()], ...], Field(min_length=1)] = (4,)
     levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
-    """Hierarchy levels of the paper's arrays; an array that is named has its own."""
+    """Hierarchy levels of the paper's arrays; other arrays have fixed levels."""
     arrays: Names | None = None
-    """Names of presets, or paths from the sweep file; the paper's H tree unless given."""
+    """Names of presets, or paths relative to the sweep file. Default: the paper's H tree."""
     choices: Names = (PAPERS,)
-    """The parallelisms that a layer may have, as the command line has them."""
+    """The parallelisms that a layer may use, as on the command line."""
     costs: Names = ("bytes",)
-    """What a plan minimises."""
+    """The objectives."""
     solvers: Names = ("dp",)
     """A name, or a name and a search: ``dp joint``."""
     simulate: Annotated[bool, Strict()] = True
-    """Whether the plans' steps are simulated; else they are only priced."""
+    """Whether the plans' steps are simulated; otherwise plans are only priced."""
     overlap: Names | None = None
-    """``none`` unless given."""
+    """Default: ``none``."""
     readings: Names | None = None
-    """Each array's default unless given: see `hypar_opt.pipeline.default_reading`."""
+    """Default: that of each array; see `hypar_opt.pipeline.default_reading`."""
 
 
 def read_spec(path: str | Path) -> list[Case]:
@@ -84,7 +84,7 @@ def read_spec(path: str | Path) -> list[Case]:
         return axis(key, entries, lambda name: _known_name(kind, name, known))
 
     networks = axis("networks", spec.networks, lambda name: _network(name, folder))
-    # Validated already, and resolved only to refuse a value that is listed twice.
+    # Validated already; resolved only to refuse values listed twice.
     axis("batches", spec.batches, str)
     sizes = list(map(str, ELEMENT_BYTES))
     axis("element_bytes", spec.element_bytes, lambda size: _known_name("element size", size, sizes))
@@ -100,7 +100,7 @@ def read_spec(path: str | Path) -> list[Case]:
         problem = "is of simulated steps; leave it out, or simulate = false"
         raise InputError(problem, where="overlap", file=file)
     readings = names("readings", spec.readings or (), "reading", READINGS)
-    # Arrays and networks differ in their default reading, so it is no axis of the product.
+    # The default reading depends on array and network, so it is not an axis of the product.
     by_case = {
         (network, array): readings or [_default_reading(network, array)]
         for network in networks
@@ -121,7 +121,7 @@ def read_spec(path: str | Path) -> list[Case]:
 def _axis(
     key: str, entries: Sequence[str], resolve: Callable[[str], Value], file: str
 ) -> list[Value]:
-    """Return what a list's entries stand for; each may be there once."""
+    """Return the values of a list's entries; each may be listed only once."""
     values: list[Value] = []
     for n, entry in enumerate(entries):
         where = f"{key}[{n}]"
@@ -130,7 +130,7 @@ def _axis(
                 value = resolve(name)
             except HyparError as error:
                 raise InputError(error.message, where=where, file=file) from None
-            # Two names may stand for one thing, as a preset and a copy of its file do.
+            # Two names may have the same value, such as a preset and a copy of its file.
             if value in values:
                 raise InputError(f"{name!r} is there twice", where=where, file=file)
             values.append(value)
@@ -138,26 +138,27 @@ def _axis(
 
 
 def _default_reading(network: str, array: str) -> str:
-    # As `solve` does: by the array's digest, since a name can be anybody's.
+    # As in `solve`: by the array's digest, since names are not unique.
     described = validate(Network, parse_json(network, file="a network"))
     return problem_of(described, array=validate(Array, parse_json(array, file="an array"))).reading
 
 
 def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:
-    """Return the arrays' names or paths, and what resolves one."""
+    """Return the arrays' names or paths, and the function that resolves one."""
     if spec.arrays is None:
-        # Four levels unless given: the paper's sixteen accelerators.
+        # Four levels by default: the paper's sixteen accelerators.
         papers = [arrays.papers(levels) for levels in spec.levels or (4,)]
         return papers, lambda name: _as_json(arrays.load(name))
 
     def resolve(name: str) -> str:
         array = find_array(_name_or_path(name, folder, arrays.names()))
-        # An array is of one size, and levels cannot change it.
+        # The size of a named array is fixed.
         wrong = next((levels for levels in spec.levels or () if levels != array.levels), None)
         if wrong is not None:
             raise InputError(
                 f"{array.name} has {array.accelerators} accelerators, {array.levels} levels, which"
-                f" does not fit {wrong} among levels; leave levels out, for each array has its own"
+                f" does not fit {wrong} among levels; leave levels out, since each array fixes its"
+                " levels"
             )
         return _as_json(array)
 
@@ -169,23 +170,23 @@ def _network(name: str, folder: Path) -> str:
 
 
 def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Path:
-    """Return a preset's name, or a path from the sweep file if the text looks like one."""
+    """Return a preset's name, or a path relative to the sweep file if it looks like one."""
     path = folder / name
-    # As on the command line: in any case, and before a file of the same name.
+    # As on the command line: case is ignored, and names precede files.
     if name.lower() in presets:
         return name
     return path if Path(name).suffix or len(Path(name).parts) != 1 or exists(path) else name
 
 
 def _as_json(described: Network | Array) -> str:
-    """Return a network or an array as one text: the same for the same, however it is written."""
+    """Return the canonical text of a network or an array, however it is written."""
     # Sorted, so that two files of one content are one case.
     return json.dumps(described.description(), sort_keys=True)
 
 
 def _solver(text: str) -> tuple[str, str | None]:
     name, *search = text.split() or [""]
-    # Refused when the file is read, not when the first of its cases runs.
+    # Refused when the file is read, not when its first case runs.
     if len(search) > 1 or not name:
         raise HyparError(
             f"should be a solver, or a solver and a search, as 'dp joint', got {text!r}"

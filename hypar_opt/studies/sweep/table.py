@@ -15,7 +15,7 @@ COLUMNS = tuple(SweepRow.model_fields)
 
 
 def check_table(path: str | Path) -> None:
-    """Refuse, before the work, a table that could not be written.
+    """Refuse, before the work, a table that cannot be written.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def check_table(path: str | Path) -> None:
 
 
 def write_table(rows: Sequence[SweepRow], path: str | Path) -> None:
-    """Write all rows, all or nothing.
+    """Write all rows, or nothing.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    # Inferred, the type of a column would change with its values, as where all are null.
+    # An inferred type of a column would depend on its values, for example if all are null.
     integers = {"batch", "element_bytes", "levels"}
     integers |= {name for name in COLUMNS if name.endswith("bytes")}
     floats = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
@@ -57,9 +57,9 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     try:
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(types.items()))
     except (pa.ArrowInvalid, OverflowError):
-        problem = "Parquet's whole numbers end at 2^63, and these do not; take .csv"
+        problem = "a number is beyond Parquet's 64-bit integers; use .csv"
         raise InputError(problem, file=str(path)) from None
-    # In memory first: the file is then written in one piece, or stays as it was.
+    # In memory first, so that the file is written as a whole or stays unchanged.
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()
