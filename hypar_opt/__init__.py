@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
     from hypar_opt.models import read_network as read_network
-    from hypar_opt.pipeline import read_plan as read_plan
-    from hypar_opt.pipeline import repriced as repriced
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
     from hypar_opt.plan.layouts import StoredLayout as StoredLayout
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.certificate import certify as certify
     from hypar_opt.proofs.certificate import check_certificate as check_certificate
     from hypar_opt.results import Views
+    from hypar_opt.search.plan_file import read_plan as read_plan
+    from hypar_opt.search.plan_file import repriced as repriced
     from hypar_opt.solvers.base import SolverOptions as SolverOptions
     from hypar_opt.studies.advice import better_reading as better_reading
     from hypar_opt.studies.alternatives import best_plans as best_plans
@@ -78,9 +78,9 @@ _HOME = {
     "pareto": "studies.pareto",
     "read_array": "hardware.array",
     "read_network": "models",
-    "read_plan": "pipeline",
+    "read_plan": "search.plan_file",
     "regrets": "studies.alternatives",
-    "repriced": "pipeline",
+    "repriced": "search.plan_file",
     "run": "studies.virtual_run",
     "simulate": "studies.simulation",
     "solve": "pipeline",

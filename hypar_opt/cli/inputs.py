@@ -59,13 +59,13 @@ def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:
 
     Refuses options that the plan fixes, except for ``--array``.
     """
-    from hypar_opt import pipeline
+    from hypar_opt.search.plan_file import read_plan, repriced
 
     names = [field.name for group in (ProblemOptions, SolvingOptions) for field in fields(group)]
     # A plan may be simulated on another array, and repriced in another reading.
     fixed = [name for name in names if name not in {"array", "reading"}]
     refuse_what_a_plan_fixes(context, *fixed)
-    return pipeline.repriced(pipeline.read_plan(file), reading=reading)
+    return repriced(read_plan(file), reading=reading)
 
 
 def plan_or_network(

@@ -50,7 +50,7 @@ def run(
 ) -> None:
     """Run a plan on virtual devices and count every byte; exits with status 1 if any differs."""
     from hypar_opt.documents.files import recorded_reads
-    from hypar_opt.pipeline import read_plan
+    from hypar_opt.search.plan_file import read_plan
     from hypar_opt.studies import virtual_run
 
     with recorded_reads() as read:

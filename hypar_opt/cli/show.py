@@ -151,13 +151,13 @@ def _plan(
     file: str, batch: int | None, reading: str | None, *, rerun: bool, plan_options: bool
 ) -> Plan:
     """Read a plan, and price it by a reading or solve its problem again."""
-    from hypar_opt import pipeline
+    from hypar_opt.search.plan_file import read_plan, repriced
 
-    plan = pipeline.read_plan(file)  # first, since a file that is not a plan is the larger mistake
+    plan = read_plan(file)  # first, since a file that is not a plan is the larger mistake
     if batch is not None:
         raise HyparError("--batch is fixed by the plan; leave it out")
     if not rerun:
-        return pipeline.repriced(plan, reading=reading)
+        return repriced(plan, reading=reading)
     # Other readings have other optima: nothing would be compared.
     if reading is not None:
         raise HyparError("--rerun solves in the plan's reading; leave --reading out")

@@ -68,9 +68,9 @@ def solve(
     as_json: options.JSON = False,
 ) -> None:
     """Find a plan: the parallelism of each layer at each level, and its communication."""
-    from hypar_opt import pipeline
     from hypar_opt.documents.files import record_read, recorded_reads
     from hypar_opt.models import find_network
+    from hypar_opt.search.plan_file import read_plan
 
     deadline = Deadline.after(solving.time_limit)
     if plan_file is not None and str(plan_file) == "-":
@@ -80,7 +80,7 @@ def solve(
     with recorded_reads() as read:
         if solution is not None:
             record_read(solution)
-        start = None if warm_start is None else pipeline.read_plan(warm_start)
+        start = None if warm_start is None else read_plan(warm_start)
         described, array = find_network(network), inputs.array_named(problem.array)
     # Checked before the search, which may take hours.
     models = targets.exported_models(export_model)

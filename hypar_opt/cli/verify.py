@@ -89,8 +89,8 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
     """
     from hypar_opt.documents.document import file_name, read_text
     from hypar_opt.documents.parsing import parse_json
-    from hypar_opt.pipeline import read_plan
     from hypar_opt.proofs import certificate as proofs
+    from hypar_opt.search.plan_file import read_plan
 
     # A file that is not JSON is a wrong call, not a wrong plan.
     parse_json(read_text(file), file=file_name(file))

@@ -12,6 +12,7 @@ import numpy as np
 from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_words
+from hypar_opt.costs.joined_levels import over_levels
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
@@ -160,9 +161,9 @@ class EnergyCost(CostModel):
         dtype = exact_dtype(self.largest)
         moved: dict[tuple[int, ...], Integers] = {}
         for phase in self.communication.phases:
-            for levels, reduced in (
-                self.communication.of(phase).over_levels(workload, state).items()
-            ):
+            for levels, reduced in over_levels(
+                self.communication.of(phase), workload, state
+            ).items():
                 moved[levels] = moved.get(levels, 0) + reduced
         for levels, reduced in moved.items():
             # Without the remote access of a byte, which `node` has charged.

@@ -48,7 +48,7 @@ def finest(upper_bound: Fraction) -> int:
 
     Parameters
     ----------
-    worst
+    upper_bound
         In seconds or joules, on the cost of any plan.
     """
     # PREFIXES run from femto, the finest, to the whole unit. Four times the bound has to fit

@@ -13,6 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
+from hypar_opt.costs.joined_levels import charged_choices, messages_of, over_levels
 from hypar_opt.costs.physical import Rings, array_of, finest, rounded
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
@@ -109,7 +110,7 @@ class TimeCost(CostModel):
                 # over, by whichever choices, halving and doubling are one exchange.
                 moved = self.communication.of(phase).node(workload, splits)
                 above = (splits.counts.T * (moved > 0)).sum(axis=1)
-                twice = self.communication.messages(workload, phase)
+                twice = messages_of(self.communication, workload, phase)
                 messages: Integers = np.where(above == 0, 1, twice)[:, None]
                 timed = self._timed(moved, self._rates[splits.level], messages)
                 node += timed.astype(dtype)
@@ -148,9 +149,9 @@ class TimeCost(CostModel):
             in_pass = self.communication.of(phase)
             node, edge = in_pass.exchanged(workload, choices)
             if self.rings is None:
-                charged = in_pass.charged(workload)
+                charged = charged_choices(in_pass, workload)
                 above = (choices.above * charged[:, None, None]).sum(axis=0)
-                messages = np.where(above == 0, 1, self.communication.messages(workload, phase))
+                messages = np.where(above == 0, 1, messages_of(self.communication, workload, phase))
                 messages = np.concatenate([messages, np.ones(edge.shape, np.int64)], axis=2)
                 edge = np.concatenate([node, edge], axis=2)
             for level, rates in enumerate(self._rates[: plans.shape[1]]):
@@ -179,12 +180,12 @@ class TimeCost(CostModel):
         charges: dict[int, Integers] = {}
         dtype = exact_dtype(self.largest)
         for phase in self.communication.phases:
-            moved = self.communication.of(phase).over_levels(workload, state)
+            moved = over_levels(self.communication.of(phase), workload, state)
             for levels, reduced in moved.items():
                 # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
                 # all-gather takes n - 1 (docs/simulator.md).
                 steps = 2 ** len(levels) - 1
-                messages = self.communication.messages(workload, phase).astype(object) * steps
+                messages = messages_of(self.communication, workload, phase).astype(object) * steps
                 rates = self._rates_of(self.rings.link(levels))
                 timed = self._timed(reduced, rates, messages).astype(dtype)
                 charges[levels[0]] = charges.get(levels[0], 0) + timed

@@ -115,7 +115,7 @@ def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
     Parameters
     ----------
     plan
-        As `hypar_opt.pipeline.read_plan` or `hypar_opt.pipeline.solve` returns it.
+        As `hypar_opt.search.plan_file.read_plan` or `hypar_opt.pipeline.solve` returns it.
     workload
         Of the plan's network and batch, with shared tensors as nodes or without.
 

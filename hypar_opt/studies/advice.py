@@ -11,10 +11,11 @@ from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings
-from hypar_opt.pipeline import repriced, solve_problem
+from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.joint_table import thresholds_of
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 

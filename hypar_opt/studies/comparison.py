@@ -16,11 +16,12 @@ from hypar_opt.errors import HyparError, Sentence, UnknownNameError
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import repriced, solve_problem
+from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Results
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
@@ -47,7 +48,6 @@ Networks with attention also have Megatron-LM's tensor parallelism of each degre
 """
 
 MEGATRON = "megatron-"
-
 AMOUNTS = (
     *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
     *("executed_speedup", "executed_energy_efficiency"),
@@ -219,7 +219,7 @@ def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if not name.startswith(MEGATRON):
         return PLANS[name]
-    # The layers without pins have the same optimum level by level, with far fewer states.
+    # Layers without pins have the same optimum level by level, with far fewer states.
     levelwise = problem.cost == "bytes" and problem.constraints.memory is None
     return "dp", "levelwise" if levelwise else "joint", None
 
@@ -386,13 +386,13 @@ def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
     if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
         return False
     # If the reading itself favours Data Parallelism, the table shows it already.
-    more = row.executed_bytes > row.data_parallel_bytes
-    return more and (data is None or row.bytes <= data)
+    denied = data is None or row.bytes <= data
+    return denied and row.executed_bytes > row.data_parallel_bytes
 
 
 def _turns(row: ComparisonRow, key: str) -> bool:
-    ratio, executed = getattr(row, key), getattr(row, f"executed_{key}")
-    return turns(key, row.reading, ratio, executed) is not None
+    executed = getattr(row, f"executed_{key}")
+    return turns(key, row.reading, getattr(row, key), executed) is not None
 
 
 def _listed(plans: Sequence[str]) -> str:

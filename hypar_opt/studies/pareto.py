@@ -13,9 +13,10 @@ from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import repriced, solve_problem
+from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.results import Results
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 

@@ -15,11 +15,12 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import plan_of, repriced, solve_problem
+from hypar_opt.pipeline import plan_of, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans

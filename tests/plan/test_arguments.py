@@ -28,7 +28,9 @@ def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
 
 
 def test_the_arguments_of_a_problem_are_its_fields() -> None:
-    assert set(ProblemArguments.__annotations__) == set(Problem.model_fields)
+    """A hierarchy is another way to state its levels."""
+    fields = set(Problem.model_fields) | {"hierarchy"}
+    assert set(ProblemArguments.__annotations__) == fields
 
 
 def test_options_are_a_mapping_or_a_dataclass() -> None:

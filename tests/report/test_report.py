@@ -14,12 +14,12 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.pipeline import repriced
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.report.page import page, views
 from hypar_opt.report.page.contents import Contents, gather
 from hypar_opt.report.page.topology import draw
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.alternatives import regrets
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}

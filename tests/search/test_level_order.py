@@ -16,10 +16,10 @@ from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
-from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search import level_order
 from hypar_opt.search.level_order import fastest_order, levels_permute
+from hypar_opt.search.plan_file import repriced
 from tests.strategies.arrays import arrays
 from tests.strategies.networks import networks
 

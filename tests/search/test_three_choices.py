@@ -13,9 +13,9 @@ from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.state_tables import expanded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
-from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.bound_by_counts import by_counts
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.sharding.passes import INFERENCE, TRAINING

@@ -15,7 +15,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import repriced
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
 from hypar_opt.studies.megatron import degrees, megatron_pins, tensor_parallelism
 from tests.hardware.cubes import CUBES, cubes

@@ -17,8 +17,8 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import repriced
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.advice import (
     as_executed,
     better_reading,

@@ -97,8 +97,6 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
         The plan to which they are alternatives.
     best
         In order of cost; ``extra`` is relative to the first.
-    cost_name
-        The heading of the costs' column.
     """
     unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
     order = f"levels, {_level_order(best)}"

@@ -12,7 +12,8 @@ from hypar_opt.documents.document import Document, Name, validate
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import repriced, solve
+from hypar_opt.pipeline import solve
+from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__

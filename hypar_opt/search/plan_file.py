@@ -1,0 +1,71 @@
+"""Plans that a file or a caller brings: checked, and priced again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.checked import checked
+from hypar_opt.documents.document import file_name, read_document
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import check_plan, price, with_layouts
+from hypar_opt.plan.plan import Plan, parse_plan
+from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
+from hypar_opt.search.check_result import check_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@checked
+def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None) -> Plan:
+    """Return the same choices priced by another reading, or by another cost on the same array.
+
+    The solver's proof was about the former cost, so the plan is then feasible, without a bound.
+
+    Raises
+    ------
+    HyparError
+        If there is no such reading or cost, or the cost is not one of the plan's problem.
+    """
+    update = {"reading": reading or plan.cost.reading, "cost": cost or plan.cost.kind}
+    if update == {"reading": plan.cost.reading, "cost": plan.cost.kind}:
+        return plan
+    problem = plan.problem.model_copy(update=update)
+    instance = Instance(plan.network.description, problem)
+    tensors = plan_tensors(plan, instance.executed_workload)
+    priced = price(instance, plan.assignments(), tensors)
+    claims = {"status": "feasible", "bound": None, "gap": None}
+    solver = plan.solver.model_copy(update=claims)
+    return plan.model_copy(update={"cost": priced, "solver": solver})
+
+
+@checked
+def read_plan(path: str | Path) -> Plan:
+    """Read a plan file, or standard input (``-``), and price it again.
+
+    Raises
+    ------
+    InputError
+        If it is not a plan, has a newer schema, a cost that its choices do not have, choices
+        that violate its own constraints, or a bound that a baseline disproves.
+    """
+    file = file_name(path)
+    plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)
+    check_plan(plan, file=file)
+    # Checked on reading, since a file can be edited: studies rely on a plan being feasible.
+    if plan.constraints.any:
+        try:
+            instance = Instance.of_plan(plan)
+            instance.constraints.check(plan.assignments(), rows_of_plan(plan, instance.workload))
+        except HyparError as error:
+            raise InputError(error.message, file=file) from None
+    check_record(plan, file=file)
+    return plan
+
+
+def _with_layouts(plan: Plan, *, file: str) -> Plan:
+    try:
+        return with_layouts(plan)
+    except HyparError as error:  # what is wrong with its problem
+        raise InputError(error.message, file=file) from None
