@@ -267,7 +267,7 @@ def test_a_large_plan_goes_without_regrets(monkeypatch: pytest.MonkeyPatch, plan
     found = contents(plan)
     assert not found.regretted
     text = Page(page(found)).text
-    assert "solve --regret does" in text
+    assert "solve --regret computes them" in text
     assert "not asked" in text
 
 
