@@ -45,7 +45,7 @@ def test_a_step_is_printed_by_phase_layer_level_and_part() -> None:
     assert heads[6:12] == ["total", "layer", "conv1", "conv2", "fc1", "fc2"]
     assert heads[12:17] == ["level", "H1", "H2", "H3", "H4"]
     assert heads[17:19] == ["energy", "multiply-accumulates"]
-    assert heads[-5:] == ["total", "Bottleneck:", "Memory:", "From", "As"]
+    assert heads[-5:] == ["total", "Bottleneck:", "Memory:", "From", "When"]
     assert max(map(len, lines)) <= 80
 
 
