@@ -1,9 +1,9 @@
 # make demo   the main job on VGG-A, from nothing but Python and make
 # make check   in under a minute on two idle cores: formatting, types, import contract, quick tests
 # make test   everything that must hold: formatting, types, import contract, tests
-# make slow   the rest of the random cases, and tests that take long: before a release
 # make newest   the same with the newest versions that pyproject.toml allows
 # make lowest   the tests with the lowest versions that it allows
+# make slow   the rest of the random cases, and tests that take long: before a release
 # make lock   takes the newest versions for all else: requirements/, a file for each Python
 # make test-browser   that the HTML page opens clean in a real browser
 # make fuzz N=100000   wrong input of every kind; SEED=... begins at another

@@ -24,10 +24,11 @@ Tensors = Sequence[Mapping[int, int]]
 """By level, H1 first, the choice of each shared tensor's node."""
 
 MAX_STATES = 3**6
-"""Of a shared tensor, its layouts at all levels, that are compared."""
+"""Up to this many states, a shared tensor's layouts are compared over all levels jointly; beyond,
+level by level."""
 
 _LARGEST_ARRAY = 2**20
-"""Choices of boundaries' states at all levels that are charged at once."""
+"""Elements of the largest array of states that is charged at once."""
 
 _NONE: Mapping[int, int] = MappingProxyType({})
 

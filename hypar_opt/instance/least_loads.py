@@ -35,7 +35,7 @@ Way = tuple[tuple[int, ...], ...]
 
 
 class LeastLoads:
-    """Of each layer, the choices that it may make, and its least load over their completions.
+    """The choices that each layer may make, and its least load over their completions.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def names() -> tuple[str, ...]:
 def zoo_name(name: str) -> str:
     """Return the zoo's name of a network that others call ``resnet50``, ``GPT-2`` or ``vgg16``.
 
-    A name that is none of the zoo's is returned as it is.
+    Any other name is returned unchanged.
     """
     plain = _plain(name)
     known = {_plain(own): own for own in names()} | ALIASES

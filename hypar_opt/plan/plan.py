@@ -120,7 +120,7 @@ class SolverSettings(Document):
     warm_start: Flag = False
     """Whether the search started from a plan; which one is not recorded."""
     simulate: Size | None = None
-    """The number of best plans of which this one is the fastest when simulated."""
+    """How many of the best plans were simulated; this one is the fastest of them."""
 
 
 class SolverRecord(Document):

@@ -90,7 +90,7 @@ Proof = Annotated[
     | Annotated[EliminationProof, Tag("EliminationProof")],
     Discriminator(_form),
 ]
-"""Of a chain, potentials; of another graph, a flow or the messages of an elimination."""
+"""Potentials of a chain; a flow, or the messages of an elimination, of another graph."""
 
 
 class Certificate(Displayed, Document):
@@ -329,7 +329,9 @@ def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
             bound += table.in_units(bound_of(table, proof, f"tables[{index}]"))
             continue
         if not table.is_chain:
-            raise CheckFailedError(f"tables[{index}]: potentials prove a chain, and this is none")
+            raise CheckFailedError(
+                f"tables[{index}]: potentials prove chains only; this graph is not a chain"
+            )
         if [len(row) for row in proof.potentials] != [table.choices] * table.layers:
             raise CheckFailedError(f"tables[{index}]: should be one potential a layer and choice")
         if proof.multiplier and table.load is None:

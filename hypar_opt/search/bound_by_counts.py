@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 State = tuple[int, ...]
 
 MAX_STATES = 2**13
-"""States of a layer that an improvement compares at once; of more, those with its counts."""
+"""Up to this many states of a layer are compared at once; beyond, those with its counts."""
 MAX_LEVELS = 10
-"""Beyond, alignments of two layers' levels, and the orders of one's, are too many."""
+"""Beyond this many levels there are too many orders of a layer's choices to compare."""
 
-_ROUNDS = 20
-"""Of the improvement of a plan, which ends before where nothing is cheaper."""
+MAX_IMPROVEMENT_ROUNDS = 20
+"""Local search stops earlier if no single layer can improve."""
 
 
 def few_levels_alike(problem: Problem) -> bool:
@@ -152,7 +152,7 @@ class CountsProblem:
         nodes = range(len(start))
         plan = dict(enumerate(start))
         every = self._choices**self._levels <= MAX_STATES
-        for _ in range(_ROUNDS):
+        for _ in range(MAX_IMPROVEMENT_ROUNDS):
             before = dict(plan)
             for node in nodes:
                 kinds = np.flatnonzero(allowed[node]) if every else [self._column_of(plan[node])]

@@ -25,8 +25,8 @@ from hypar_opt.solvers.base import too_large
 if TYPE_CHECKING:
     from hypar_opt.search.result import SearchRequest, SearchResult
 
-FEW_STATES = 3**4
-"""Of a layer, with which elimination on a graph takes no longer than its bound by counts."""
+MAX_STATES_SOLVED_DIRECTLY = 3**4
+"""Up to this many states a layer, elimination on a graph is as fast as the bound by counts."""
 
 
 def joint(search: SearchRequest) -> SearchResult:
@@ -99,7 +99,7 @@ def _from_states_or_counts(
     instance = search.instance
     choices = instance.cost.choices
     counts = (
-        choices**search.levels > FEW_STATES
+        choices**search.levels > MAX_STATES_SOLVED_DIRECTLY
         and instance.workload.has_replicas(choices)
         and few_levels_alike(instance.problem)
         # A program has a size of its own, up to which elimination ends, too.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def joint_table(
     instance: Instance, max_columns: int | None, deadline: Deadline = NEVER
 ) -> tuple[CostTable, RowNames]:
-    """Return the table of which a plan of all levels is an assignment, as a program solves it.
+    """Return the table whose assignments are plans of all levels, as a program solves it.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.solution.solver import SolutionFile
 
 SOLUTION = "solution"
-"""The solver of a plan that was read from a solution file; it is none of `SOLVERS`."""
+"""The solver of a plan that was read from a solution file; not one of `SOLVERS`."""
 
 _SOLVERS = {".lp": "ilp", ".mps": "ilp", ".pb": "cpsat", ".pbtxt": "cpsat"}
 """Whose model a file of each suffix has."""

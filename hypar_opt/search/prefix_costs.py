@@ -154,7 +154,7 @@ def is_chain(workload: Workload) -> bool:
 def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable | None:
     """Return a chain's joint table, forbidden states at a penalty.
 
-    None where the graph is no chain, a boundary's charge no sum over levels, or there are none.
+    None if the graph is not a chain, or a boundary's charge is not a sum over levels.
 
     Raises
     ------

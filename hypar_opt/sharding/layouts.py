@@ -65,7 +65,7 @@ def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray
     # needed whole, a result without it is left as partial sums.
     read = np.where(lacking.input, Layout.WHOLE, split)
     whole = workload.whole(columns)
-    # A shuffle deals the channels of one side out to both: its own order is none that is there.
+    # A shuffle permutes channels across both sides: no stored layout has its order.
     read = np.where(workload.shuffles & (read == Layout.CHANNEL), Layout.SHUFFLED, read)
     written = np.where(lacking.output, Layout.PARTIAL, split)
     # Where nothing is halved each side writes all of its output, and not a part of a sum.

@@ -14,6 +14,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.studies.random_networks import random_networks
+from tests.slow import slow_after
 
 ALL = "dp,cut,ilp,cpsat,brute"
 
@@ -177,10 +178,13 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
 NETWORKS = list(ho.models.PAPER_NETWORKS)
 
 
+@pytest.mark.parametrize("batch", slow_after(1, [256, 32, 4096]))
 @pytest.mark.parametrize("name", NETWORKS)
-def test_dp_ilp_and_cpsat_give_one_plan_and_total_on_the_ten_networks(name: str) -> None:
+def test_dp_ilp_and_cpsat_give_one_plan_and_total_on_the_ten_networks(
+    name: str, batch: int
+) -> None:
     """Six levels: the first h of them are the plan of h levels, so levels 1 to 6 are here."""
-    plans = [ho.solve(name, solver=solver, levels=6) for solver in SOLVERS]
+    plans = [ho.solve(name, solver=solver, batch=batch, levels=6) for solver in SOLVERS]
     assert len({plan.parallelism for plan in plans}) == 1
     assert len({plan.cost for plan in plans}) == 1
     assert {plan.solver.status for plan in plans} == {"optimal"}

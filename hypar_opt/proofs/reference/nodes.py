@@ -21,10 +21,10 @@ class Split(NamedTuple):
     size: int
     """The size of the axis that is halved; 0 if none is."""
     input: str
-    """The axis of which each side reads half, ``batch``, ``channel`` or, after a shuffle,
+    """The axis that is read in halves: ``batch``, ``channel`` or, after a shuffle,
     ``shuffled``; or ``whole``."""
     output: str
-    """The axis of which each side writes half, ``batch`` or ``channel``; or ``partial``; or
+    """The axis that is written in halves: ``batch`` or ``channel``; or ``partial``; or
     ``whole``, where nothing is halved."""
     keeps_weights: bool
     """Whether both sides have all weights, and so partial sums of their gradient."""
