@@ -131,7 +131,7 @@ def test_an_import_against_the_floors_breaks_the_contract(module: str, tmp_path:
     copy = tmp_path / "hypar_opt"
     run("cp", "-r", PACKAGE, copy)
     run("cp", ROOT / "pyproject.toml", tmp_path)
-    fixed = copy / "solvers" / "fixed.py"
+    fixed = copy / "solvers" / "baselines.py"
     fixed.write_text(fixed.read_text() + f"\nimport hypar_opt.{module}\n")
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run(

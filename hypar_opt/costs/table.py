@@ -113,7 +113,7 @@ class CostTable:
             If the table is no chain.
         """
         if not self.is_chain:
-            raise RefusedError("solves chains of layers only; this graph is not a chain")
+            raise RefusedError("solves chains only; this graph is not a chain")
         if len(self.ends) == self.layers - 1:
             return self.edge
         shape = (self.layers - 1, self.choices, self.choices)

@@ -138,7 +138,7 @@ def test_a_supervisor_that_is_killed_is_told_in_a_line() -> None:
     with SolverProcess() as process:
         process._supervisor.kill()
         process._supervisor.wait()
-        with pytest.raises(HyparError, match="keeps the solver's program was killed; run it again"):
+        with pytest.raises(HyparError, match="supervises the solver was killed; run it again"):
             process.run(["true"])
     process.directory.rmdir()  # which it can no longer do
 

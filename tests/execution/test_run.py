@@ -315,8 +315,11 @@ def test_what_is_no_plan_file_is_refused(plan: str, capsys: pytest.CaptureFixtur
     assert plan in line
 
 
-def test_the_backend_jax_compares_the_compiled_programs_bytes(plan_file: Path) -> None:
-    # A process of its own: JAX makes its devices once.
+def test_the_backend_jax_compares_the_compiled_programs_bytes(
+    plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process of its own: JAX makes its devices once, and as many as a module asked for before.
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     args = ["run", str(plan_file), "--backend", "jax", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "hypar_opt", *args], capture_output=True, text=True, check=False

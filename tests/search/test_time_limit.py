@@ -259,7 +259,7 @@ def test_a_capacity_is_solved_the_same_however_much_is_sorted_at_once(largest: i
         )
         whole = DynamicProgramming().solve(table, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(capacity, "_LARGEST_SORT", largest)
+            patch.setattr(capacity, "_MAX_SORTED", largest)
             assert DynamicProgramming().solve(table, SolverOptions()) == whole
 
 

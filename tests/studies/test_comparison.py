@@ -179,7 +179,7 @@ def test_a_plan_that_only_its_reading_likes_is_named() -> None:
     assert hypar.bytes < data.bytes == hypar.data_parallel_bytes < hypar.executed_bytes
     assert hypar.executed_speedup < 1 < hypar.speedup
     more, slower = warnings_of_rows([*rows.values()])
-    assert more.startswith("run, Data Parallelism moves fewer bytes than 'hypar'")
+    assert more.startswith("when run, Data Parallelism moves fewer bytes than 'hypar'")
     assert "takes more time than 'hypar'" in slower
     assert "; reading='executed' plans for that" in slower
     assert "--reading executed" in shell_words(slower)

@@ -125,7 +125,7 @@ def test_a_graph_too_wide_for_its_best_plans_is_refused_by_name() -> None:
         }
     )
     plan = ho.solve(network, levels=4)
-    refusal = r"listing the best plans over 4 levels needs a table of 16\^10 entries; take fewer"
+    refusal = r"listing the best plans over 4 levels needs a table of 16\^10 entries; use fewer"
     with pytest.raises(ho.HyparError, match=refusal):
         ho.best_plans(plan, 3)
     assert len(ho.best_plans(ho.solve(network, levels=1), 3)) == 3

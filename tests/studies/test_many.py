@@ -124,7 +124,7 @@ def test_levels_below_a_plans_are_not_model_parallel() -> None:
 @pytest.mark.parametrize(
     ("axis", "values", "message"),
     [
-        ("batch", [], "batch should have a value or more, got none"),
+        ("batch", [], "batch should have at least one value, got none"),
         ("batch", [1, 0, 2], "batch"),
         ("batch", [1, 2.5], "batch"),
         ("levels", [2, 65], "levels"),
