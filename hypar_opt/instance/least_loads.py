@@ -99,6 +99,11 @@ class LeastLoads:
             allowed[list(users)] &= own in (DATA, choice)
         return allowed
 
+    @property
+    def _counts_matter(self) -> bool:
+        """Whether what completes a choice depends on how often it was made: not for pins alone."""
+        return self._even or self._problem.constraints.memory is not None
+
     @cached_property
     def halvings(self) -> NDArray[np.intp]:
         return halvings_of(self._workload, self._choices, self._levels)
@@ -133,6 +138,9 @@ class LeastLoads:
 
     def _completed(self, counts: Counts, way: Way | None) -> Integers:
         """Return the least loads of all layers, or in a way of those that it says more of."""
+        if not self._counts_matter:
+            # One state for each level, where there would be one for all counts.
+            counts = (sum(counts), *[0] * (self._choices - 1))
         key = counts, way
         if key not in self._least:
             if sum(counts) == self._levels:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.instance.constraints import ConstraintSet
+from hypar_opt.instance.least_loads import LeastLoads
 from hypar_opt.instance.pins import Pin
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.workload.tensors import Workload
 
 
 def solve(name: str, search: str = "levelwise", **asked: Any) -> ho.Plan:
@@ -173,3 +178,26 @@ def test_pins_that_conflict_or_name_what_is_not_there_are_wrong_input(
 ) -> None:
     assert run(["solve", "sfc", *(word for pin in pins for word in ("--fix", pin))]) == 2
     assert capsys.readouterr().err.startswith("hypar-opt: --fix ")
+
+
+def test_pins_alone_need_one_state_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often a choice was made above matters to even splits and memory, and not to pins."""
+    asked: list[tuple[int, ...]] = []
+    load = LeastLoads.load
+
+    def count(self: LeastLoads, counts: tuple[int, ...]) -> Any:
+        asked.append(counts)
+        return load(self, counts)
+
+    monkeypatch.setattr(LeastLoads, "load", count)
+    network = ho.load("lenet-c")
+    arguments: Any = {"levels": 30, "choices": ("data", "model", "output"), "reading": "executed"}
+    states = {}
+    for constraints in ({"fix": ("fc1@H30=data",)}, {"fix": ("fc1@H30=data",), "even": True}):
+        asked.clear()
+        problem = problem_of(network, **arguments, batch=2**30, constraints=constraints)
+        with suppress(ho.errors.InfeasibleError):
+            ConstraintSet(problem, Workload.of(ho.layer_graph(network), problem.batch))
+        states[len(constraints)] = len(set(asked))
+    # The plan's own counts, all zero for the largest load, and 496 of them with 30 levels.
+    assert states == {1: 2, 2: 497}
