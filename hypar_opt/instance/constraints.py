@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING
 
@@ -110,11 +111,12 @@ class ConstraintSet:
 
     def _completed(self, table: CostTable, splits: SplitCounts, way: Way | None) -> CostTable:
         least = np.zeros(table.node.shape, object)
+        completed = partial(self._loads.completed, loads=self.couple_layers)
         # Layers with the same splits above have the same loads below: one computation each.
         for counts in {tuple(column) for column in splits.counts.T.tolist()}:
             here = np.all(np.array(counts) == splits.counts.T, axis=1)
             for choice in range(table.choices):
-                least[here, choice] = self._loads.completed(counts, choice, way)[here]
+                least[here, choice] = completed(counts, choice, way)[here]
         allowed = least < self._loads.impossible
         return self._limited(table, allowed.astype(bool), least)
 
@@ -323,7 +325,7 @@ class ConstraintSet:
         if not self.any:
             return
         # These decide both: whether each layer has a plan, and whether one fits the memory.
-        least = self._loads.least((0,) * len(self._choices))
+        least = self._loads.least((0,) * len(self._choices), loads=self.couple_layers)
         for position, layer in enumerate(self._workload.nodes):
             if least[position] >= self._loads.impossible:
                 level = self._loads.first_infeasible_level(position)

@@ -62,7 +62,7 @@ class LeastLoads:
             self._alike = [rows.index(row) for row in rows]
         self._forbidden = workload.forbidden(self._choices)
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
-        self._least: dict[tuple[Counts, Way | None], Integers] = {}
+        self._least: dict[tuple[Counts, Way | None, bool], Integers] = {}
         self.impossible = 1 + sum(self.load((0,) * self._choices).tolist())
 
     def may(
@@ -99,11 +99,6 @@ class LeastLoads:
             allowed[list(users)] &= own in (DATA, choice)
         return allowed
 
-    @property
-    def _counts_matter(self) -> bool:
-        """Whether what completes a choice depends on how often it was made: not for pins alone."""
-        return self._even or self._problem.constraints.memory is not None
-
     @cached_property
     def halvings(self) -> NDArray[np.intp]:
         return halvings_of(self._workload, self._choices, self._levels)
@@ -121,44 +116,53 @@ class LeastLoads:
         )
         return memory_load(self._workload, same_for_all, self._problem)
 
-    def completed(self, counts: Counts, choice: int, way: Way | None = None) -> Integers:
-        """Return each layer's least load after one more choice; `impossible` if there is none."""
-        loads = self._after(counts, choice, None)
-        if way is not None:
-            loads[self._tied] = self._after(counts, choice, way)
-        return loads
+    def completed(
+        self, counts: Counts, choice: int, way: Way | None = None, *, loads: bool = True
+    ) -> Integers:
+        """Return each layer's least load after one more choice; `impossible` if there is none.
 
-    def least(self, counts: Counts, way: Way | None = None) -> Integers:
+        Parameters
+        ----------
+        loads
+            Whether more is asked than what is `impossible`.
+        """
+        least = self._after(counts, choice, None, loads)
+        if way is not None:
+            least[self._tied] = self._after(counts, choice, way, loads)
+        return least
+
+    def least(self, counts: Counts, way: Way | None = None, *, loads: bool = True) -> Integers:
         """Return each layer's least load over all completions of its choices above."""
-        loads = self._completed(counts, None)
+        least = self._completed(counts, None, loads)
         if way is not None:
-            loads = loads.copy()
-            loads[self._tied] = self._completed(counts, way)
-        return loads
+            least = least.copy()
+            least[self._tied] = self._completed(counts, way, loads)
+        return least
 
-    def _completed(self, counts: Counts, way: Way | None) -> Integers:
+    def _completed(self, counts: Counts, way: Way | None, loads: bool) -> Integers:
         """Return the least loads of all layers, or in a way of those that it says more of."""
-        if not self._counts_matter:
-            # One state for each level, where there would be one for all counts.
+        if not (loads or self._even):
+            # Pins do not see how often a choice was made above: one state a level stands for all.
             counts = (sum(counts), *[0] * (self._choices - 1))
-        key = counts, way
+        key = counts, way, loads
         if key not in self._least:
             if sum(counts) == self._levels:
-                loads = self.load(counts)
-                self._least[key] = loads if way is None else loads[self._tied]
+                load = self.load(counts)
+                self._least[key] = load if way is None else load[self._tied]
             else:
-                after = [self._after(counts, choice, way) for choice in range(self._choices)]
+                choices = range(self._choices)
+                after = [self._after(counts, choice, way, loads) for choice in choices]
                 self._least[key] = np.stack(after).min(axis=0)
         return self._least[key]
 
-    def _after(self, counts: Counts, choice: int, way: Way | None) -> Integers:
+    def _after(self, counts: Counts, choice: int, way: Way | None, loads: bool) -> Integers:
         level, more = sum(counts), one_more(counts, choice)
         if way is None:
-            may, loads = self.may(level, counts[choice], choice), self._completed(more, None)
+            may, least = self.may(level, counts[choice], choice), self._completed(more, None, loads)
         else:
             may = self.may(level, counts[choice], choice, way[0])[self._tied]
-            loads = self._completed(more, way[1:])
-        return np.where(may, loads, self.impossible)
+            least = self._completed(more, way[1:], loads)
+        return np.where(may, least, self.impossible)
 
     @cached_property
     def _tied(self) -> list[int]:
