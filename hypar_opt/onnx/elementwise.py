@@ -84,8 +84,13 @@ def _check_attributes(state: ImportState, node: OnnxNode) -> None:
     if node.op == "Clip" and (attributes.get("min", 0.0), attributes.get("max", 6.0)) != (0.0, 6.0):
         state.note(node, "bounds of a clip, which are taken as 0 and 6")
     training = node.inputs[2] if node.op == "Dropout" and len(node.inputs) > 2 else ""
-    if training and not (state.constant(training).value == 0).all():
+    if training and not _is_off(state.constant(training)):
         state.note(node, "dropout")
+
+
+def _is_off(switch: Constant) -> bool:
+    """Return whether a switch, a single number, is known to be zero."""
+    return switch.known and switch.elements == 1 and not switch.value.any()
 
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:

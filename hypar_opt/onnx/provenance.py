@@ -12,6 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped
+from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.computing import slice_cuts
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.model import OnnxNode
@@ -122,7 +123,9 @@ def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
 
 def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
     """Return consecutive indices of a dimension, or one of them."""
-    if indices is None or not indices.known or len(indices.shape) > 1 or not indices.elements:
+    if indices is None or not indices.known or len(indices.shape) > 1:
+        raise UnalignedError
+    if not 0 < indices.elements <= min(region.shape[axis], MAX_ELEMENTS):
         raise UnalignedError
     values = indices.value.ravel()
     if (np.diff(values) != 1).any():

@@ -147,6 +147,22 @@ def gathered_nothing() -> Any:
     return end(g, g("ReduceMax", g("Gather", filled(g, 1, 1, 0), filled(g, 0, 2**40))))
 
 
+def switched_off() -> Any:
+    """A dropout whose switch, a single number, has 2^40 elements."""
+    g = small()
+    x = g("MatMul", "x", g.weight("w", 8, 8))
+    ratio = g.value(np.array(0.5, np.float32))
+    return g.model(g("Dropout", x, ratio, g("Cast", filled(g, 0, 2**40), to=9)))
+
+
+def gathered_weights() -> Any:
+    """A layer's weights by 2^28 times the same index."""
+    g = small()
+    rows = g("Gather", g.weight("table", 8, 8), filled(g, 0, 2**28), axis=0)
+    x = g("MatMul", "x", g.weight("w", 8, 8))
+    return g.model(g("MatMul", x, g("Transpose", rows, perm=[1, 0])))
+
+
 def kept(count: int) -> Any:
     """Constants of 2^22 elements that are all there at once."""
     g = small()
@@ -244,6 +260,8 @@ BOMBS: dict[str, Callable[[], Any]] = {
     **{op: lambda op=op: broadcast(op) for op in ("Where", "Mod", "Clip", "Add")},  # type: ignore[misc]
     "GatherND": gathered_rows,
     "Gather of nothing": gathered_nothing,
+    "Gather of weights": gathered_weights,
+    "Dropout": switched_off,
     "kept": lambda: kept(400),
     "copied by Reshape": copied_by_reshape,
     "ScatterND": lambda: scattered(100),
