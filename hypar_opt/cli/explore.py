@@ -86,14 +86,16 @@ def explore(
     explored = explore(plan, free, objective=objective, array=array)
     for sentence in explored.warnings():
         output.warn(sentence)
+    # Made before anything is written: it may be refused.
+    page = page_file and exploration_page(explored, request.command_line(context, source))
     if picture is not None:
         from hypar_opt.report import pictures
 
         pictures.save(pictures.exploration_map(explored), picture)
     if csv_file is not None:
         write_whole(csv_file, plans_csv(explored))
-    if page_file is not None:
-        write_whole(page_file, exploration_page(explored, request.command_line(context, source)))
+    if page_file is not None and page:
+        write_whole(page_file, page)
     if as_json:
         output.print_json(summary(explored, relative=relative))
         return
