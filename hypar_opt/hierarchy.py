@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Numbers = TypeVar("Numbers", int, "NDArray[np.intp]")
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,6 @@ class Hierarchy:
         """Return how far apart the numbers of accelerators are in neighbouring parts of a level."""
         return prod(self.sizes[level + 1 :])
 
-    def digit(self, accelerator: int, level: int) -> int:
-        """Return the part of a level that an accelerator is in."""
+    def digit(self, accelerator: Numbers, level: int) -> Numbers:
+        """Return the part of a level that an accelerator, or each of several, is in."""
         return accelerator // self.stride(level) % self.sizes[level]

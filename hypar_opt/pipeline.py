@@ -372,7 +372,7 @@ def plan_of(
     return priced.model_copy(update={"solver": solver})
 
 
-def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
+def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = False) -> Plan:
     """Solve a plan's own problem with its own solver, search and options.
 
     Parameters

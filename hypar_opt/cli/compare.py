@@ -107,7 +107,7 @@ def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | N
     wrong = next((array for array in arrays if array.levels not in sizes), arrays[0])
     raise HyparError(
         f"--levels should be {wrong.levels}, since the array {wrong.name} has"
-        f" {wrong.accelerators} accelerators, got {typed}"
+        f" {wrong.interconnect.accelerators} accelerators, got {typed}"
     )
 
 

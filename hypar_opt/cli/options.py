@@ -54,7 +54,7 @@ ARRAY = problem_option(
     help="An accelerator array (see list arrays), or the path of an array file.",
     autocompletion=completion.arrays,
 )
-# The defaults are those of `hypar_opt.pipeline.default_reading`.
+# The defaults are those of `hypar_opt.plan.arguments.default_reading`.
 READING = Annotated[
     str | None,
     problem_option(

@@ -30,20 +30,22 @@ def step_bytes(network: Network, program: Program) -> int:
         node = position + workload.shared
         weights, copies = workload.weights[node], _weight_copies(program, node)
         footprint = _footprint(layer, workload.nodes[node])
-        inputs = workload.inputs[node] * _copies(program.read[node])
-        written = workload.outputs[node] * _copies(program.written[node])
-        stored = _copies(program.stored[node])
+        read_copies = _copies(program, program.read[node])
+        inputs = workload.inputs[node] * read_copies
+        written = workload.outputs[node] * _copies(program, program.written[node])
+        stored = _copies(program, program.stored[node])
         outputs, pooled = (each[node] * stored for each in (workload.outputs, workload.pooled))
         # All devices keep these for the backward pass; one device, its outputs and gradients.
-        held += footprint.kept * _copies(program.read[node]) + (1 + footprint.inputs) * inputs
+        held += footprint.kept * read_copies + (1 + footprint.inputs) * inputs
         held += outputs + 2 * pooled + workload.pooled[node]
         held += weights * (3 + 2 * copies)
         # Temporaries: tensors before and after an exchange, and received messages.
         exchanged = 4 * inputs + 3 * written + 2 * outputs + 3 * weights * copies
-        statistics = 6 * max(workload.nodes[node].statistics) * _sharing(program.read[node])
+        sharing = _sharing(program, program.read[node])
+        statistics = 6 * max(workload.nodes[node].statistics) * sharing
         working = max(working, footprint.working + exchanged + statistics)
     for shared, writer in workload.tensor_writers.items():
-        held += 2 * workload.pooled[writer] * _copies(program.stored[shared])
+        held += 2 * workload.pooled[writer] * _copies(program, program.stored[shared])
     return ELEMENT_BYTES * (held + working)
 
 
@@ -82,15 +84,15 @@ _INPUTS = {"norm": 3, "output": 3, "global_pool": 2, "pool": 1}
 """Arrays of the input's size that are kept, by kind of layer."""
 
 
-def _copies(layouts: Layouts) -> int:
+def _copies(program: Program, layouts: Layouts) -> int:
     """Return the number of copies of a tensor: replicas or partial sums."""
-    return int(2 ** sum(layout in (Layout.WHOLE, Layout.PARTIAL) for layout in layouts))
+    return program.parts(layouts, Layout.WHOLE, Layout.PARTIAL)
 
 
-def _sharing(layouts: Layouts) -> int:
+def _sharing(program: Program, layouts: Layouts) -> int:
     """Return how many devices share a position's channels, each with its statistics."""
-    return int(2 ** sum(layout is not Layout.BATCH for layout in layouts))
+    return program.parts(layouts, *set(Layout) - {Layout.BATCH})
 
 
 def _weight_copies(program: Program, node: int) -> int:
-    return int(2 ** sum(step.level >= 0 for step in program.gradient_steps(node)))
+    return program.hierarchy.parts(step.level for step in program.gradient_steps(node))

@@ -31,7 +31,6 @@ from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.results import Displayed
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
@@ -115,16 +114,6 @@ class Array(Displayed, Document):
     def levels(self) -> int:
         """The hierarchy levels: halvings of the array down to one accelerator."""
         return self.interconnect.levels
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The parts of each level."""
-        return Hierarchy.of_halves(self.levels)
-
-    @property
-    def accelerators(self) -> int:
-        """The number of accelerators."""
-        return self.hierarchy.accelerators
 
     @property
     def placement(self) -> tuple[int, ...]:

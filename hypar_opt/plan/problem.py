@@ -245,7 +245,7 @@ class ProblemFields(Document):
         if array.levels != self.levels:
             raise rule(
                 f"levels: should be {array.levels}, since the array {array.name} has"
-                f" {array.accelerators} accelerators, got {self.levels}"
+                f" {array.interconnect.accelerators} accelerators, got {self.levels}"
             )
         if not array.allows(self.placement):
             raise rule(

@@ -22,6 +22,7 @@ from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
@@ -56,13 +57,13 @@ class Labels:
         Where the axis is split, H1 first.
     """
 
-    levels: int
+    hierarchy: Hierarchy
     of: Mapping[Axis, Integers]
     splits: Mapping[Axis, tuple[int, ...]]
 
     def bits(self, axis: Axis, level: int) -> Integers:
         """Return the side of each index at one level, 0 or 1."""
-        return self.of[axis] >> (self.levels - 1 - level) & 1
+        return self.hierarchy.digit(self.of[axis], level)
 
     def order(self, axis: Axis) -> Integers:
         """Return the axis's indices label by label: contiguous on each device."""
@@ -81,8 +82,9 @@ class Labels:
         found = []
         for axis, labels in self.of.items():
             for level in self.splits[axis]:
-                place = self.levels - 1 - level
-                counts = np.bincount(labels >> place, minlength=2 << level).reshape(-1, 2)
+                counts = np.bincount(
+                    labels // self.hierarchy.stride(level), minlength=2 << level
+                ).reshape(-1, 2)
                 odd = np.flatnonzero(counts[:, 0] != counts[:, 1])
                 if len(odd):
                     zero, one = counts[odd[0]].tolist()
@@ -109,7 +111,7 @@ def batch_levels(program: Program) -> tuple[int, ...]:
 def batch_labels(program: Program) -> Integers:
     """Return the label of each image: contiguous, in as equal parts as there can be."""
     batch, levels = program.workload.batch, batch_levels(program)
-    parts = np.arange(batch) * 2 ** len(levels) // batch
+    parts = np.arange(batch) * program.hierarchy.parts(levels) // batch
     labels = np.zeros(batch, np.intp)
     for place, level in enumerate(reversed(levels)):
         labels |= (parts >> place & 1) << (len(program.rows) - 1 - level)
@@ -144,7 +146,7 @@ class _Labelling:
             split = np.array([level in splits[axis] for axis in self.axes])
             self.halve(level, split[self.axis_of])
         of = {axis: self.label[where] for axis, where in self.slices.items()}
-        return Labels(self.levels, of, splits)
+        return Labels(self.program.hierarchy, of, splits)
 
     def levels_of(self, axis: Axis) -> list[int]:
         return [level for level in range(self.levels) if axis in self.split_axes[level]]
@@ -187,7 +189,8 @@ class _Labelling:
             ready = waiting & ~waits if (waiting & ~waits).any() else waiting.copy()
             chosen = ready[member_class]
             known = np.where(source >= 0, side[source], -1)[chosen]
-            codes = (self.axis_of[members[chosen]] << self.levels) | self.label[members[chosen]]
+            axes, labels = self.axis_of[members[chosen]], self.label[members[chosen]]
+            codes = axes * self.program.hierarchy.accelerators + labels
             codes = codes * 3 + known + 1
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
@@ -197,7 +200,7 @@ class _Labelling:
                 of_class[together[:half]], of_class[together[half:]] = 0, 1
             side[members[chosen]] = of_class[member_class[chosen]]
             waiting &= ~ready
-        self.label[members] |= side[members] << (self.levels - 1 - level)
+        self.label[members] |= side[members] * self.program.hierarchy.stride(level)
 
     def classes(self, level: int) -> Integers:
         """Return the smallest index of all that each index is tied to at a level."""

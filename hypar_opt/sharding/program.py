@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import (
     Layouts,
     Step,
@@ -66,6 +67,17 @@ class Program:
 
     workload: Workload
     rows: Sequence[Sequence[int]]
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The parts of each level, by which devices are numbered."""
+        return Hierarchy.of_halves(len(self.rows))
+
+    def parts(self, layouts: Layouts, *among: Layout) -> int:
+        """Return the parts of the levels at which a tensor has one of some layouts, multiplied."""
+        return self.hierarchy.parts(
+            level for level, layout in enumerate(layouts) if layout in among
+        )
 
     @cached_property
     def _layouts(self) -> tuple[list[Layouts], list[Layouts]]:

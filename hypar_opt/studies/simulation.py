@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hypar_opt import pipeline
 from hypar_opt.checked import checked
 from hypar_opt.deadline import Deadline
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, argument, worded
@@ -15,7 +14,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import plan_of, solve_problem
+from hypar_opt.pipeline import plan_of, search_again, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
@@ -91,7 +90,7 @@ def simulate(
     if target.levels != plan.levels:
         raise RefusedError(
             f"the plan is for {plan.accelerators} accelerators, and the array {target.name} has"
-            f" {target.accelerators}"
+            f" {target.interconnect.accelerators}"
         )
     instance = Instance.of_plan(plan)
     workload, rows = instance.workload, None
@@ -244,7 +243,7 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     """Solve a plan's problem again, as it was solved, and simulate again if it was simulated."""
     considered = plan.solver.options.simulate
     if considered is None:
-        return pipeline.solve_again(plan, progress, parameters=parameters)
+        return search_again(plan, progress, parameters=parameters)
     return fastest(contenders(plan, considered, progress=progress)).plan
 
 

@@ -22,6 +22,7 @@ from hypar_opt.execution.run import run_program
 from hypar_opt.execution.scale_down import scaled_down
 from hypar_opt.execution.virtual import checks
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Purpose, Source
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import StepKind, all_reduce
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.passes import Phase
@@ -176,7 +177,7 @@ def test_what_is_not_a_number_is_no_agreement() -> None:
 
 
 def test_an_all_reduce_adds_over_its_levels_alone() -> None:
-    fabric = Fabric(2)
+    fabric = Fabric(Hierarchy((2, 2)))
     blocks = [np.arange(5.0) * 10**device for device in fabric.devices]
     steps = all_reduce((Layout.PARTIAL, Layout.CHANNEL))
     made = fabric.all_reduce(blocks, steps, Source(Phase.GRADIENT, 0, None))

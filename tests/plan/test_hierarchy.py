@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.plan.arguments import problem_of
 from tests.commands import command
 
 SIZES = st.lists(st.integers(2, 5), max_size=4).map(tuple)
@@ -44,9 +45,10 @@ def test_halves_are_the_levels_of_the_paper(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["hmc-htree-16", "tpu-v4-4x4x4"])
 def test_an_array_has_the_hierarchy_of_its_accelerators(name: str) -> None:
+    problem = problem_of(array=name)
     array = find_array(name)
-    assert array.hierarchy == Hierarchy((2,) * array.levels)
-    assert str(array.accelerators) in name or array.accelerators == 4 * 4 * 4
+    assert problem.hierarchy == Hierarchy((2,) * array.levels)
+    assert problem.accelerators == array.interconnect.accelerators
 
 
 @pytest.mark.parametrize(

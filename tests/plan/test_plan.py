@@ -17,7 +17,7 @@ import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import InputError
 from hypar_opt.instance.pricing import check_plan, oversplit_warnings
-from hypar_opt.pipeline import solve_again
+from hypar_opt.pipeline import search_again
 from hypar_opt.plan.plan import json_number, parse_plan
 from hypar_opt.studies.advice import difference, warnings
 from hypar_opt.units import format_bytes
@@ -61,7 +61,7 @@ def test_a_plan_reads_back_and_solves_again_to_the_same_bytes(
     again = reread(plan.document())
     assert again == plan
     assert again.to_json() == plan.to_json()
-    solved = solve_again(again)
+    solved = search_again(again)
     assert difference(plan, solved) is None
     seconds = {"seconds": plan.solver.seconds}
     timed = solved.model_copy(update={"solver": solved.solver.model_copy(update=seconds)})

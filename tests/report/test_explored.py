@@ -122,3 +122,14 @@ def test_the_command_writes_the_page_beside_what_it_prints(
     assert f"hypar-opt explore lenet-c --free 'fc*' --page {file} --json" in found.text
     assert f"{document['front']['plans']} plan" in found.text
     assert "H1 to H4 of each of fc1 to fc2" in found.text
+
+
+def test_choices_that_two_parts_share_make_no_map() -> None:
+    """All levels of a layer and all layers of a level: the layer's choice there is in both."""
+    plan = ho.solve("lenet-c", levels=2)
+    explored = ho.explore(plan, "fc1,H1")
+    assert explored.two_parts is None
+    assert ho.explore(plan, "H1,H2").two_parts == ("H1", "H2")
+    assert "data-map" not in figures(exploration_page(explored))
+    with pytest.raises(ho.HyparError, match=r"draws two levels or two layers, as H1,H4; got 'fc1,"):
+        exploration_map(explored)

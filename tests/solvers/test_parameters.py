@@ -165,7 +165,7 @@ def test_a_plans_own_parameters_are_handed_over_when_asked_for(
     assert "show --rerun --plan-options does it" in capsys.readouterr().err
     assert run(["show", file, "--rerun", "--plan-options"]) == 0
     assert run(["show", file, "--plan-options"]) == 2
-    again = pipeline.solve_again(ho.read_plan(file), parameters=True)
+    again = pipeline.search_again(ho.read_plan(file), parameters=True)
     assert again.solver.options.parameters == {"passCuts": "3"}
 
 

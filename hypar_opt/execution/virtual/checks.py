@@ -71,7 +71,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         Naming the batch, or the layer and the level.
     """
     program, batch = division.program, division.images.size
-    parts = 2 ** len(batch_levels(program))
+    parts = program.hierarchy.parts(batch_levels(program))
     if batch % parts:
         raise RefusedError(
             f"batch: should be a multiple of {parts}, since {len(batch_levels(program))} levels"
@@ -90,7 +90,8 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
             kept = program.stored[edge][level]
             if read is not Layout.SHUFFLED or kept is not Layout.CHANNEL:
                 continue
-            moved = int(np.count_nonzero((labels ^ dealt) >> (division.levels - 1 - level) & 1))
+            sides = (program.hierarchy.digit(each, level) for each in (labels, dealt))
+            moved = int(np.count_nonzero(np.not_equal(*sides)))
             if 2 * moved != len(labels):
                 raise RefusedError(
                     f"layer {layer.name!r}: H{level + 1} has {moved} of its {len(labels)} channels"

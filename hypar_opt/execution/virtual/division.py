@@ -89,7 +89,9 @@ class Division:
     def bits(self, layouts: Layouts, layout: Layout) -> int:
         """Return a mask of the levels at which a tensor has a layout."""
         return sum(
-            1 << (self.levels - 1 - level) for level, one in enumerate(layouts) if one is layout
+            self.program.hierarchy.stride(level)
+            for level, one in enumerate(layouts)
+            if one is layout
         )
 
     # Layers
@@ -138,7 +140,7 @@ class Division:
         groups = {}
         for position in range(len(self.network.layers)):
             split = self.bits(self.program.read[position + self.shared], Layout.BATCH)
-            held = {device & split: device for device in range(1 << self.levels)}
+            held = {device & split: device for device in range(self.program.hierarchy.accelerators)}
             groups[position] = [self.images.held((split, 0), d) for d in held.values()]
         return groups
 
@@ -167,7 +169,7 @@ class Division:
         for position, array in whole.items():
             node = self.weight_node(position)
             if node is not None:
-                devices = range(1 << self.levels)
+                devices = range(self.program.hierarchy.accelerators)
                 kept[node] = [cut_weights(array, self.stored(position, d)) for d in devices]
         return kept
 
@@ -179,7 +181,7 @@ class Division:
             return self._held(position, device)
         # The levels at which all users split the weights alike.
         split = sum(
-            1 << (self.levels - 1 - level)
+            self.program.hierarchy.stride(level)
             for level, row in enumerate(self.program.rows)
             if row[node]
         )

@@ -12,6 +12,7 @@ from hypar_opt.execution.virtual.shards import Array, DividedTensor, cut, place
 from hypar_opt.sharding.conversions import Layouts, Step, StepKind
 
 if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.passes import Phase
 
 Blocks = list[Array]
@@ -37,22 +38,16 @@ class Purpose(NamedTuple):
 
 
 class Fabric:
-    """The 2^levels devices, and counts of the elements that they have received.
+    """The devices of a hierarchy of halves, and counts of the elements that they have received."""
 
-    Parameters
-    ----------
-    levels
-        Bit ``levels - 1 - h`` of a device's number is its side of level h, from 0 for H1.
-    """
-
-    def __init__(self, levels: int) -> None:
-        self.levels = levels
-        self.devices = range(1 << levels)
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._hierarchy = hierarchy
+        self.devices = range(hierarchy.accelerators)
         self.received: Counter[Purpose] = Counter()
 
     def swap(self, messages: Sequence[Array], purpose: Purpose) -> Blocks:
         """Deliver each device's message to its partner across a level, and count it."""
-        bit = 1 << (self.levels - 1 - purpose.level)
+        bit = self._hierarchy.stride(purpose.level)
         # Copied: a view would let one device read another's memory.
         arrived = [messages[device ^ bit].copy() for device in self.devices]
         self.received[purpose] += sum(message.size for message in arrived)
@@ -92,7 +87,7 @@ class Fabric:
             return [part.copy() for part in kept_parts]
         arrived: Blocks | None = None
         if step.kind in _RECEIVING:
-            bit = 1 << (self.levels - 1 - step.level)
+            bit = self._hierarchy.stride(step.level)
             sent = [tensor.common(before, d, after, d ^ bit) for d in self.devices]
             messages = [
                 cut(block, rows, axis, columns)
@@ -131,10 +126,10 @@ class Fabric:
         for level in levels:
             purpose = Purpose(whose, StepKind.ALL_REDUCE, level)
             arrived = self.swap(blocks, purpose)
-            bit = 1 << (self.levels - 1 - level)
+            second = (self._hierarchy.digit(device, level) for device in self.devices)
             blocks = [
-                np.concatenate([other, own] if device & bit else [own, other])
-                for device, (own, other) in enumerate(zip(blocks, arrived, strict=True))
+                np.concatenate([other, own] if is_second else [own, other])
+                for is_second, own, other in zip(second, blocks, arrived, strict=True)
             ]
         return blocks
 
@@ -142,4 +137,4 @@ class Fabric:
         """Return the half that a device reduces at a level, and the one that it sends."""
         middle = (len(block) + 1) // 2
         halves = block[:middle], block[middle:]
-        return halves[::-1] if device >> (self.levels - 1 - level) & 1 else halves
+        return halves[::-1] if self._hierarchy.digit(device, level) else halves

@@ -56,7 +56,7 @@ class TrainingStep:
     ) -> None:
         self.division, self.data, self.phases, self.progress = division, data, phases, progress
         self.program, self.network = division.program, division.network
-        self.fabric = Fabric(division.levels)
+        self.fabric = Fabric(division.program.hierarchy)
         self.record = StepRecord(self.fabric)
         self.devices = self.fabric.devices
         self._arithmetic: dict[int, list[Arithmetic]] = {}
@@ -158,13 +158,13 @@ class TrainingStep:
 
     def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
         """Add a layer's part of the loss; exchanging scalars is not counted."""
-        copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)
+        copies = self.program.parts(layouts, Layout.WHOLE, Layout.CHANNEL)
         losses = [a.loss for a in self._arithmetic[position] if isinstance(a, SoftmaxLoss)]
         if losses:
             self.record.loss += sum(losses) / copies
         elif position in self.data.errors:
             tensor = self.division.output_tensor(position)
-            copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)
+            copies = self.program.parts(layouts, Layout.WHOLE)
             whole = self.data.errors[position]
             products = (
                 float((tensor.part_of(whole, layouts, device) * block).sum())

@@ -52,7 +52,9 @@ def is_papers(array: Array) -> bool:
     """Whether an array is one of the paper's: by its digest, not by its name."""
     # Only presets of the same size need to be read.
     papers_names = (name for name in names() if name.startswith("hmc-"))
-    same_size = [name for name in papers_names if name.endswith(f"-{array.accelerators}")]
+    same_size = [
+        name for name in papers_names if name.endswith(f"-{array.interconnect.accelerators}")
+    ]
     return any(load(name).digest() == array.digest() for name in same_size)
 
 

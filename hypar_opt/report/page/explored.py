@@ -21,7 +21,7 @@ def template_values(exploration: Exploration) -> dict[str, Any]:
     plan = exploration.plan
     where = f" on {exploration.array}" if exploration.array else ""
     front = exploration.front  # if there is none `front_note` says why
-    is_map = len(exploration.free.split(",")) == 2 and exploration.values.size <= charts.MAX_CELLS
+    is_map = exploration.two_parts is not None and exploration.values.size <= charts.MAX_CELLS
     return {
         "title": f"Plans of {plan.network.name}{where}",
         "subtitle": f"{exploration.values.size:,} plans by {exploration.objective}, batch"

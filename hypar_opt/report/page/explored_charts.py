@@ -61,7 +61,8 @@ def amounts_of(front: ExploredFront, plan: int) -> dict[str, str]:
 
 def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
     """Draw one cell per plan: rows by the first part of the free choices, columns by the second."""
-    rows, columns = exploration.free.split(",")
+    assert exploration.two_parts is not None
+    rows, columns = exploration.two_parts
     grid = exploration.grid(rows, columns)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = exploration.data_parallel_cost / grid.values

@@ -42,7 +42,7 @@ def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
         ("layers", f"{len(plan.layers):,}"),
         ("batch", f"{plan.batch:,}"),
         ("array", array.name + (f" ({array.source})" if array.source else "")),
-        ("topology", f"{array.topology.kind}, {array.accelerators:,} accelerators"),
+        ("topology", f"{array.topology.kind}, {array.interconnect.accelerators:,} accelerators"),
         ("collective", array.collective),
     ]
     # A placement numbers the bisections of one array and means nothing on another.

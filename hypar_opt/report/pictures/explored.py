@@ -26,12 +26,11 @@ def exploration_map(exploration: Exploration) -> Figure:
     HyparError
         If the free choices are not two levels, two layers or two other terms.
     """
-    axes = exploration.free.split(",")
-    if len(axes) != 2:
+    if exploration.two_parts is None:
         raise HyparError(
             f"--picture draws two levels or two layers, as H1,H4; got {exploration.free!r}"
         )
-    rows, columns = axes
+    rows, columns = exploration.two_parts
     grid = exploration.grid(rows, columns)
     front, on_front, of = exploration.front, None, ""
     if front is not None:

@@ -120,6 +120,15 @@ class Exploration(Frozen, Displayed):
             return error
 
     @property
+    def two_parts(self) -> tuple[str, str] | None:
+        """The free choices in two parts that share none, such as two levels; None otherwise."""
+        parts = self.free.split(",")
+        cells = [cell for part in parts for cell in cells_of(part, self.plan)]
+        if len(parts) != 2 or len(set(cells)) < len(cells):
+            return None
+        return parts[0], parts[1]
+
+    @property
     def axes(self) -> tuple[int, ...]:
         """The layers with a free choice, in order; the first layer if there is none."""
         return axes_of(self.cells)

@@ -63,7 +63,7 @@ class SweepSpec(Document):
     overlap: Names | None = None
     """Default: ``none``."""
     readings: Names | None = None
-    """Default: that of each array; see `hypar_opt.pipeline.default_reading`."""
+    """Default: that of each array; see `hypar_opt.plan.arguments.default_reading`."""
 
 
 def read_spec(path: str | Path) -> list[Case]:
@@ -156,9 +156,9 @@ def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str
         wrong = next((levels for levels in spec.levels or () if levels != array.levels), None)
         if wrong is not None:
             raise InputError(
-                f"{array.name} has {array.accelerators} accelerators, {array.levels} levels, which"
-                f" does not fit {wrong} among levels; leave levels out, since each array fixes its"
-                " levels"
+                f"{array.name} has {array.interconnect.accelerators} accelerators,"
+                f" {array.levels} levels, which does not fit {wrong} among levels; leave levels"
+                " out, since each array fixes its levels"
             )
         return _as_json(array)
 
