@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict
 
-from hypar_opt import models
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.documents.document import Document, Size, exists, read_text, validate
@@ -19,7 +18,8 @@ from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.models import find_network
+from hypar_opt.models import find_network, named, zoo_name
+from hypar_opt.models import names as network_names
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
@@ -125,7 +125,7 @@ def _axis(
     values: list[Value] = []
     for n, entry in enumerate(entries):
         where = f"{key}[{n}]"
-        for name in models.named(entry) if key == "networks" else [entry]:
+        for name in named(entry) if key == "networks" else [entry]:
             try:
                 value = resolve(name)
             except HyparError as error:
@@ -166,7 +166,7 @@ def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str
 
 
 def _network(name: str, folder: Path) -> str:
-    return _as_json(find_network(_name_or_path(models.zoo_name(name), folder, models.names())))
+    return _as_json(find_network(_name_or_path(zoo_name(name), folder, network_names())))
 
 
 def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Path:
