@@ -309,7 +309,8 @@ class ConstraintSet:
         penalty = 1 + table.largest
         dtype = exact_dtype(penalty * (1 + int(weights.sum())))
         edge = table.edge.astype(np.result_type(table.edge, dtype))
-        edge[weights] = penalty * (edge[weights] > 0)
+        # Of the table's own integers: a penalty may be larger than int64 holds.
+        edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
         return replace(table, node=table.node.astype(edge.dtype), edge=edge)
 
     def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:

@@ -189,7 +189,8 @@ class CountsProblem:
         """Return a boundary's charges for pairs of states, each ``(levels, n)``: ``(n,)``."""
         if self._workload.boundaries[boundary].weights:
             penalty = 1 + self._node[self._workload.ends[boundary, 0]].max()
-            charge: Integers = penalty * unlike(sources, targets).any(axis=0)
+            differ = unlike(sources, targets).any(axis=0)
+            charge: Integers = penalty * differ.astype(self._node.dtype)
             return charge
         ends = BoundaryStates.of_one(boundary, sources, targets)
         total: Integers = self._cost.pairs(self._workload, ends).sum(axis=0)

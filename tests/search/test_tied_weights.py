@@ -15,6 +15,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.shared_nodes import Tensors
 from hypar_opt.errors import InfeasibleError, RefusedError
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
@@ -308,3 +309,16 @@ def test_a_front_ends_at_the_smallest_memory_that_fits() -> None:
         if case.plans:
             (front,) = ho.pareto(case.network, solver="cpsat", **case.asked)
             assert (front.complete, front[-1].memory) == (True, min(case.memories))
+
+
+def test_a_penalty_may_exceed_int64() -> None:
+    """A message over these links takes 10^24 s: charges are Python's integers."""
+    array = find_array("hmc-htree-4").description()
+    array["topology"]["link"]["latency"] = "1e30 us"
+    network = tied_network(Random(0))
+    asked: Asked = {"array": ho.Array.model_validate(array), "cost": "time", "search": "joint"}
+    free = ho.solve(network, solver="brute", **asked)
+    memory = Instance.of_plan(free).constraints.memory_of(free.assignments())
+    for solver in ("dp", "brute", "ilp"):
+        within = ho.solve(network, solver=solver, constraints={"memory": memory}, **asked)
+        assert within.cost.total == free.cost.total > 10**24
