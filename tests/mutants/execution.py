@@ -19,15 +19,15 @@ EXECUTION = (
     Mutant(
         "replicas' losses are added",
         _STEP,
-        "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)\n            whole",
+        "copies = self.program.parts(layouts, Layout.WHOLE)\n            whole",
         "copies = 1\n            whole",
         ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "shares' softmax losses are added",
         _STEP,
-        "copies = 2 ** sum(layout in (Layout.WHOLE, Layout.CHANNEL) for layout in layouts)",
-        "copies = 2 ** sum(layout is Layout.WHOLE for layout in layouts)",
+        "copies = self.program.parts(layouts, Layout.WHOLE, Layout.CHANNEL)",
+        "copies = self.program.parts(layouts, Layout.WHOLE)",
         ("execution/virtual/test_last_layers",),
     ),
     Mutant(
@@ -61,7 +61,7 @@ EXECUTION = (
     Mutant(
         "an all-reduce doubles in the other order",
         _FABRIC,
-        "np.concatenate([other, own] if device & bit else [own, other])",
+        "np.concatenate([other, own] if is_second else [own, other])",
         "np.concatenate([own, other])",
         _RUNS,
     ),
