@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -9,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
-from hypar_opt.costs.reading_factors import conversions_of, quarters_of, reductions_of
+from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
+from hypar_opt.costs.states import copies_above
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.sharding.layouts import Layout, layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
@@ -68,8 +69,8 @@ class CommunicationCost(CostModel):
         2, or 3 with output parallelism, for all readings but ``figures``.
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
-    levels
-        H: what is stored and read whole repeats its exchanges up to 2^H times.
+    sizes
+        The parts of each level: what is stored and read whole repeats its exchanges in each.
 
     Raises
     ------
@@ -86,7 +87,7 @@ class CommunicationCost(CostModel):
     phases: tuple[Phase, ...] = TRAINING
     choices: int = 2
     level_weights: tuple[int, ...] = ()
-    levels: int = 0
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
@@ -111,7 +112,7 @@ class CommunicationCost(CostModel):
             INFERENCE if problem.inference else TRAINING,
             len(problem.choices),
             problem.level_weights,
-            problem.levels,
+            problem.hierarchy.sizes,
         )
         reads_whole = workload.lacking(cost.choices).input.any(axis=0)
         if reads_whole.any() and cost._row.input_error is None:
@@ -136,143 +137,58 @@ class CommunicationCost(CostModel):
         # Readings charge quarters of an element, and a quarter of 4 bytes is a whole byte.
         return Fraction(self.element_bytes, 4).denominator
 
-    def node(self, workload: Workload, splits: SplitCounts) -> Integers:
-        """Return each layer's charges: Table 1."""
-        every = np.arange(self.choices)[:, None]
-        return self._reduced(workload, splits.counts[:, None], every, [splits.level]).T
+    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        """Return each node's charges: Table 1."""
+        dtypes = self._dtypes(workload, len(states))
+        rows: list[Integers] = [np.zeros(1, dtype) for dtype in dtypes]
+        # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
+        # parallelism).
+        for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
+            here = [lacks[choice, nodes] for choice in states]
+            amounts = quarters[nodes]
+            copies = copies_above(here, self._parts(len(states)))
+            for level, (copied, charged) in enumerate(zip(copies, here, strict=False)):
+                moved = amounts.astype(dtypes[level]) * copied * self._scale(level)
+                rows[level] = rows[level] + moved * charged
+        return rows
 
     def edge(
-        self,
-        workload: Workload,
-        source: SplitCounts,  # noqa: ARG002
-        target: SplitCounts,
-    ) -> Integers:
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[Integers]:
         """Return each boundary's charges: Table 2.
 
-        The exchanged tensor is what the target reads, so only the target's splits count.
+        The exchanged tensor is what the target reads, so that its splits alone count: what it
+        reads whole has a copy in each part. All-gathers come last, the topmost first: by then
+        what is whole above has been gathered, below only what was stored whole. All else moves
+        before them.
         """
-        written, read = np.indices((self.choices, self.choices))[..., None]
-        counts = target.counts[:, None, None]
-        charges = self._converted(workload, counts, written, read, [target.level])
-        return charges.transpose(2, 0, 1)
-
-    def reads_splits(self, workload: Workload) -> tuple[bool, bool]:
-        # What is read whole has a copy for each level above at which it was.
-        return False, bool(workload.lacking(self.choices).input.any())
-
-    def pairs(self, workload: Workload, ends: BoundaryStates) -> Integers:
-        boundaries, sources, targets = ends
-        levels = len(sources)
-        dtype = exact_dtype(sum(self.upper_bound(workload, level) for level in range(levels)))
+        source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
         reads, writes = layouts(workload, self.choices)
-        source, target = workload.ends[boundaries].T
-        written, read = writes[source, sources], reads[target, targets]
-        whole = read == Layout.WHOLE
-        kept = whole & (written == Layout.WHOLE)
-        # All-gathers come last, the topmost first: by then what is whole above has been gathered,
-        # below only what was stored whole. All else moves before them.
-        above = np.cumsum(whole, axis=0) - whole
-        below = kept.sum(axis=0) - np.cumsum(kept, axis=0)
-        copies = np.where(whole, above + below, kept.sum(axis=0))
-        quarters = quarters_of(self.reading, self.phases)[written, read].astype(dtype)
-        # Of thousands of boundaries mostly one is asked for, with all states of both ends.
-        distinct, place = np.unique(boundaries, return_inverse=True)
-        sizes: Integers = np.array([workload.boundary_sizes[b] for b in distinct], dtype)[place]
-        scales = np.array([self._scale(level) for level in range(levels)], dtype)
-        charges: Integers = scales.reshape(-1, 1) * sizes * (quarters << copies)
-        return charges
-
-    def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
-        if workload.has_replicas(self.choices):
-            return None
-        nodes, boundaries = self.exchanged(workload, PlanChoices.of(plans, self.choices))
-        levels: Integers = nodes.sum(axis=2) + boundaries.sum(axis=2)
-        return levels
-
-    def exchanged(self, workload: Workload, choices: PlanChoices) -> tuple[Integers, Integers]:
-        """Return what `node` and `edge` charge for whole plans, no level coupled with another.
-
-        Returns
-        -------
-        nodes : (plans, levels, nodes)
-        boundaries : (plans, levels, boundaries)
-        """
-        plans, levels = choices.plans, range(choices.plans.shape[1])
-        written, read = (plans[..., end] for end in workload.ends.T)
-        return (
-            self._reduced(workload, choices.above, plans, levels),
-            self._converted(workload, choices.above, written, read, levels),
-        )
-
-    def _reduced(
-        self,
-        workload: Workload,
-        counts: NDArray[np.int64],
-        chosen: NDArray[np.intp],
-        levels: Sequence[int],
-    ) -> Integers:
-        """Return what nodes charge for choices, given those above: ``(..., levels, nodes)``.
-
-        Parameters
-        ----------
-        counts : (choices, ..., levels or 1, nodes)
-            How often each choice was made above.
-        chosen : (..., levels, nodes), or of a shape that is broadcast to it
-        """
-        dtype, scales = self._dtype_and_scales(workload, levels)
-        counts = counts.astype(dtype, copy=False)
-        nodes = np.arange(len(workload.nodes))
-        shape = np.broadcast_shapes(counts.shape[1:], chosen.shape)
-        charges: Integers = np.zeros(shape, dtype)
-        for lacks, quarters in reductions_of(
-            workload, self.reading, self.phases, self.choices, large=dtype is np.object_
+        read = [reads[target, choice] for choice in targets]
+        whole = [layout == Layout.WHOLE for layout in read]
+        parts = self._parts(len(targets))
+        above = copies_above(whole, parts)
+        kept: list[NDArray[np.bool_]] = []
+        if workload.replica_boundaries(self.choices)[boundaries].any():
+            stored = [writes[source, choice] == Layout.WHOLE for choice in sources]
+            kept = [here & own for here, own in zip(whole, stored, strict=True)]
+        below = [*copies_above(kept[::-1], parts[::-1])][::-1] if kept else []
+        sizes: Integers = np.array(workload.boundary_sizes, object)
+        conversions = self._conversions(workload)
+        rows = []
+        for level, (dtype, gathered) in enumerate(
+            zip(self._dtypes(workload, len(targets)), above, strict=False)
         ):
-            # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
-            # parallelism), which a shift computes exactly.
-            copies = quarters << _total(counts, lacks)
-            charges += scales * copies * lacks[chosen, nodes]
-        return charges
-
-    def _converted(
-        self,
-        workload: Workload,
-        counts: NDArray[np.int64],
-        written: NDArray[np.intp],
-        read: NDArray[np.intp],
-        levels: Sequence[int],
-    ) -> Integers:
-        """Return what boundaries charge for pairs of choices: ``(..., levels, boundaries)``.
-
-        Parameters
-        ----------
-        counts : (choices, ..., levels or 1, nodes)
-            How often each choice was made above.
-        written, read : (..., levels, boundaries), or of a shape that is broadcast to it
-            The choices of sources and of targets.
-        """
-        dtype, scales = self._dtype_and_scales(workload, levels)
-        boundaries, targets = np.arange(len(workload.ends)), workload.ends[:, 1]
-        sizes: Integers = np.array(workload.boundary_sizes, dtype)
-        quarters = self._conversions(workload)[boundaries, written, read]
-        charges: Integers = scales * sizes * quarters.astype(dtype)
-        reads_whole = workload.lacking(self.choices).input[:, targets]
-        if reads_whole.any():  # a choice that reads its input whole leaves two copies of it
-            copies = _total(counts[..., targets].astype(dtype, copy=False), reads_whole)
-            # Gathered last, it is not yet whole while it is exchanged otherwise.
+            quarters = conversions[boundaries, sources[level], targets[level]]
+            copies = gathered
             if self._row.gathers_last:
-                copies = copies * self._gathers(workload)[boundaries, read]
-            charges = charges << copies
-        return charges
-
-    def _gathers(self, workload: Workload) -> NDArray[np.bool_]:
-        """Return which choices of its target read a boundary whole: ``(boundaries, choices)``."""
-        reads, _ = layouts(workload, self.choices)
-        gathers: NDArray[np.bool_] = reads[workload.ends[:, 1]] == Layout.WHOLE
-        return gathers
-
-    def _above(self, level: int) -> int:
-        """Return an exponent of 2 that no replica of shared weights reaches at this level."""
-        return max(self.levels, level + 1)
+                # Gathered last, it is not yet whole while it is exchanged otherwise.
+                copies = np.where(whole[level], gathered, 1) if gathered.ndim else gathered
+            if kept:
+                copies = copies * np.where(whole[level], below[level + 1], below[0])
+            moved = sizes.astype(dtype)[boundaries] * self._scale(level)
+            rows.append(moved * quarters.astype(dtype) * copies)
+        return rows
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
@@ -295,10 +211,8 @@ class CommunicationCost(CostModel):
         # All levels have the same weight: the first level's scale is that of all.
         scale = self._scale(0)
         charges: Integers = np.zeros((2, len(workload.nodes)), object)
-        for lacks, quarters in reductions_of(
-            workload, self.reading, self.phases, self.choices, large=True
-        ):
-            charges += scale * quarters * lacks
+        for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
+            charges += scale * quarters.astype(object) * lacks
         conversions: Integers = self._conversions(workload).astype(object)
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
         weights = workload.is_weight_boundary
@@ -331,37 +245,22 @@ class CommunicationCost(CostModel):
 
     def upper_bound(self, workload: Workload, level: int) -> int:
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
-        # No reading charges a tensor more than 8 quarters of an element in all passes, and below
-        # 2^level groups no tensor has more than 2^level copies.
+        # No reading charges a tensor more than 8 quarters of an element in all passes, and none
+        # has more copies than there are groups above a level: with replicas than accelerators.
         beyond = bool(workload.weight_users) or workload.has_replicas(self.choices)
-        copies = self._above(level) if beyond else level
-        return 8 * self._scale(level) * workload.elements << copies
+        levels = max(len(self.sizes), level + 1) if beyond else level
+        copies = math.prod(self._parts(levels))
+        return 8 * self._scale(level) * workload.elements * copies
 
-    def _dtype_and_scales(
-        self, workload: Workload, levels: Sequence[int]
-    ) -> tuple[type[np.int64 | np.object_], Integers]:
-        """Return the dtype for sums of a level, and of each what a quarter of an element charges.
+    def _dtypes(self, workload: Workload, levels: int) -> list[type[np.int64 | np.object_]]:
+        """Return the integers for sums of each level."""
+        return [exact_dtype(self.upper_bound(workload, level)) for level in range(levels)]
 
-        The charges are ``(levels, 1)``.
-        """
-        largest = max((self.upper_bound(workload, level) for level in levels), default=0)
-        dtype = exact_dtype(largest)
-        return dtype, np.array([self._scale(level) for level in levels], dtype).reshape(-1, 1)
+    def _parts(self, levels: int) -> tuple[int, ...]:
+        """Return the parts of each of the topmost levels: of halves, beyond those of `sizes`."""
+        return (*self.sizes, *(2,) * (levels - len(self.sizes)))[:levels]
 
     def _scale(self, level: int) -> int:
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
-
-
-def _total(counts: Integers, lacks: Integers | NDArray[np.bool_]) -> Integers:
-    """Return how often choices were made that a tensor lacks the axis of: ``(..., nodes)``.
-
-    Parameters
-    ----------
-    counts : (choices, ..., nodes)
-    lacks : (choices, nodes)
-    """
-    leading = (len(lacks), *[1] * (counts.ndim - 2), lacks.shape[1])
-    total: Integers = (counts * lacks.reshape(leading)).sum(axis=0)
-    return total

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.tensors import MAX_CHOICES
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.problem import ProblemFields
@@ -61,60 +63,25 @@ def _positions(layer: LayerTensors) -> tuple[int, ...]:
     return tuple(layer.sizes[axis] for axis in ("t", "h", "w") if axis in layer.sizes)
 
 
-class Copies(NamedTuple):
-    """The exponents of 2 of the copies of each tensor: each ``(..., layers)``."""
-
-    input: Integers
-    weight: Integers
-    output: Integers
-
-
-def copies(workload: Workload, counts: Integers) -> Copies:
-    """Return the number of copies of each tensor in the whole array, as an exponent of 2.
-
-    A level whose choice halves none of a tensor's axes replicates it on both
-    sides. For convolutions and fully-connected layers the input has 2^o copies, the weights
-    2^d, and the output 2^m.
-
-    Parameters
-    ----------
-    counts : (choices, ..., layers)
-        How often each layer makes each choice.
-
-    Returns
-    -------
-    Copies
-        Of the type of ``counts``.
-    """
-    lacking = workload.lacking(len(counts))
-    # Between choices and layers there may be axes of plans.
-    shape = (len(counts), *[1] * (counts.ndim - 2), -1)
-    own = (counts * lacks.reshape(shape) for lacks in lacking)
-    return Copies(*(copies.sum(axis=0) for copies in own))
-
-
-def local_words(workload: Workload, counts: Integers) -> tuple[Integers, Integers, Integers]:
-    """Return the words of each layer's weights, input and output, in all accelerators together.
+def local_words(
+    workload: Workload, nodes: Indices, states: States, hierarchy: Hierarchy
+) -> tuple[Integers, Integers, Integers]:
+    """Return the words of nodes' weights, input and output, in all accelerators together.
 
     An accelerator has W / 2^(m+o), A / 2^(d+m) of the input and F / 2^(d+o) of the output after
     pooling, and each pass touches them once. Times 2^(d+m+o) accelerators these are integers.
 
-    Parameters
-    ----------
-    counts : (choices, ..., layers)
-        Each layer's choices over all levels.
-
     Source: docs/simulator.md.
     """
-    most = int(counts.sum(axis=0).max(initial=0))
-    dtype = exact_dtype(workload.elements << most)
-    exponents = copies(workload, counts.astype(dtype))
+    most = workload.elements * math.prod(hierarchy.sizes[: len(states)])
+    dtype = exact_dtype(most)
+    lacking = workload.lacking(MAX_CHOICES)
     weights, inputs, pooled = (
-        np.left_shift(np.array(sizes, dtype), copied)
-        for sizes, copied in (
-            (workload.weights, exponents.weight),
-            (workload.inputs, exponents.input),
-            (workload.pooled, exponents.output),
+        np.array(sizes, dtype)[nodes] * copies(lacks, nodes, states, hierarchy)
+        for sizes, lacks in (
+            (workload.weights, lacking.weight),
+            (workload.inputs, lacking.input),
+            (workload.pooled, lacking.output),
         )
     )
     return weights, inputs, pooled
@@ -142,10 +109,12 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
     # The load is in units of 2^-levels bytes: a level without a choice has not halved anything,
     # which in this unit is a factor of 2.
     undecided = problem.levels - counts.astype(object).sum(axis=0)
-    own = copies(workload, counts.astype(object))
-    exponents = Copies(*(exponent + undecided for exponent in own))
-    shard = weights << exponents.weight
-    maps = (inputs << exponents.input) + (outputs << exponents.output)
+    read, stored, written = (
+        (counts.astype(object) * lacks).sum(axis=0) + undecided
+        for lacks in workload.lacking(len(counts))
+    )
+    shard = weights << stored
+    maps = (inputs << read) + (outputs << written)
     load: Integers = element_bytes * (shard + maps)
     if not problem.inference:
         # Gradients are as large as weights, and errors as feature maps.
@@ -178,31 +147,25 @@ class Work:
         """Return the seconds of each layer's multiply-accumulates, exactly."""
         return list(self._computing(workload)[0])
 
-    def loading(self, workload: Workload, counts: Integers) -> list[Fraction]:
-        """Return the seconds in which the DRAM transfers each layer's words, exactly."""
+    def seconds(self, workload: Workload, states: States) -> list[Fraction]:
+        """Return the seconds of each layer's pass, exactly, given its state at all levels."""
+        nodes = np.arange(len(workload.nodes))
         # `local_words` counts the words of all accelerators, whose DRAMs work in parallel.
-        weights, inputs, outputs = local_words(workload, counts)
-        words: list[int] = (weights + inputs + outputs).tolist()
-        return [self.element_bytes * count / self._dram_bandwidth for count in words]
+        words = added_up(local_words(workload, nodes, states, self.hierarchy)).tolist()
+        loading = [self.element_bytes * count / self._dram_bandwidth for count in words]
+        return [max(pair) for pair in zip(self.computing(workload), loading, strict=True)]
 
-    def seconds(self, workload: Workload, counts: Integers) -> list[Fraction]:
-        """Return the seconds of each layer's pass, given its choices over all levels."""
-        pairs = zip(self.computing(workload), self.loading(workload, counts), strict=True)
-        return [max(pair) for pair in pairs]
-
-    def charges(self, workload: Workload, counts: Integers, per_second: int) -> Integers:
-        """Return `seconds` as integers of ``1 / per_second`` each, rounded half to even.
+    def charges(
+        self, workload: Workload, nodes: Indices, states: States, per_second: int
+    ) -> Integers:
+        """Return what nodes take as integers of ``1 / per_second`` each, rounded half to even.
 
         Parameters
         ----------
-        counts : (choices, ..., layers)
-            Each layer's choices over all levels.
-
-        Returns
-        -------
-        (..., layers)
+        states
+            Over all levels.
         """
-        words: Integers = np.sum(local_words(workload, counts), axis=0)
+        words = added_up(local_words(workload, nodes, states, self.hierarchy))
         rate = self.element_bytes * per_second / self._dram_bandwidth
         loading = rounded_half_even(words, rate)
         sizes = tuple(sorted(self.input_sizes.items()))
@@ -210,24 +173,19 @@ class Work:
             workload, self.accelerator, self.hierarchy.accelerators, sizes, per_second
         )
         # The longer of the two, rounded, is the longer of the two as rounded.
-        longer: Integers = np.maximum(loading, computing)
+        longer: Integers = np.maximum(loading, computing[nodes])
         return longer
-
-    def bound_by_memory(self, workload: Workload, counts: Integers) -> list[str]:
-        """Return the names of the layers whose DRAM time exceeds their compute time."""
-        names = [layer.name for layer in workload.nodes]
-        times = zip(self.loading(workload, counts), self.computing(workload), strict=True)
-        return [name for name, (load, work) in zip(names, times, strict=True) if load > work]
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
-        words = 0
-        # Words, a sum of powers of 2 in the counts, are convex in them, and so largest where all
-        # levels make one choice; the sum over the choices bounds the largest of these.
-        for choice in range(MAX_CHOICES):
-            counts: Integers = np.zeros((MAX_CHOICES, len(workload.nodes)), object)
-            counts[choice] = self.hierarchy.levels
-            words += sum(int(part.sum()) for part in local_words(workload, counts))
+        # Words, a sum of products, one a level, are largest where all levels make one choice; the
+        # sum over the choices bounds the largest of these.
+        nodes = np.arange(len(workload.nodes))
+        states = [np.arange(MAX_CHOICES)[:, None]] * self.hierarchy.levels
+        words = sum(
+            sum(part.reshape(-1).tolist()) * (MAX_CHOICES * len(nodes) // part.size)
+            for part in local_words(workload, nodes, states, self.hierarchy)
+        )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
         return loading + self._computing(workload)[1]
 

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import BoundaryStates, CostModel, PlanChoices, SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs, local_words
-from hypar_opt.costs.joined_levels import over_levels
-from hypar_opt.costs.physical import Rings, array_of, finest, rounded
-from hypar_opt.costs.table import Integers, exact_dtype
-from hypar_opt.units import PREFIXES
+from hypar_opt.costs.compute import layer_macs
+from hypar_opt.costs.joined_levels import by_levels, joined
+from hypar_opt.costs.on_array import ArrayCost, Rates
+from hypar_opt.costs.physical import Rings, array_of, rounded
+from hypar_opt.costs.states import copies_above, shape_of
+from hypar_opt.costs.table import exact_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
+    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -30,8 +28,8 @@ WORD_BYTES = 4
 """An array's energies are per 32-bit word; smaller elements are charged proportionally."""
 
 
-@dataclass(frozen=True)
-class EnergyCost(CostModel):
+@dataclass(frozen=True, kw_only=True)
+class EnergyCost(ArrayCost):
     """Joules of one training step, over all accelerators.
 
     Each pass touches each local tensor once, which makes W * 2^d + A * 2^o + F * 2^m words of
@@ -41,32 +39,21 @@ class EnergyCost(CostModel):
 
     Parameters
     ----------
-    communication
-        The model that counts the bytes.
     array
         For its energies, and its way of counting multiply-accumulates.
     hops
         Links that a byte of each level's exchanges between pairs crosses, H1 first.
-    rings
-        The rings of reductions, if a link that a byte crosses is charged: a charge of a layer's
-        state (`of_state`). None to reduce between pairs.
     local
         Whether to charge local memory and compute beside the exchanges.
-    per_joule
-        Charges per joule: 10^15, or fewer where sums of femtojoules would not fit int64.
-    largest
-        An upper bound on any sum of charges.
 
     Source: docs/simulator.md.
     """
 
-    communication: CommunicationCost
     array: Array
     hops: tuple[Fraction, ...]
-    rings: Rings | None = None
     local: bool = True
-    per_joule: int = 10**15
-    largest: int = 2**63
+
+    BASE = "joules"
 
     @classmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> EnergyCost:
@@ -78,107 +65,85 @@ class EnergyCost(CostModel):
             If the problem has no array, or options that contradict one, or the array no energies.
         """
         array, placement = array_of(problem)
-        hops = tuple(array.interconnect.bisection(bit).hops for bit in placement)
-        # If links cost nothing, a ring charges what pairs charge, and no state needs a charge.
-        rings = Rings.of(array, placement) if array.energies.hop else None
-        cost = cls(CommunicationCost.from_problem(problem, workload), array, hops, rings)
-        # The unit follows from a bound over all placements, so that plans of different placements
-        # are in one unit and can be compared.
-        upper_bound = cost.upper_bound(workload)
-        per_joule = finest(upper_bound)
-        largest = math.ceil(4 * upper_bound * per_joule)
-        return replace(cost, per_joule=per_joule, largest=largest)
-
-    @property
-    def unit(self) -> str:
-        return f"{PREFIXES[self.per_joule]}joules"
-
-    @property
-    def choices(self) -> int:
-        return self.communication.choices
-
-    def node(self, workload: Workload, splits: SplitCounts) -> Integers:
-        """Return each layer's charges: its exchanges, and the local words that a choice adds."""
-        moved = self.communication.node(workload, splits)
-        # Around rings the links are a charge of the state; what is left here is remote access.
-        hops = Fraction() if self.rings else self.hops[splits.level]
-        dtype = exact_dtype(self.largest)
-        node: Integers = rounded(moved, self._of_byte(hops) * self.per_joule).astype(dtype)
-        if self.local:
-            # A choice replicates the tensors that lack its axis, and so adds their words once more.
-            words = local_words(workload, splits.counts)
-            lacking = workload.lacking(self.choices)
-            tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)
-            for lacks, elements in tensors:
-                node += self._touched(elements).astype(dtype)[:, None] * lacks.T
-            if splits.level == 0:
-                node += self._before_any_choice(workload).astype(dtype)[:, None]
-        return node
-
-    def edge(self, workload: Workload, source: SplitCounts, target: SplitCounts) -> Integers:
-        """Return each boundary's charges: its exchanges, always between pairs."""
-        moved = self.communication.edge(workload, source, target)
-        edge = rounded(moved, self._of_byte(self.hops[target.level]) * self.per_joule)
-        return edge.astype(exact_dtype(self.largest))
-
-    def reads_splits(self, workload: Workload) -> tuple[bool, bool]:
-        return self.communication.reads_splits(workload)
-
-    def of_plans(self, workload: Workload, plans: NDArray[np.intp]) -> Integers | None:
-        if workload.has_replicas(self.choices):
-            return None
-        choices = PlanChoices.of(plans, self.choices)
-        dtype = exact_dtype(self.largest)
-        charges: Integers = np.zeros(plans.shape[:2], dtype)
-        node, edge = self.communication.exchanged(workload, choices)
-        for level, hops in enumerate(self.hops[: plans.shape[1]]):
-            own = self._of_byte(Fraction() if self.rings else hops) * self.per_joule
-            for part, rate in ((node, own), (edge, self._of_byte(hops) * self.per_joule)):
-                charges[:, level] += rounded(part[:, level], rate).astype(dtype).sum(axis=1)
-        if self.local:
-            words = local_words(workload, choices.above)
-            lacking = workload.lacking(self.choices)
-            tensors = zip((lacking.weight, lacking.input, lacking.output), words, strict=True)
-            for lacks, elements in tensors:
-                touched = self._touched(elements).astype(dtype)
-                charges += (touched * lacks[plans, np.arange(plans.shape[2])]).sum(axis=2)
-            charges[:, 0] += self._before_any_choice(workload).astype(dtype).sum()
-        return charges
-
-    def pairs(self, workload: Workload, ends: BoundaryStates) -> Integers:
-        moved = self.communication.pairs(workload, ends)
-        rates = [self._of_byte(hops) * self.per_joule for hops in self.hops]
-        charges = [rounded(*level) for level in zip(moved, rates, strict=False)]
-        return (
-            np.array(charges, object).reshape(ends.sources.shape).astype(exact_dtype(self.largest))
+        cost = cls(
+            communication=CommunicationCost.from_problem(problem, workload),
+            # If links cost nothing, a ring charges what pairs charge.
+            rings=Rings.of(array, placement) if array.energies.hop else None,
+            array=array,
+            hops=tuple(array.interconnect.bisection(bit).hops for bit in placement),
         )
+        return cost.in_parts(None, workload)
 
-    def of_state(self, workload: Workload, state: Sequence[int]) -> Mapping[int, Integers]:
-        """Return each layer's charge for the links that its rings' bytes cross."""
+    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        """Return each layer's charges: its exchanges, and the local words that a choice adds."""
+        moved = self.communication.node(workload, nodes, states)
         if self.rings is None:
-            return {}
-        charges: dict[int, Integers] = {}
-        dtype = exact_dtype(self.largest)
-        moved: dict[tuple[int, ...], Integers] = {}
-        for phase in self.communication.phases:
-            for levels, reduced in over_levels(
-                self.communication.of(phase), workload, state
-            ).items():
-                moved[levels] = moved.get(levels, 0) + reduced
-        for levels, reduced in moved.items():
-            # Without the remote access of a byte, which `node` has charged.
-            crossing = self._of_byte(self.rings.link(levels).hops) - self._of_byte(Fraction())
-            charge = rounded(reduced, crossing * self.per_joule).astype(dtype)
-            # Reported with the topmost level of the ring.
-            charges[levels[0]] = charges.get(levels[0], 0) + charge
-        return charges
+            rows = [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
+        else:
+            # Remote access is each level's, whatever links its bytes cross.
+            rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
+            links = self._over_links(self.rings, workload, nodes, states)
+            rows = [row + link for row, link in zip(rows, links, strict=True)]
+        if self.local and states:
+            self._add_local_words(workload, nodes, states, rows)
+            rows[0] = rows[0] + self._before_any_choice(workload)[nodes]
+        return rows
 
-    def beyond_levels(self, workload: Workload, splits: SplitCounts) -> str | None:  # noqa: ARG002
-        """Return why no level alone charges the links of rings; None between pairs."""
-        return "a ring joins all the levels at which a layer reduces" if self.rings else None
+    def _over_links(
+        self, rings: Rings, workload: Workload, nodes: Indices, states: States
+    ) -> list[Integers]:
+        """Return the charges of the links that rings' bytes cross, with their topmost levels."""
+        shape = shape_of(nodes, states)
+        rows = [np.zeros(shape, row.dtype) for row in self.uncharged(len(states))]
+        passes = [
+            joined(self.communication.of(phase).node(workload, nodes, states), shape)
+            for phase in self.communication.phases
+        ]
+        while passes:
+            # What several passes reduce over the same levels is rounded once.
+            levels, reduced = passes.pop(0)
+            for number, (others, more) in enumerate(passes):
+                same = others == levels
+                reduced = reduced + np.where(same, more, 0)
+                passes[number] = np.where(same, 0, others), more
+            for joins, here in by_levels(levels):
+                # Without the remote access of a byte.
+                crossing = self._of_byte(rings.link(joins).hops) - self._of_byte(Fraction())
+                charge = self.charge(reduced[here], (crossing * self.per_unit, Fraction()))
+                rows[joins[0]][here] += charge
+        return rows
+
+    def _add_local_words(
+        self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]
+    ) -> None:
+        """Add what choices add to local words: a copy of each tensor that lacks their axis."""
+        lacking, parts = workload.lacking(self.choices), self.communication.sizes[: len(states)]
+        dtype = exact_dtype(workload.elements * math.prod(parts))
+        for sizes, lacks in (
+            (workload.weights, lacking.weight),
+            (workload.inputs, lacking.input),
+            (workload.pooled, lacking.output),
+        ):
+            elements = np.array(sizes, dtype)[nodes]
+            here = [lacks[choice, nodes] for choice in states]
+            copies = copies_above(here, parts)
+            for level, (copied, lacked) in enumerate(zip(copies, here, strict=False)):
+                if lacked.any():
+                    rows[level] = rows[level] + self._touched(elements * copied) * lacked
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)
+
+    @property
+    def charged_apart(self) -> tuple[CommunicationCost, ...]:
+        """The exchanges of all passes together."""
+        return (self.communication,)
+
+    def rates(self, level: int) -> Rates:
+        return self._rates_over(self.hops[level])
+
+    def _rates_over(self, hops: Fraction) -> Rates:
+        return self._of_byte(hops) * self.per_unit, Fraction()
 
     def _of_byte(self, hops: Fraction) -> Fraction:
         """Return the joules of one charge of communication, whose bytes cross ``hops`` links."""
@@ -194,7 +159,7 @@ class EnergyCost(CostModel):
 
     def _touched(self, elements: Integers) -> Integers:
         """Return the charge of elements that every pass reads or writes once."""
-        return rounded(elements, self._of_element * self.per_joule)
+        return rounded(elements, self._of_element * self.per_unit)
 
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
@@ -206,7 +171,7 @@ class EnergyCost(CostModel):
             for sizes in (workload.weights, workload.inputs, workload.pooled)
         )
         words: Integers = weights + inputs + outputs
-        return rounded(macs, joules_per_mac * self.per_joule) + self._touched(words)
+        return rounded(macs, joules_per_mac * self.per_unit) + self._touched(words)
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the joules of any plan under any placement."""
@@ -218,6 +183,6 @@ class EnergyCost(CostModel):
         )
         energy, phases = self.array.energies, len(self.communication.phases)
         macs = sum(layer_macs(workload, self.array.accelerator))
-        # No tensor has more than 2^H copies in the array.
-        touched = (workload.elements << len(self.hops)) * self._of_element
+        # No tensor has more copies than there are accelerators.
+        touched = workload.elements * math.prod(self.communication.sizes) * self._of_element
         return moved + touched + macs * phases * (energy.mac + energy.sram)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import SplitCounts
 from hypar_opt.costs.readings import READINGS, Phase
+from hypar_opt.costs.states import added_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -19,38 +19,40 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-def over_levels(
-    cost: CommunicationCost, workload: Workload, state: Sequence[int]
-) -> dict[tuple[int, ...], Integers]:
-    """Return what each node's reductions move over all levels of a state, in one pass alone.
+def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, Integers]:
+    """Return which levels each node's reduction joins, and what it moves over all of them.
 
-    One reduction joins all levels whose choices are charged: of a norm's gradient those in
-    data parallelism, and those at which it is whole.
+    One reduction joins all levels that are charged: of a norm's gradient those in data
+    parallelism, and those at which it is whole.
 
     Parameters
     ----------
-    state
-        The choices of a layer at all levels, H1 first; the same for every layer.
+    rows
+        What `CostModel.node` charges a pass at each level.
+    shape
+        Of the nodes and their states.
 
     Returns
     -------
-    dict
-        By the levels that a reduction joins, H1 being 0: ``(nodes,)`` charges.
+    levels, moved
+        Both of the shape; of levels a number whose bit of 2^h says whether it joins level h.
     """
-    layers = len(workload.nodes)
-    present = sorted(set(state))
-    charged = cost.node(workload, SplitCounts.none(layers, cost.choices))[:, present] > 0
-    # Python's integers, since a sum over up to 64 levels may exceed int64.
-    moved: dict[tuple[int, ...], Integers] = {}
-    for pattern in np.unique(charged, axis=0):
-        choices = np.array(present)[pattern]
-        levels = tuple(h for h, chosen in enumerate(state) if chosen in choices)
-        alike = (charged == pattern).all(axis=1)
-        for level in levels:
-            above = [state[:level].count(other) for other in range(cost.choices)]
-            node = cost.node(workload, SplitCounts.uniform(layers, above))[:, state[level]]
-            moved[levels] = moved.get(levels, 0) + node.astype(object) * alike
-    return moved
+    levels: Integers = np.zeros(shape, np.int64)
+    for level, row in enumerate(rows):
+        levels += (row > 0).astype(np.int64) << level
+    return levels, np.broadcast_to(added_up(rows), shape)
+
+
+def by_levels(
+    levels: Integers,
+) -> Iterator[tuple[tuple[int, ...], tuple[NDArray[np.intp], ...]]]:
+    """Yield each set of levels that some node joins, and the indices of all that join it."""
+    order = levels.reshape(-1).argsort(kind="stable")
+    distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
+    for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
+        if bits:
+            joins = tuple(level for level in range(bits.bit_length()) if bits >> level & 1)
+            yield joins, np.unravel_index(places, levels.shape)
 
 
 def messages_of(cost: CommunicationCost, workload: Workload, phase: Phase) -> Integers:
@@ -72,9 +74,3 @@ def messages_of(cost: CommunicationCost, workload: Workload, phase: Phase) -> In
         [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes],
         np.int64,
     )
-
-
-def charged_choices(cost: CommunicationCost, workload: Workload) -> NDArray[np.bool_]:
-    """Return which choices reduce something, at whichever level: ``(choices, nodes)``."""
-    charged = cost.node(workload, SplitCounts.none(len(workload.nodes), cost.choices)) > 0
-    return charged.T

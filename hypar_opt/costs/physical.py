@@ -86,7 +86,7 @@ def rounded(
     if per_message:
         if not isinstance(messages, int):
             messages = messages.astype(dtype)
-        exact += (amounts > 0).astype(dtype) * (per_message * messages)
+        exact = exact + (amounts > 0).astype(dtype) * (per_message * messages)
     # floor(x + 1/2). Python's round() would round half to even, unlike the second derivation,
     # `hypar_opt.proofs.reference.physical.nearest`, which has to give the same integers.
     integers: Integers = (2 * exact + denominator) // (2 * denominator)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
+from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.layouts import Layout, layouts
 
 if TYPE_CHECKING:
@@ -54,16 +55,14 @@ def reductions_of(
     reading: str,
     phases: tuple[Phase, ...],
     choices: int,
-    *,
-    large: bool,
-) -> list[tuple[Integers, Integers]]:
+) -> list[tuple[NDArray[np.bool_], Integers]]:
     """Return what is reduced where a tensor lacks a choice's axis.
 
     Returns
     -------
     list of (lacks, quarters)
-        For each tensor that is: ``(choices, layers)`` zeros and ones, and quarters of an element
-        by layer; int64, or Python's integers where they are ``large``.
+        For each tensor that is: ``(choices, layers)``, and quarters of an element by layer, int64
+        or Python's integers.
     """
     row = READINGS[reading]
     forward, backward, gradient = (phase in phases for phase in Phase)
@@ -86,9 +85,8 @@ def reductions_of(
         # What each side has summed over its own channels; a split of images needs nothing.
         (~workload.halves_batch(choices) & ~whole, [row.gradient * size for size in statistics]),
     ]
-    dtype = np.object_ if large else np.int64
     return [
-        (lacks.astype(dtype), np.array(quarters, dtype))
+        (lacks, np.array(quarters, exact_dtype(max(quarters))))
         for lacks, quarters in reduced
         if lacks.any() and any(quarters)
     ]

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import BoundaryStates, CostModel, SplitCounts, level_table
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.states import added_up
 from hypar_opt.sharding.weights import shared_weights as shared_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import CostTable, Integers
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
@@ -59,12 +61,12 @@ def level_tables(
         tensors = derived(workload, cost, rows, even=even)
     elif tensors is None and even and workload.shared:
         tensors = _even_tensors(workload, cost, rows)
-    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    above: list[Sequence[int]] = []
     for level, row in enumerate(rows):
-        table = level_table(cost, workload, splits)
+        table = level_table(cost, workload, above)
         full = with_shared(workload, table, row, {} if tensors is None else tensors[level])
         yield table, full
-        splits = splits.after(full)
+        above.append(full)
 
 
 def rows_with_shared(
@@ -136,15 +138,12 @@ def _over_all_levels(
     step = max(1, _LARGEST_ARRAY // states.size)
     for first in range(0, len(boundaries), step):
         some = boundaries[first : first + step]
-        ends = [
-            np.where(
-                is_end[some, end], states[..., None], choices[:, None, workload.ends[some, end]]
-            )
-            for end in range(2)
-        ]
-        place = np.tile(some, states.shape[1])
-        pairs = BoundaryStates(place, *(end.reshape(len(rows), -1) for end in ends))
-        charges = cost.pairs(workload, pairs).sum(axis=0).reshape(states.shape[1], -1)
+        sources, targets = (
+            list(np.where(is_end[some, end], states[..., None], choices[:, None, nodes]))
+            for end, nodes in enumerate(workload.ends[some].T)
+        )
+        charges = added_up(cost.edge(workload, some, sources, targets))
+        charges = np.broadcast_to(charges, (states.shape[1], len(some)))
         np.add.at(totals, workload.ends[some][is_end[some]], charges.T)
     for node in workload.tensor_writers:
         total, kept = totals[node], states
@@ -168,9 +167,9 @@ def _level_by_level(
         ]
         for node in workload.tensor_writers
     }
-    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    above: list[Sequence[int]] = []
     for row in rows:
-        table = level_table(cost, workload, splits)
+        table = level_table(cost, workload, above)
         costs = _costs(workload, table, row).tolist()
         level = {}
         for node in left:
@@ -178,7 +177,7 @@ def _level_by_level(
             level[node] = min(fits, key=costs[node].__getitem__)
             left[node][level[node]] -= 1
         levels.append(level)
-        splits = splits.after(with_shared(workload, table, row, level))
+        above.append(with_shared(workload, table, row, level))
     return levels
 
 
@@ -199,11 +198,11 @@ def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[
     change sides are those at which it costs least.
     """
     costs = []
-    splits = SplitCounts.none(len(workload.nodes), cost.choices)
+    above: list[Sequence[int]] = []
     for row in rows:
-        table = level_table(cost, workload, splits)
+        table = level_table(cost, workload, above)
         costs.append(_costs(workload, table, row).tolist())
-        splits = splits.after(with_shared(workload, table, row))
+        above.append(with_shared(workload, table, row))
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in workload.tensor_writers:
         tensor = workload.nodes[node]

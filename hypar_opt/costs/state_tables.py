@@ -10,15 +10,17 @@ Source: docs/decisions/0005-joint-optimum.md.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.base import BoundaryStates, CostModel, SplitCounts
+from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.states import Indices, added_up, every_state
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
@@ -29,14 +31,13 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 State = tuple[int, ...]
-Counts = tuple[int, ...]
-EdgeOf = Callable[[Counts, Counts], "Integers"]
-"""The charges of boundaries at a level, by the splits of source and target above it."""
 
 MAX_STATES = 2**20
 MAX_ENTRIES = 2**27
 """The largest number of entries of a table: 1 GiB of int64."""
 
+_LARGEST_ARRAY = 2**20
+"""Elements of the largest array of nodes' states that is charged at once."""
 
 MAX_STATES_KEPT = 2**14
 """States of a layer up to which their order is kept: it is that of every placement of an array."""
@@ -103,11 +104,9 @@ class FactoredTable:
 def factored(
     cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
 ) -> FactoredTable | None:
-    """Price all levels at once, if each level's boundary charge is separable.
+    """Price all levels at once, if a boundary's charges are not of its source's choices above.
 
-    It is where it is a charge of the source's splits, whatever the target's, plus a charge of
-    the pair that does not depend on the source's splits. The former is added to the source's
-    node. None if a level's charge is not.
+    None if one is, or if copies that are kept below repeat exchanges.
 
     Raises
     ------
@@ -120,34 +119,26 @@ def factored(
     check_states(len(workload.nodes), choices, levels)
     if workload.has_replicas(choices):
         return None
-    edge = _edges_of(cost, workload, deadline)
-    node = _nodes(cost, workload, levels, edge, deadline)
     pairs: list[Integers] = []
-    for level in range(levels):
-        distinct, prefixes = _prefix_counts(level, choices)
-        first = distinct[0]
-        pair_charges = np.stack([edge(first, target) for target in distinct], axis=1)
-        # Charges that do not depend on the target's splits are kept once, not once a prefix.
-        same_for_all = bool((pair_charges == pair_charges[:, :1]).all())
-        pairs.append(pair_charges[:, :1] if same_for_all else pair_charges[:, prefixes])
-        if not cost.reads_splits(workload)[0]:
-            continue
-        # The candidate decomposition: the charge of the source's splits is its difference to those
-        # of data parallelism alone, at one choice of the target; the loop then checks it
-        # everywhere.
-        source_charges = [edge(c, first)[:, :, 0] - edge(first, first)[:, :, 0] for c in distinct]
-        for source, charge in zip(distinct, source_charges, strict=True):
-            for target in distinct:
-                deadline.check()
-                if (edge(source, target) != charge[:, :, None] + edge(first, target)).any():
-                    return None
-        for boundary, source_layer in enumerate(workload.ends[:, 0]):
-            deadline.check()
-            # In mixed radix a level's columns are (choices above, choice here, choices below); the
-            # charge depends on the first two.
-            extra = np.stack([charge[boundary] for charge in source_charges])[prefixes]
-            view = node[source_layer].reshape(len(prefixes), choices, -1)
-            view += extra[:, :, None]
+    for level, row in enumerate(_edges(cost, workload, levels)):
+        deadline.check()
+        # An axis for each level of the source, and then of the target; of size 1 if left out.
+        row = row.reshape(*[1] * (2 * levels + 1 - row.ndim), *row.shape)
+        source, target = row.shape[1 : levels + 1], row.shape[levels + 1 :]
+        above = target[:level]
+        others = *source[:level], *source[level + 1 :], *target[level + 1 :]
+        if max(others, default=1) > 1:
+            return None
+        row = row.reshape(len(row), source[level], *above, target[level])
+        # Charges that do not depend on the target's choices above are kept once, not once a prefix.
+        prefixes = [choices if max(above, default=1) > 1 else 1] * level
+        full = np.broadcast_to(row, (len(workload.ends), choices, *prefixes, choices))
+        pairs.append(
+            np.moveaxis(full.reshape(len(full), choices, math.prod(prefixes), choices), 1, 2)
+        )
+    largest = sum(sum(row.max(axis=(1, 2, 3), initial=0).tolist()) for row in pairs)
+    node = _nodes(cost, workload, levels, largest, deadline)
+    pairs = [np.array(pair, node.dtype) for pair in pairs]
     each_choice = [(choice,) for choice in range(choices)]
     node, pairs = with_penalties(workload, node, pairs, each_choice)
     columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
@@ -171,147 +162,63 @@ def expanded(
     check_states(len(workload.nodes), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
-    pair = _edges_of(cost, workload, deadline)
-    node = _nodes(cost, workload, levels, pair, deadline)[:, order]
+    charged: list[tuple[Indices, Integers]] = []
+    for boundaries in _alike(workload, choices):
+        deadline.check()
+        total = added_up(_edges(cost, workload, levels, boundaries[:1]))
+        charged.append((boundaries, np.broadcast_to(total, (1, *[choices] * 2 * levels))))
+    largest = sum(len(alike) * int(charge.max()) for alike, charge in charged)
+    node = _nodes(cost, workload, levels, largest, deadline)[:, order]
     edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
-    for level in range(levels):
-        # A level's charge depends on how often each choice was made above, not on the order:
-        # states with equal counts share it.
-        by_counts: dict[Counts, list[int]] = {}
-        for column, state in enumerate(states):
-            by_counts.setdefault(_counts(state[:level], choices), []).append(column)
-        choices_here = np.array([state[level] for state in states])
-        for source, target in itertools.product(by_counts, repeat=2):
-            deadline.check()
-            rows, columns = np.ix_(by_counts[source], by_counts[target])
-            edge[:, rows, columns] += pair(source, target)[
-                :, choices_here[rows], choices_here[columns]
-            ]
-    replica_boundaries = np.flatnonzero(workload.replica_boundaries(choices))
-    if replica_boundaries.size:
-        charges = _coupled(cost, workload, replica_boundaries, states, deadline)
-        edge = edge.astype(np.result_type(edge, charges), copy=False)
-        edge[replica_boundaries] = charges
+    for boundaries, charge in charged:
+        edge[boundaries] = charge.reshape(edge.shape[1:])[order[:, None], order]
     node, (edge,) = with_penalties(workload, node, [edge], states)
     return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
 
 
-def _coupled(
-    cost: CostModel,
-    workload: Workload,
-    boundaries: NDArray[np.intp],
-    states: Sequence[State],
-    deadline: Deadline,
-) -> Integers:
-    """Return what boundaries charge for each pair of states: ``(n, states, states)``."""
-    columns = np.array(states, np.intp).reshape(len(states), -1).T
-    sources = np.repeat(columns, len(states), axis=1)
-    targets = np.tile(columns, len(states))
-    # Repetitions of a block have the same boundaries: those that are alike are priced once.
+def _alike(workload: Workload, choices: int) -> list[Indices]:
+    """Return boundaries to be charged together: of those with replicas all that are alike.
+
+    Repetitions of a block have the same ones, and a charge of all levels' choices takes long.
+    """
     alike: dict[Hashable, list[int]] = {}
-    for place, boundary in enumerate(boundaries.tolist()):
-        alike.setdefault(kind_of_boundary(workload, cost.choices, boundary), []).append(place)
-    charged: list[Integers] = []
-    for places in alike.values():
-        deadline.check()
-        ends = BoundaryStates.of_one(boundaries[places[0]], sources, targets)
-        total: Integers = cost.pairs(workload, ends).sum(axis=0)
-        charged.append(total.reshape(len(states), len(states)))
-    charges = np.empty((len(boundaries), *charged[0].shape), np.result_type(*charged))
-    for places, charge in zip(alike.values(), charged, strict=True):
-        charges[places] = charge
-    return charges
+    for boundary, coupled in enumerate(workload.replica_boundaries(choices).tolist()):
+        kind = kind_of_boundary(workload, choices, boundary) if coupled else boundary
+        alike.setdefault(kind, []).append(boundary)
+    return [np.array(boundaries, np.intp) for boundaries in alike.values()]
+
+
+def _edges(
+    cost: CostModel, workload: Workload, levels: int, boundaries: Indices | None = None
+) -> Sequence[Integers]:
+    """Return what boundaries are charged at each level, with the axes of both ends' levels."""
+    numbers = np.arange(len(workload.ends)) if boundaries is None else boundaries
+    sources = every_state(cost.choices, levels, behind=levels)
+    targets = every_state(cost.choices, levels)
+    return cost.edge(workload, numbers.reshape(-1, *[1] * 2 * levels), sources, targets)
 
 
 def _nodes(
-    cost: CostModel, workload: Workload, levels: int, edge: EdgeOf, deadline: Deadline
+    cost: CostModel, workload: Workload, levels: int, beside: int, deadline: Deadline
 ) -> Integers:
-    """Return each layer's charge of each state, ``(layers, states)``, in mixed-radix order.
+    """Return each node's charge of each state, ``(nodes, states)``, in mixed-radix order.
 
-    The dtype holds every sum of nodes and edges.
+    In integers that hold every sum of them and of what is charged beside them.
     """
-    choices, layers = cost.choices, len(workload.nodes)
-    charges: list[Integers] = []
-    largest = 0
-    for level in range(levels):
-        distinct, prefixes = _prefix_counts(level, choices)
-        by_counts = []
-        for counts in distinct:
-            deadline.check()
-            by_counts.append(cost.node(workload, SplitCounts.uniform(layers, counts)))
-        # The cost model is asked once for each count of choices, not once for each state.
-        charges.append(np.stack(by_counts, axis=1)[:, prefixes])
-        largest += sum(charges[-1].max(axis=(1, 2)).tolist())
-        ends = [distinct if read else distinct[:1] for read in cost.reads_splits(workload)]
-        pairs = [edge(*pair).max(axis=(1, 2)) for pair in itertools.product(*ends)]
-        largest += sum(np.max(pairs, axis=0).tolist())
-    state_charges = _state_charges(cost, workload, levels, deadline)
-    largest += sum(state_charges.max(axis=1).tolist())
-    dtype = np.result_type(exact_dtype(largest), state_charges, *charges)
-    node: Integers = state_charges.astype(dtype)
-    for level, charge in enumerate(charges):
+    columns = cost.choices**levels
+    states = every_state(cost.choices, levels)
+    nodes = np.arange(len(workload.nodes)).reshape(-1, *[1] * levels)
+    step = max(1, _LARGEST_ARRAY // columns)
+    totals = []
+    for first in range(0, len(nodes), step):
         deadline.check()
-        view = node.reshape(layers, choices**level, choices, -1)
-        view += charge[..., None]
-    return node
-
-
-def _state_charges(
-    cost: CostModel, workload: Workload, levels: int, deadline: Deadline
-) -> Integers:
-    """Return the charges of states that are no sum over levels, in mixed-radix order."""
-    states = itertools.product(range(cost.choices), repeat=levels)
-    state_charges: Integers = np.zeros((len(workload.nodes), cost.choices**levels), np.int64)
-    if type(cost).of_state is CostModel.of_state:
-        return state_charges  # of a cost that is a sum over levels, as bytes are
-    for column, state in enumerate(states):
-        deadline.check()
-        charges = cost.of_state(workload, state)
-        if charges:  # empty for a cost that is a sum over levels, as bytes are
-            total = sum(charge.astype(object) for charge in charges.values())
-            # int64 for as long as all charges fit it.
-            state_charges = state_charges.astype(
-                np.result_type(state_charges, *charges.values()), copy=False
-            )
-            state_charges[:, column] = total
-    return state_charges
-
-
-@lru_cache(maxsize=64)
-def _prefix_counts(level: int, choices: int) -> tuple[list[Counts], NDArray[np.intp]]:
-    """Return the distinct counts of choices at ``level`` levels, and the index of each state's."""
-    counts = np.zeros((1, choices), np.intp)
-    for _ in range(level):
-        counts = (counts[:, None, :] + np.eye(choices, dtype=np.intp)).reshape(-1, choices)
-    # Negated, so that the counts of data parallelism alone come first: `factored` takes these
-    # as the reference from which it measures the source's charge.
-    distinct, index = np.unique(-counts, axis=0, return_inverse=True)
-    return [tuple(row) for row in (-distinct).tolist()], index.reshape(-1)
-
-
-def _edges_of(cost: CostModel, workload: Workload, deadline: Deadline) -> EdgeOf:
-    """Return the cost model's edge charges by counts of choices, each computed once."""
-    layers = len(workload.nodes)
-    reads = cost.reads_splits(workload)
-
-    def edge(source: Counts, target: Counts) -> Integers:
-        # Any counts of the level stand for all where they do not matter.
-        alike = ((sum(counts), *[0] * (len(counts) - 1)) for counts in (source, target))
-        ends = zip((source, target), alike, reads, strict=True)
-        return priced(*(counts if read else other for counts, other, read in ends))
-
-    @cache
-    def priced(source: Counts, target: Counts) -> Integers:
-        deadline.check()
-        return cost.edge(
-            workload, SplitCounts.uniform(layers, source), SplitCounts.uniform(layers, target)
-        )
-
-    return edge
-
-
-def _counts(prefix: State, choices: int) -> Counts:
-    return tuple(prefix.count(choice) for choice in range(choices))
+        some = nodes[first : first + step]
+        total = added_up(cost.node(workload, some, states))
+        shape = (len(some), *[cost.choices] * levels)
+        totals.append(np.broadcast_to(total, shape).reshape(len(some), columns))
+    largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
+    dtype = np.result_type(exact_dtype(largest), *totals)
+    return np.concatenate([total.astype(dtype, copy=False) for total in totals])
 
 
 def in_mixed_radix(states: Sequence[State], choices: int) -> NDArray[np.intp]:

@@ -31,7 +31,7 @@ from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.workload.parallelism import DATA, OUTPUT
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.base import SplitCounts
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.least_loads import Way
@@ -83,15 +83,15 @@ class ConstraintSet:
         pins = map(Pin.parse, self._constraints.fix)
         return not self.couple_layers and all(pin.level is None for pin in pins)
 
-    def level(self, table: CostTable, splits: SplitCounts) -> CostTable:
+    def level(self, table: CostTable, above: Rows) -> CostTable:
         """Restrict a level's table to choices that the levels below can complete.
 
         Under a memory limit each layer is completed by itself, those that share weights too: what
         the table allows is a plan if one of `in_ways` allows it.
         """
-        return self._completed(table, splits, None) if self.any else table
+        return self._completed(table, above, None) if self.any else table
 
-    def in_ways(self, table: CostTable, splits: SplitCounts) -> list[CostTable]:
+    def in_ways(self, table: CostTable, above: Rows) -> list[CostTable]:
         """Return a level's table for each way in which it and those below may split shared weights.
 
         They allow between them what the levels below can complete within the memory. Those that
@@ -99,22 +99,25 @@ class ConstraintSet:
         """
         if not (self.couple_layers and self._workload.weight_users):
             return []
-        ways = list(islice(self._loads.ways(splits.level), MAX_WAYS + 1))
+        ways = list(islice(self._loads.ways(len(above)), MAX_WAYS + 1))
         if len(ways) > MAX_WAYS:
             memory, joint = argument("constraints.memory"), argument("search", "joint")
             raise RefusedError(
                 f"{memory} level by level compares all splits of the weights that layers share, at"
                 f" most {MAX_WAYS:,}; it needs {joint}"
             )
-        tables = (self._completed(table, splits, way) for way in ways)
+        tables = (self._completed(table, above, way) for way in ways)
         return [table for table in tables if not trivially_infeasible(table)]
 
-    def _completed(self, table: CostTable, splits: SplitCounts, way: Way | None) -> CostTable:
+    def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
         least = np.zeros(table.node.shape, object)
         completed = partial(self._loads.completed, loads=self.couple_layers)
         # Layers with the same splits above have the same loads below: one computation each.
-        for counts in {tuple(column) for column in splits.counts.T.tolist()}:
-            here = np.all(np.array(counts) == splits.counts.T, axis=1)
+        rows = np.array(above, np.intp).reshape(len(above), table.layers, 1)
+        made = rows == np.arange(table.choices)
+        split = np.broadcast_to(made.sum(axis=0), table.node.shape)
+        for counts in {tuple(column) for column in split.tolist()}:
+            here = np.all(split == np.array(counts), axis=1)
             for choice in range(table.choices):
                 least[here, choice] = completed(counts, choice, way)[here]
         allowed = least < self._loads.impossible

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import BoundaryStates, CostModel, SplitCounts, level_table
+from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
+from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.layouts import StoredLayout
@@ -27,7 +28,7 @@ from hypar_opt.workload.parallelism import DATA, MODEL
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Integers
 
 
 def price_table(table: CostTable, assignment: Sequence[int]) -> int:
@@ -89,17 +90,29 @@ def price_plans(
         _nodes(workload, cost, rows, given, even=even)
         for rows, given in zip(plans, tensors, strict=True)
     ]
-    charged = None
-    if plans[0]:
-        charged = cost.of_plans(workload, np.array(full, np.intp))
-    if charged is not None:
-        levels: list[list[int]] = charged.tolist()
-    else:
-        levels = [_by_tables(workload, cost, rows) for rows in full]
-    return [
-        _with_states(workload, cost, rows, charges)
-        for rows, charges in zip(full, levels, strict=True)
+    if not plans[0]:
+        return [()] * len(plans)
+    # Of each level the choices of all plans: (plans, nodes).
+    states = list(np.array(full, np.intp).swapaxes(0, 1))
+    boundaries = np.arange(len(workload.ends))
+    sources, targets = ([row[:, ends] for row in states] for ends in workload.ends.T)
+    nodes = cost.node(workload, np.arange(len(workload.nodes)), states)
+    edges = cost.edge(workload, boundaries, sources, targets)
+    levels = [
+        _summed(node, (len(plans), len(workload.nodes))) + _summed(edge, sources[0].shape)
+        for node, edge in zip(nodes, edges, strict=True)
     ]
+    return [
+        tuple(Fraction(charge, cost.resolution) for charge in charges)
+        for charges in zip(*(level.tolist() for level in levels), strict=True)
+    ]
+
+
+def _summed(charges: Integers, shape: tuple[int, int]) -> Integers:
+    """Return the sum of charges along the last axis of a shape, in integers that hold it."""
+    dtype = exact_dtype(int(charges.max(initial=0)) * shape[1])
+    total: Integers = np.broadcast_to(charges, shape).sum(axis=1, dtype=dtype)
+    return total.astype(object)
 
 
 def _nodes(
@@ -109,44 +122,6 @@ def _nodes(
     if workload.shared and tensors is not None:
         return rows_with_stored(workload, rows, tensors)
     return rows_with_shared(workload, cost, rows, even=even)
-
-
-def _by_tables(workload: Workload, cost: CostModel, full: Rows) -> list[int]:
-    """Price each level by the entries of its table."""
-    splits = SplitCounts.down(len(workload.nodes), cost.choices, full)
-    # The state below the last level has no table.
-    levels = [
-        price_table(level_table(cost, workload, above), row)
-        for above, row in zip(splits, full, strict=False)
-    ]
-    _repeat_by_replicas(workload, cost, full, levels)
-    return levels
-
-
-def _with_states(
-    workload: Workload, cost: CostModel, full: Rows, levels: list[int]
-) -> tuple[Fraction, ...]:
-    """Add the charges that are no sum over levels, as of rings: once for each distinct state."""
-    if type(cost).of_state is not CostModel.of_state:
-        states = list(zip(*full, strict=True))
-        for state in set(states):
-            with_state = [node for node, other in enumerate(states) if other == state]
-            for level, charge in cost.of_state(workload, state).items():
-                levels[level] += int(charge[with_state].sum())
-    return tuple(Fraction(level, cost.resolution) for level in levels)
-
-
-def _repeat_by_replicas(workload: Workload, cost: CostModel, full: Rows, levels: list[int]) -> None:
-    """Charge every level what crosses it, where tables charge what appending a level adds."""
-    replica_boundaries = np.flatnonzero(workload.replica_boundaries(cost.choices))
-    if not replica_boundaries.size or not full:
-        return
-    ends = BoundaryStates.of_rows(workload, replica_boundaries, np.array(full, np.intp))
-    before = 0
-    for level, crossing in enumerate(cost.pairs(workload, ends)):
-        total = int(cost.pairs(workload, ends.above(level + 1)).sum())
-        levels[level] += int(crossing.sum()) - (total - before)
-        before = total
 
 
 def tensors_of(instance: Instance, rows: Rows) -> Tensors:
@@ -307,14 +282,14 @@ def oversplit_warnings(plan: Plan) -> list[str]:
     The model halves exactly, also below one image or channel; a program cannot.
     """
     workload = workload_of(plan.network.description, plan.batch)
-    *_, splits = SplitCounts.down(len(workload.layers), len(plan.choices), plan.assignments())
+    rows = np.array(plan.assignments(), np.intp).reshape(plan.levels, len(workload.layers))
     split: dict[str, list[tuple[str, int, int]]] = {"image": []}
     for position, layer in enumerate(workload.layers):
         choices = layer.operator.splits[: len(plan.choices)]
         for column, choice in enumerate(choices):
             if not choice.axis:
                 continue  # whole
-            size, count = layer.sizes[choice.axis], int(splits.counts[column, position])
+            size, count = layer.sizes[choice.axis], int((rows[:, position] == column).sum())
             parts = split.setdefault(choice.part, [])
             if 2**count > size:
                 parts.append((layer.name, size, count))

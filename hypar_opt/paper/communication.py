@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 
-from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.table import CostTable
 from hypar_opt.models import find_network
 from hypar_opt.paper.rows import Measure, column, published
@@ -126,7 +126,7 @@ def _example(name: str) -> Workload:
 
 def _table(reading: str, example: str) -> CostTable:
     workload = _example(example)
-    return level_table(CommunicationCost(reading), workload, SplitCounts.none(len(workload.layers)))
+    return level_table(CommunicationCost(reading), workload)
 
 
 def _intra_layer_factor(reading: str, choice: str) -> float:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import BoundaryStates, SplitCounts
 from hypar_opt.costs.shared_nodes import rows_with_shared
+from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.costs.weights import unlike
 from hypar_opt.instance.pins import Pin
@@ -192,23 +192,19 @@ class CountsProblem:
             differ = unlike(sources, targets).any(axis=0)
             charge: Integers = penalty * differ.astype(self._node.dtype)
             return charge
-        ends = BoundaryStates.of_one(boundary, sources, targets)
-        total: Integers = self._cost.pairs(self._workload, ends).sum(axis=0)
+        charges = self._cost.edge(
+            self._workload, np.array([boundary]), list(sources), list(targets)
+        )
+        total: Integers = np.broadcast_to(added_up(charges), sources.shape[1:])
         return total
 
     def _nodes(self) -> Integers:
         """Return each node's charge by counts: ``(nodes, kinds)``."""
-        nodes = len(self._workload.nodes)
-        charges = []
-        for state in self.states:
-            self._search.deadline.check()
-            total: Integers = np.zeros(nodes, object)
-            for level, choice in enumerate(state):
-                above = [state[:level].count(other) for other in range(self._choices)]
-                splits = SplitCounts.uniform(nodes, above)
-                total = total + self._cost.node(self._workload, splits)[:, choice]
-            charges.append(total)
-        return np.stack(charges, axis=1)
+        nodes = np.arange(len(self._workload.nodes))[:, None]
+        states = list(np.array(self.states, np.intp).reshape(len(self.states), -1).T)
+        total = added_up(self._cost.node(self._workload, nodes, states))
+        charges: Integers = np.broadcast_to(total, (len(nodes), len(self.states))).astype(object)
+        return charges
 
     def _connected(self) -> Iterator[int]:
         """Yield the nodes, each after a neighbour where it has one before it."""

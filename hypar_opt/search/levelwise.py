@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.errors import NoAnswerError, RefusedError, argument
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.table_solver import TableSolver
@@ -38,26 +38,21 @@ def levelwise(search: SearchRequest) -> SearchResult:
     if instance.constraints.couple_layers and cost.communication_only() is not None:
         memory = argument("constraints.memory")
         raise RefusedError(f"{memory} depends on the final shards: {needs_joint}")
+    if search.solver.searches and joins_levels(cost, workload, search.levels):
+        raise RefusedError(f"a reduction joins several levels, as around a ring: {needs_joint}")
     tables = TableSolver(search, search.levels)
-    splits = SplitCounts.none(len(workload.nodes), cost.choices)
     rows: list[tuple[int, ...]] = []
     try:
         for level in range(search.levels):
             search.deadline.check()
-            table = level_table(cost, workload, splits)
-            limited = instance.constraints.level(table, splits)
-            ways = instance.constraints.in_ways(table, splits)
+            table = level_table(cost, workload, rows)
+            limited = instance.constraints.level(table, rows)
+            ways = instance.constraints.in_ways(table, rows)
             labels = instance.labels(f"H{level + 1}")
             start, suffix = search.start_of(level), f"-H{level + 1}"
             result = tables.solve(limited, start, suffix, labels, ways=ways)
-            nodes = with_users(workload, assignment_of(result))
-            rows.append(nodes)
             # Greedy: what this level chose is what the next one has to split.
-            splits = splits.after(nodes)
+            rows.append(with_users(workload, assignment_of(result)))
     except NoAnswerError as error:
         return to_result(search, "level", rows, tables, error.stopped_by)
-    # Known only of a complete plan: whether the DRAM binds depends on the final shards.
-    charged = cost.beyond_levels(workload, splits)
-    if charged is not None and search.solver.searches:
-        raise RefusedError(f"{charged}: {needs_joint}")
     return to_result(search, "level", rows, tables)

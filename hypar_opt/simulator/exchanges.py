@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.base import SplitCounts
+from hypar_opt.costs.states import states_of_rows
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
@@ -17,6 +17,7 @@ from hypar_opt.simulator.tasks import ExchangeKind
 if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.states import Indices
     from hypar_opt.costs.table import Integers
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.tensors import Workload
@@ -89,15 +90,21 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
     """
     reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
     conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
+    states = states_of_rows(rows)
+    sources, targets = ([row[ends] for row in states] for ends in workload.ends.T)
+    every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
     for phase in cost.phases:
         tensors = [_reduced(phase, node.statistics) for node in workload.nodes]
-        for level, (nodes, boundaries) in enumerate(_charges(workload, cost.of(phase), rows)):
-            for number, moved in enumerate(_in_bytes(nodes, cost)):
+        in_pass = cost.of(phase)
+        reduced = in_pass.node(workload, every_node, states)
+        converted = in_pass.edge(workload, every_boundary, sources, targets)
+        for level, (nodes, boundaries) in enumerate(zip(reduced, converted, strict=True)):
+            for number, moved in enumerate(_in_bytes(nodes, every_node, cost)):
                 if moved:
                     key = phase, tensors[number], number
                     step = LevelBytes(StepKind.ALL_REDUCE, level, moved)
                     reductions.setdefault(key, []).append(step)
-            for number, moved in enumerate(_in_bytes(boundaries, cost)):
+            for number, moved in enumerate(_in_bytes(boundaries, every_boundary, cost)):
                 if moved:
                     step = LevelBytes(None, level, moved)
                     conversions.setdefault((phase, number), []).append(step)
@@ -110,23 +117,7 @@ def _reduced(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:
     return ExchangeKind.STATISTICS if any(statistics) else ExchangeKind.PARTIAL_SUMS
 
 
-def _charges(
-    workload: Workload, cost: CommunicationCost, rows: Rows
-) -> list[tuple[Integers, Integers]]:
-    """Return the charges of nodes and of boundaries at each level, H1 first."""
-    sources, targets = workload.ends.T
-    charges = []
-    splits_above = SplitCounts.down(len(workload.nodes), cost.choices, rows)
-    # `down` yields one more: the splits below the deepest level.
-    for splits, row in zip(splits_above, rows, strict=False):
-        choice = np.asarray(row, np.intp)
-        node = cost.node(workload, splits)[np.arange(len(choice)), choice]
-        edge = cost.edge(workload, splits, splits)
-        pairs = edge[np.arange(len(edge)), choice[sources], choice[targets]]
-        charges.append((node, pairs))
-    return charges
-
-
-def _in_bytes(charges: Integers, cost: CommunicationCost) -> list[Fraction]:
-    # Elements smaller than a byte: their tables count halves or quarters of one.
-    return [Fraction(charge, cost.resolution) for charge in charges.tolist()]
+def _in_bytes(charges: Integers, of: Indices, cost: CommunicationCost) -> list[Fraction]:
+    # Elements smaller than a byte: their charges count halves or quarters of one.
+    each: list[int] = np.broadcast_to(charges, of.shape).tolist()
+    return [Fraction(charge, cost.resolution) for charge in each]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.base import SplitCounts
+import numpy as np
+
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
+from hypar_opt.costs.states import states_of_rows
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
@@ -72,8 +74,9 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
 
 def final_counts(plan: Plan, workload: Workload, rows: Rows) -> Integers:
     """Return how many levels have each choice, for every node: ``(choices, nodes)`` integers."""
-    *_, final_splits = SplitCounts.down(len(workload.nodes), len(plan.choices), rows)
-    return final_splits.counts
+    states = np.array(rows, np.intp).reshape(len(rows), len(workload.nodes))
+    made: Integers = (states == np.arange(len(plan.choices))[:, None, None]).sum(axis=1)
+    return made
 
 
 def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
@@ -91,8 +94,7 @@ def _seconds(
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         work = Work(array.accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes)
-        counts = final_counts(plan, workload, rows)
-        computed = [float(seconds) for seconds in work.seconds(workload, counts)]
+        computed = [float(seconds) for seconds in work.seconds(workload, states_of_rows(rows))]
         return dict.fromkeys(phases, computed)
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import INFERENCE, READINGS
 from hypar_opt.instance.pricing import price_levels, price_table
 from tests.strategies.networks import networks
@@ -113,9 +113,8 @@ def test_output_parallelism_mirrors_model_parallelism(
 
 def test_accpar_charges_the_first_layers_input_error_too() -> None:
     workload = ho.Workload.of(ho.layer_graph(ho.load("sfc")), 2)
-    none = SplitCounts.none(4, 3)
     tables, text = (
-        level_table(CommunicationCost(reading, choices=3), workload, none).node[:, 2]
+        level_table(CommunicationCost(reading, choices=3), workload).node[:, 2]
         for reading in ("tables", "text")
     )
     assert tables.tolist() == [4 * 2 * 784] + [4 * 2 * 8192] * 3
@@ -146,20 +145,16 @@ def test_a_level_weighs_what_it_is_told(
 def test_a_table_is_the_same_in_int64_and_beyond_it(
     network: ho.Network, batch: int, reading: str
 ) -> None:
-    """The deepest of 64 levels needs more than 64 bits; its charges scale exactly."""
+    """Below 130 levels, 65 of each choice, a charge needs more than 64 bits; it scales exactly."""
     workload = ho.Workload.of(ho.layer_graph(network), batch)
     layers = len(workload.layers)
-    shallow, deep = SplitCounts.none(layers), SplitCounts.none(layers)
-    for level in range(63):
-        choice = [(level + layer) % 2 for layer in range(layers)]
-        deep = deep.after(choice)
-    small = level_table(CommunicationCost(reading), workload, shallow)
-    large = level_table(CommunicationCost(reading), workload, deep)
+    above = [[(level + layer) % 2 for layer in range(layers)] for level in range(130)]
+    small = level_table(CommunicationCost(reading), workload)
+    large = level_table(CommunicationCost(reading), workload, above)
     assert small.node.dtype == np.int64
     assert large.node.dtype == np.object_
     assert {type(entry) for entry in large.node.flat} == {int}
-    whole = (2**deep.counts.T).astype(object)
-    assert (large.node == small.node.astype(object) * whole).all()
+    assert (large.node == small.node.astype(object) * 2**65).all()
     assert {type(entry) for entry in large.edge.flat} <= {int}
     assert (large.edge == small.edge).all()
 
@@ -178,7 +173,7 @@ def test_the_rows_are_those_of_tables_1_and_2() -> None:
     assert (workload.weights[1], workload.pooled[1], workload.boundary_sizes[0]) == (12, 8, 24)
     charged = {}
     for reading in READINGS:
-        table = level_table(CommunicationCost(reading), workload, SplitCounts.none(2))
+        table = level_table(CommunicationCost(reading), workload)
         dp, mp = table.node[1] // 4
         (dp_dp, dp_mp), (mp_dp, mp_mp) = table.edge[0] // 4
         charged[reading] = (dp, mp, dp_dp, dp_mp, mp_mp, mp_dp)
@@ -206,7 +201,7 @@ def test_executed_adds_partial_sums_before_the_pool() -> None:
     }
     workload = ho.Workload.of(ho.layer_graph(ho.Network.model_validate(description)), 1)
     for reading, elements in (("text", 4), ("figures", 4), ("executed", 16)):
-        table = level_table(CommunicationCost(reading), workload, SplitCounts.none(1))
+        table = level_table(CommunicationCost(reading), workload)
         assert price_table(table, [1]) == 4 * 2 * elements
 
 

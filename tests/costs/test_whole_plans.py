@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from typing import Any
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.costs.level_tables import joins_levels, level_table
+from hypar_opt.costs.states import every_state
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import price_table
+from hypar_opt.instance.pricing import price_plans, price_table
 from hypar_opt.plan.arguments import problem_of
 
 
@@ -53,37 +55,44 @@ def test_a_whole_plan_costs_what_its_tables_say(instance: Instance, data: st.Dat
     plans = data.draw(
         st.lists(st.lists(row, min_size=levels, max_size=levels), min_size=2, max_size=2)
     )
-    charged = cost.of_plans(workload, np.array(plans, np.intp))
-    if charged is None:
-        assert workload.has_replicas(cost.choices)
-        return
-    for plan, own in zip(plans, charged.tolist(), strict=True):
-        above = SplitCounts.down(len(workload.nodes), cost.choices, plan)
-        tables = [
-            level_table(cost, workload, splits) for splits, _ in zip(above, plan, strict=False)
-        ]
-        assert own == [price_table(*pair) for pair in zip(tables, plan, strict=True)]
+    charged = price_plans(workload, cost, [plan[:] for plan in plans], [None, None])
+    for plan, own in zip(plans, charged, strict=True):
+        tables = [level_table(cost, workload, plan[:level]) for level in range(levels)]
+        by_level = [price_table(*pair) for pair in zip(tables, plan, strict=True)]
+        if workload.has_replicas(cost.choices):  # reported with other levels than those that add it
+            assert sum(own) * cost.resolution == sum(by_level)
+        elif not joins_levels(cost, workload, levels):
+            assert [charge * cost.resolution for charge in own] == by_level
 
 
 @pytest.mark.parametrize("name", COSTS.built_in_names())
-def test_boundaries_read_no_splits_that_a_cost_says_they_do_not(name: str) -> None:
-    """A table of all levels asks only once where they do not matter."""
-    instance = Instance(
-        ho.load("alexnet"),
-        problem_of(
-            cost=name, array="hmc-htree-8", choices=("data", "model", "output"), reading="executed"
-        ),
+@pytest.mark.parametrize("array", ["hmc-htree-8", "a100-4x8"])
+def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
+    """What is the same along an axis is charged once; each state by itself has the same charges."""
+    asked: Any = {"choices": ("data", "model", "output"), "reading": "executed", "array": array}
+    instance = Instance(ho.load("alexnet"), problem_of(cost=name, **asked))
+    cost, workload, levels = instance.cost, instance.workload, 3
+    states = np.array([*itertools.product(range(3), repeat=levels)], np.intp).T
+    every = list(every_state(3, levels))
+    nodes = np.arange(len(workload.nodes))
+    at_once = cost.node(workload, nodes.reshape(-1, 1, 1, 1), every)
+    for row, alone in zip(at_once, cost.node(workload, nodes[:, None], [*states]), strict=True):
+        shape = len(nodes), states.shape[1]
+        spread = np.broadcast_to(row, (len(nodes), 3, 3, 3)).reshape(shape)
+        assert np.array_equal(spread, np.broadcast_to(alone, shape))
+    boundaries = np.arange(len(workload.ends))
+    pairs = cost.edge(
+        workload,
+        boundaries.reshape(-1, *[1] * 6),
+        every_state(3, levels, behind=levels),
+        every_state(3, levels),
     )
-    cost, workload = instance.cost, instance.workload
-    reads = cost.reads_splits(workload)
-    states = [
-        SplitCounts.uniform(len(workload.nodes), n) for n in [(2, 0, 0), (0, 2, 0), (0, 0, 2)]
-    ]
-    for source, target in ((s, t) for s in states for t in states):
-        ends = [
-            own if read else states[0] for own, read in zip((source, target), reads, strict=True)
-        ]
-        assert np.array_equal(cost.edge(workload, source, target), cost.edge(workload, *ends))
+    ends = [[row[:, None] for row in states], [*states]]
+    alone_pairs = cost.edge(workload, boundaries[:, None, None], *ends)
+    each_pair = len(boundaries), 27, 27
+    for row, alone in zip(pairs, alone_pairs, strict=True):
+        spread = np.broadcast_to(row, (len(boundaries), *[3] * 6)).reshape(each_pair)
+        assert np.array_equal(spread, np.broadcast_to(alone, each_pair))
 
 
 def test_a_solve_without_an_array_imports_no_networkx() -> None:

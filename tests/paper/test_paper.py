@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
@@ -29,7 +29,7 @@ def digits(plan: ho.Plan) -> list[str]:
 
 def top_table(workload: ho.Workload) -> CostTable:
     """The table of level H1, in the default reading."""
-    return level_table(CommunicationCost("text"), workload, SplitCounts.none(len(workload.layers)))
+    return level_table(CommunicationCost("text"), workload)
 
 
 def single_layer(layer: dict[str, object], reads: dict[str, int], batch: int) -> ho.Workload:

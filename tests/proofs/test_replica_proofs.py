@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import expanded
 from hypar_opt.costs.table import CostTable
@@ -195,11 +195,10 @@ def test_the_table_of_a_level_is_the_one_that_the_search_solves(seed: int) -> No
     plan = written(network, "level", **asked)(some_rows(rng, network, levels))
     instance = Instance.of_plan(plan)
     workload = instance.workload
-    splits = SplitCounts.none(len(workload.nodes), 3)
     nodes = rows_with_shared(workload, instance.cost, plan.assignments())
-    for ours, row in zip(tables_of(plan), nodes, strict=True):
-        same_charges(ours, level_table(instance.cost, workload, splits), workload.forbidden(3))
-        splits = splits.after(row)
+    for level, ours in enumerate(tables_of(plan)):
+        table = level_table(instance.cost, workload, nodes[:level])
+        same_charges(ours, table, workload.forbidden(3))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

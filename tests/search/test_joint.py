@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs import state_tables
-from hypar_opt.costs.base import SplitCounts, level_table
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
+from hypar_opt.costs.states import Indices, States
 from hypar_opt.costs.table import Integers
 from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
@@ -217,7 +218,9 @@ def test_a_threshold_is_a_level_of_uniform_splits(
     thresholds = cost.thresholds(workload, levels)
     assert thresholds is not None
     for t, table in enumerate(thresholds.tables(), 1):
-        level = level_table(cost, workload, SplitCounts.uniform(layers, (levels - t, t - 1)))
+        level = level_table(
+            cost, workload, [[0] * layers] * (levels - t) + [[1] * layers] * (t - 1)
+        )
         for answers in itertools.product(range(2), repeat=layers):
             assert price_table(table, answers) == price_table(level, answers)
 
@@ -313,14 +316,19 @@ def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
 class Pairs(CommunicationCost):
     """Bytes, and more for a layer in model parallelism at both of two levels."""
 
-    def of_state(self, workload: ho.Workload, state: Sequence[int]) -> Mapping[int, Integers]:
-        extra = np.array(workload.weights, np.int64) * 1000
-        return {0: extra} if tuple(state) == (1, 1) else {}
+    def node(self, workload: ho.Workload, nodes: Indices, states: States) -> list[Integers]:
+        rows = super().node(workload, nodes, states)
+        if len(states) == 2:
+            both = (states[0] == 1) & (states[1] == 1)
+            rows[0] = rows[0] + np.array(workload.weights)[nodes] * 1000 * both
+        return rows
 
 
 def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> None:
     """Data Parallelism's state, the first of all, may well have none."""
     workload, cost = workload_of(ho.load("lenet-c"), 8), Pairs("figures")
+    assert joins_levels(cost, workload, 2)
+    assert not joins_levels(cost, workload, 1)
     plain, states = expanded(cost, workload, 2), canonical_states(2, 2)
     table = factored(cost, workload, 2)
     assert table is not None

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.base import SplitCounts, level_table
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.deadline import Deadline
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
@@ -76,12 +76,12 @@ def test_programs_find_the_same_optimum(name: str, batch: int) -> None:
     """The tables of four levels, which begin with those of fewer; and of all levels together."""
     instance = Instance(network(name), problem_of(network(name), batch=batch, levels=4))
     workload, cost = instance.workload, instance.cost
-    splits = SplitCounts.none(len(workload.nodes), 2)
+    above: list[tuple[int, ...]] = []
     tables = []
     for _ in range(4):
-        tables.append(level_table(cost, workload, splits))
+        tables.append(level_table(cost, workload, above))
         optimum = SOLVERS["cut"]().solve(tables[-1], OPTIONS)
-        splits = splits.after(optimum.assignment or ())
+        above.append(optimum.assignment or ())
     for levels in range(1, 5):
         thresholds = cost.thresholds(workload, levels)
         assert thresholds is not None

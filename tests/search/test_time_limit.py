@@ -340,13 +340,13 @@ def test_charging_what_layers_share_takes_as_many_steps_in_a_dense_graph() -> No
         described = {"schema": "hypar-opt/network/2", "name": "dense", "input": {"features": 8}}
         network = ho.Network.model_validate(described | {"layer": rows[1:]})
         with pytest.MonkeyPatch.context() as patch:
-            counted, charge = [0], CommunicationCost.pairs
+            counted, charge = [0], CommunicationCost.edge
 
-            def pairs(*args: Any) -> Any:
+            def edge(*args: Any) -> Any:
                 counted[0] += 1
                 return charge(*args)
 
-            patch.setattr(CommunicationCost, "pairs", pairs)
+            patch.setattr(CommunicationCost, "edge", edge)
             ho.solve(network, levels=1, choices=("data", "model", "output"), solver="data")
         return counted[0]
 

@@ -185,7 +185,7 @@ def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
     seconds = closed.of_plans(states)
     for index in (0, 17, 49_999):
         rows = [[int(code) >> (3 - level) & 1 for code in states[:, index]] for level in range(4)]
-        exact = sum(price_levels(workload, cost, rows), Fraction()) / cost.per_second
+        exact = sum(price_levels(workload, cost, rows), Fraction()) / cost.per_unit
         assert seconds[index] == pytest.approx(float(exact), rel=1e-12)
     with pytest.raises(ValueError, match="below 16"):
         closed.of_plans(states + np.uint8(8))

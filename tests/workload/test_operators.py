@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.base import SplitCounts
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import local_words, memory_load
+from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
+from hypar_opt.costs.states import states_of_rows
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.layouts import Layout, layouts
 from hypar_opt.workload.operators import OPERATORS
@@ -65,20 +67,27 @@ def written_out(
     return node, edge
 
 
+def counts_of(rows: list[list[int]], choices: int, layers: int) -> np.ndarray[Any, Any]:
+    """Return how often each layer makes each choice: ``(choices, layers)``."""
+    made = np.array(rows, int).reshape(len(rows), layers)
+    return np.array([(made == choice).sum(axis=0) for choice in range(choices)])
+
+
 @given(networks(longest=5), st.integers(1, 9), st.sampled_from(sorted(READINGS)), st.data())
 def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
     network: ho.Network, batch: int, reading: str, data: st.DataObject
 ) -> None:
     choices = data.draw(st.sampled_from([2, 3] if FACTORS[reading]["E"] else [2]))
     workload = workload_of(network, batch)
-    counts = st.lists(st.integers(0, 9), min_size=choices, max_size=choices)
-    above = np.array([data.draw(counts) for _ in workload.layers]).T
-    splits = SplitCounts(0, above)
+    levels, layers = data.draw(st.integers(0, 9)), len(workload.layers)
+    above = [[data.draw(st.integers(0, choices - 1)) for _ in range(layers)] for _ in range(levels)]
+    counts = counts_of(above, choices, layers)
     for phase in TRAINING:
         cost = CommunicationCost(reading, phases=(phase,), choices=choices)
-        node, edge = written_out(workload, reading, choices, above, phase)
-        assert cost.node(workload, splits).tolist() == node.tolist()
-        assert cost.edge(workload, splits, splits).tolist() == edge.tolist()
+        node, edge = written_out(workload, reading, choices, counts, phase)
+        table = level_table(cost, workload, above)
+        assert table.node.tolist() == node.tolist()
+        assert table.edge.tolist() == edge.tolist()
 
 
 @given(networks(longest=4), st.integers(1, 9), st.integers(0, 9), st.data())
@@ -88,11 +97,12 @@ def test_shards_memory_and_words_are_those_of_the_powers_of_two(
     """W / 2^(m+o), A / 2^(d+m), F / 2^(d+o), times 2^levels."""
     workload = workload_of(network, batch)
     rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
-    *_, last = SplitCounts.down(len(workload.layers), 3, rows)
-    weights, inputs, outputs = local_words(workload, last.counts)
+    counts, every_layer = counts_of(rows, 3, len(workload.layers)), np.arange(len(workload.layers))
+    hierarchy = Hierarchy.of_halves(levels)
+    weights, inputs, outputs = local_words(workload, every_layer, states_of_rows(rows), hierarchy)
     problem = problem_of(batch=batch, levels=levels, inference=True, element_bytes=1)
-    load = memory_load(workload, last.counts, problem)
-    for layer, (d, m, o) in enumerate(last.counts.T.tolist()):
+    load = memory_load(workload, counts, problem)
+    for layer, (d, m, o) in enumerate(counts.T.tolist()):
         assert weights[layer] * 2 ** (m + o) == workload.weights[layer] << levels
         assert inputs[layer] * 2 ** (d + m) == workload.inputs[layer] << levels
         assert outputs[layer] * 2 ** (d + o) == workload.pooled[layer] << levels

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.base import BoundaryStates, SplitCounts
+from hypar_opt.costs.level_tables import joins_levels
+from hypar_opt.costs.states import added_up
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import Integers
@@ -42,31 +45,41 @@ class OwnCost:
         cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, workload)
         if plan.cost.unit != cost.unit:
             raise CheckFailedError(f"cost, unit: should be {cost.unit!r}, got {plan.cost.unit!r}")
-        nodes = len(workload.nodes)
+        nodes = np.arange(len(workload.nodes))[:, None]
         self.resolution = cost.resolution
+        choices, columns = np.arange(cost.choices), workload.ends[:, 0].size
+        shape = columns, cost.choices, cost.choices
 
         @cache
         def node_charges(counts: Counts) -> list[list[int]]:
-            return _integers(cost.node(workload, SplitCounts.uniform(nodes, counts)))
+            charges = cost.node(workload, nodes, [*_in_order(counts), choices])[-1]
+            return _integers(np.broadcast_to(charges, (len(nodes), cost.choices)))
 
         @cache
         def edges(source: Counts, target: Counts) -> list[Matrix]:
-            splits = SplitCounts.uniform(nodes, source), SplitCounts.uniform(nodes, target)
-            return _integers(cost.edge(workload, *splits))
+            ends = [*_in_order(source), choices[:, None]], [*_in_order(target), choices]
+            charges = cost.edge(workload, np.arange(columns)[:, None, None], *ends)[-1]
+            return _integers(np.broadcast_to(charges, shape))
 
         @cache
         def together(state: tuple[int, ...]) -> list[int]:
-            charges = [_integers(charge) for charge in cost.of_state(workload, state).values()]
-            # The zeros keep a row for each node where there are no such charges.
-            return [sum(column) for column in zip([0] * nodes, *charges, strict=True)]
+            """Return what all levels charge together beyond what each is charged by itself."""
+            total = added_up(cost.node(workload, nodes, [np.array([c]) for c in state]))
+            charges = _integers(np.broadcast_to(total, (len(nodes), 1)))
+            by_level = [
+                [row[choice] for row in node_charges(tuple(map(state[:level].count, choices)))]
+                for level, choice in enumerate(state)
+            ]
+            return [
+                charge - sum(alone)
+                for (charge,), alone in zip(charges, zip(*by_level, strict=True), strict=True)
+            ]
 
         self._coupled = workload.has_replicas(cost.choices)
         self._weights = workload.is_weight_boundary.tolist()
-        self._pairs = partial(cost.pairs, workload)
+        self._pairs = partial(cost.edge, workload)
         self._nodes, self._edges, self._states = node_charges, edges, together
-        columns = set(zip(*plan.assignments(), strict=True))
-        # The plan's own states: those are the ones whose charge tables of single levels would lack.
-        self.joins_levels = any(cost.of_state(workload, column) for column in columns)
+        self.joins_levels = joins_levels(cost, workload, plan.levels)
 
     def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:  # noqa: ARG002
         return self._nodes(counts)[layer]
@@ -80,8 +93,9 @@ class OwnCost:
     def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         ends = list(itertools.product(sources, targets))
         columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
-        charges = self._pairs(BoundaryStates.of_one(boundary, *columns)).sum(axis=0)
-        return np.array(_integers(charges), object).reshape(len(sources), len(targets))
+        charges = added_up(self._pairs(np.array([boundary]), *map(list, columns)))
+        every = np.broadcast_to(charges, len(ends))
+        return np.array(_integers(every), object).reshape(len(sources), len(targets))
 
     def state(self, layer: int, state: Sequence[int]) -> int:
         return self._states(tuple(state))[layer]
@@ -92,3 +106,8 @@ def _integers(charges: Integers) -> list[Any]:
     if not all(isinstance(charge, int) for charge in charges.ravel().tolist()):
         raise CheckFailedError("cost, kind: its charges should be whole numbers")
     return list(charges.tolist())
+
+
+def _in_order(counts: Counts) -> list[NDArray[np.intp]]:
+    """Return the levels of a state that makes each choice so often."""
+    return [np.array([choice]) for choice, count in enumerate(counts) for _ in range(count)]

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.costs.shared_nodes import level_tables
+from hypar_opt.costs.states import added_up, states_of_rows
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.search.joint_table import thresholds_of
@@ -15,7 +18,7 @@ from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Integers
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.alternatives import Regret
     from hypar_opt.workload.tensors import Workload
@@ -92,7 +95,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     tables = level_tables(workload, cost, plan.assignments(), tensors)
     for level, (table, row) in enumerate(tables, 1):
         # A level's table is conditioned on the choices above it, so the levels go top down.
-        state_costs = _state_costs(workload, cost, above)
+        own = _own_costs(workload, cost, above)
         edges = _edge_costs(table, row)
         above.append(row)
         levels.append(
@@ -101,7 +104,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
                     ChoiceCost(
                         choice=choice,
                         chosen=column == row[n],
-                        layer=table.in_units(int(table.node[n, column]) + state_costs[n][column]),
+                        layer=table.in_units(own[n][column]),
                         neighbours=table.in_units(edges[n][column]),
                         extra=0 if column == row[n] else extra.get((level, layer, choice)),
                     )
@@ -131,22 +134,23 @@ def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
     return costs
 
 
-def _state_costs(
+def _own_costs(
     workload: Workload, cost: CostModel, above: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Return a choice's part of a layer's charges for several levels together.
+    """Return what a level's choices add to the charges of the layers themselves.
 
-    An all-reduce around a ring joins all levels of one choice: its charge is not a sum over levels
-    and is in no level's table.
+    An all-reduce around a ring joins all levels of one choice, so that it is a difference.
+
+    Returns
+    -------
+    list of list of int
+        (nodes, choices), in the cost's resolution.
     """
-
-    def charge_of(state: tuple[int, ...], layer: int) -> int:
-        return sum(int(charge[layer]) for charge in cost.of_state(workload, state).values())
-
-    costs = []
-    for layer in range(len(workload.nodes)):
-        state = tuple(row[layer] for row in above)
-        # The charge depends on the set of levels, so a choice's part is a difference.
-        before = charge_of(state, layer)
-        costs.append([charge_of((*state, c), layer) - before for c in range(cost.choices)])
-    return costs
+    nodes, states = (
+        np.arange(len(workload.nodes))[:, None],
+        [row[:, None] for row in states_of_rows(above)],
+    )
+    before = added_up(cost.node(workload, nodes, states))
+    charges = added_up(cost.node(workload, nodes, [*states, np.arange(cost.choices)]))
+    added: Integers = np.broadcast_to(charges - before, (len(nodes), cost.choices))
+    return list(added.tolist())

@@ -50,7 +50,7 @@ def _unit_of(cost: CostModel) -> tuple[str, int]:
     if isinstance(cost, TimeCost):  # the closed form of time is in seconds already
         return "seconds", 1
     if isinstance(cost, EnergyCost):
-        return "joules", cost.per_joule
+        return "joules", cost.per_unit
     return cost.unit, 1
 
 

@@ -1,0 +1,96 @@
+"""The table of one level, given the choices above it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.states import added_up, states_of_rows
+from hypar_opt.costs.table import CostTable, exact_dtype
+from hypar_opt.costs.weights import with_penalties
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.states import Indices
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.workload.tensors import Workload
+
+
+def level_table(
+    cost: CostModel, workload: Workload, above: Sequence[Sequence[int]] = ()
+) -> CostTable:
+    """Return the cost table of a level: what its choices are charged, given those above.
+
+    An exchange that copies below repeat is charged what the level adds to it: what the
+    boundaries are charged with the level, less what they are without it.
+
+    Parameters
+    ----------
+    above : (levels, nodes)
+        The choices of all nodes at the levels above, H1 first.
+    """
+    choices = np.arange(cost.choices)
+    rows = [row[:, None] for row in states_of_rows(above)]
+    nodes = np.arange(len(workload.nodes))[:, None]
+    node: Integers = np.broadcast_to(
+        cost.node(workload, nodes, [*rows, choices])[-1], (len(nodes), cost.choices)
+    )
+    edge: Integers = np.zeros((len(workload.ends), cost.choices, cost.choices), np.int64)
+    coupled = workload.replica_boundaries(cost.choices)
+    for boundaries in (np.flatnonzero(~coupled), np.flatnonzero(coupled)):
+        if boundaries.size:
+            charges = _edges(cost, workload, boundaries, above, repeated=coupled[boundaries[0]])
+            edge = edge.astype(np.result_type(edge, charges), copy=False)
+            edge[boundaries] = charges
+    # Of int64 where every sum fits it.
+    highest = node.max(axis=1, initial=0), edge.max(axis=(1, 2), initial=0)
+    dtype = exact_dtype(sum(sum(part.tolist()) for part in highest))
+    each_choice = [(choice,) for choice in range(cost.choices)]
+    node, (edge,) = with_penalties(workload, node.astype(dtype), [edge.astype(dtype)], each_choice)
+    return CostTable(
+        node=node,
+        edge=edge,
+        ends=workload.ends,
+        trick=workload.trick,
+        unit=cost.unit,
+        resolution=cost.resolution,
+    )
+
+
+def _edges(
+    cost: CostModel,
+    workload: Workload,
+    boundaries: Indices,
+    above: Sequence[Sequence[int]],
+    *,
+    repeated: bool,
+) -> Integers:
+    """Return what a level charges boundaries: ``(n, choices, choices)``."""
+    choices = np.arange(cost.choices)
+    numbers = boundaries[:, None, None]
+    sources, targets = (
+        [row[ends][:, None, None] for row in states_of_rows(above)]
+        for ends in workload.ends[boundaries].T
+    )
+    charges = cost.edge(workload, numbers, [*sources, choices[:, None]], [*targets, choices])
+    if not repeated:
+        return charges[-1]
+    before = added_up(cost.edge(workload, numbers, sources, targets))
+    added: Integers = added_up(charges) - before
+    return added
+
+
+def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:
+    """Return whether what a level charges a node may change with its choices below, as of a ring.
+
+    No table of a level alone has it. A charge that joins levels does so where all their choices
+    are the same.
+    """
+    nodes, choices = np.arange(len(workload.nodes))[:, None], np.arange(cost.choices)
+    states = [choices] * levels
+    below = cost.node(workload, nodes, states)
+    prefixes = (cost.node(workload, nodes, states[: level + 1])[-1] for level in range(levels - 1))
+    return any((charge != row).any() for charge, row in zip(prefixes, below, strict=False))

@@ -1,0 +1,106 @@
+"""What costs of an array have in common: exchanges at each level's rate, and exact integers."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.physical import Rings, finest, rounded
+from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.units import PREFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.workload.tensors import Workload
+
+Rates = tuple[Fraction, Fraction]
+"""The charges of a byte, as communication counts them, and of a message."""
+
+
+@dataclass(frozen=True)
+class ArrayCost(CostModel):
+    """A physical amount of one training step, in integers of a small unit.
+
+    Exchanges are charged at the rate of their level's links between pairs. Around rings a layer's
+    reduction joins all the levels that reduce; it is reported with the topmost of them.
+
+    Parameters
+    ----------
+    communication
+        The model that counts the bytes.
+    rings
+        The rings of reductions; None to reduce between pairs.
+    per_unit
+        Charges per second or joule: 10^15, or fewer where sums would not fit int64.
+    largest
+        An upper bound on any sum of charges.
+
+    Source: docs/simulator.md.
+    """
+
+    communication: CommunicationCost
+    rings: Rings | None
+    per_unit: int = 10**15
+    largest: int = 2**63
+
+    BASE: ClassVar[str]
+    """The SI unit of a total."""
+
+    def in_parts(self, per_unit: int | None, workload: Workload) -> Self:
+        """Return the same cost with ``per_unit`` charges in a second or joule; None for the finest.
+
+        The finest follows from a bound over all placements, so that plans of different ones are in
+        one unit and can be compared.
+        """
+        bound = self.upper_bound(workload)
+        per_unit = per_unit or finest(bound)
+        return replace(self, per_unit=per_unit, largest=math.ceil(4 * bound * per_unit))
+
+    @property
+    def unit(self) -> str:
+        return f"{PREFIXES.get(self.per_unit, '')}{self.BASE}"
+
+    @property
+    def choices(self) -> int:
+        return self.communication.choices
+
+    def edge(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[Integers]:
+        """Return each boundary's charges: its exchanges, always between pairs."""
+        rows = self.uncharged(len(targets))
+        for exchanges in self.charged_apart:
+            moved = exchanges.edge(workload, boundaries, sources, targets)
+            for level, row in enumerate(moved):
+                rows[level] = rows[level] + self.charge(row, self.rates(level))
+        return rows
+
+    def uncharged(self, levels: int) -> list[Integers]:
+        """Return a charge of nothing for each level."""
+        return [np.zeros(1, exact_dtype(self.largest))] * levels
+
+    def charge(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
+        """Return the charges of exchanges, each rounded by itself."""
+        return rounded(moved, *rates, messages).astype(exact_dtype(self.largest), copy=False)
+
+    @property
+    @abstractmethod
+    def charged_apart(self) -> Sequence[CommunicationCost]:
+        """The exchanges of each of a step's parts whose charges are rounded by themselves."""
+
+    @abstractmethod
+    def rates(self, level: int) -> Rates:
+        """Return the rates of a level's exchanges between pairs."""
+
+    @abstractmethod
+    def upper_bound(self, workload: Workload) -> Fraction:
+        """Return an upper bound on the seconds or joules of any plan under any placement."""
