@@ -34,12 +34,9 @@ def levelwise(search: SearchRequest) -> SearchResult:
     """
     instance = search.instance
     cost, workload = instance.cost, instance.workload
-    needs_joint = f"it needs {argument('search', 'joint')}"
-    if instance.constraints.couple_layers and cost.communication_only() is not None:
-        memory = argument("constraints.memory")
-        raise RefusedError(f"{memory} depends on the final shards: {needs_joint}")
     if search.solver.searches and joins_levels(cost, workload, search.levels):
-        raise RefusedError(f"a reduction joins several levels, as around a ring: {needs_joint}")
+        joint = argument("search", "joint")
+        raise RefusedError(f"a reduction joins several levels, as around a ring: it needs {joint}")
     tables = TableSolver(search, search.levels)
     rows: list[tuple[int, ...]] = []
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,15 @@ def test_what_it_cannot_charge_is_refused_and_without_the_package_it_is_unknown(
     status, _, errors = command(asked, elsewhere)
     assert status == 2
     assert errors.startswith("hypar-opt: unknown cost 'messages'"), errors
+
+
+def test_dollars_are_the_seconds_of_all_accelerators_at_their_price(theirs: Path) -> None:
+    asked = ["solve", "vgg-a", "--array", "h100-8x8"]
+    dollars, time = (document(theirs, *asked, "--cost", cost) for cost in ("dollars", "time"))
+    assert (dollars["cost"]["unit"], time["cost"]["unit"]) == ("picodollars", "femtoseconds")
+    exact = Fraction(time["cost"]["total"], 10**15) * 64 * Fraction("2.99") * 10**12 / 3600
+    # Each charge is rounded by itself: of each layer and level at most four.
+    assert abs(dollars["cost"]["total"] - exact) <= 11 * 6 * 4
+    assert dollars["solver"]["status"] == "optimal"
+    status, _, errors = command([*asked[:2], "--array", "hmc-htree-4", "--cost", "dollars"], theirs)
+    assert (status, errors.strip()) == (2, "hypar-opt: dollars has prices of a100-4x8, h100-8x8")

@@ -22,6 +22,7 @@ from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, InputError, RefusedError
 from hypar_opt.hardware.array import Array
+from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate
@@ -256,11 +257,15 @@ def test_a_slow_dram_is_charged_with_the_last_level_where_the_shards_are_known()
 
 
 @pytest.mark.parametrize("cost", ["time", "energy"])
-def test_memory_level_by_level_is_refused_by_name(cost: str) -> None:
-    asked: Any = {"cost": cost, "array": "hmc-htree-4", "constraints": {"memory": "40MB"}}
-    with pytest.raises(RefusedError, match=r"constraints\.memory depends on the final shards: it"):
-        ho.solve("cifar-c", search="levelwise", **asked)
-    assert ho.solve("cifar-c", **asked).constraints.memory == 40_000_000
+@pytest.mark.parametrize("memory", [31_347_456, 32_000_000, 40_000_000])
+def test_memory_level_by_level_keeps_to_it_and_never_beats_joint(cost: str, memory: int) -> None:
+    asked: Any = {"cost": cost, "array": "hmc-htree-4", "constraints": {"memory": memory}}
+    level, joint = (
+        ho.solve("cifar-c", search=search, **asked) for search in ("levelwise", "joint")
+    )
+    assert Instance.of_plan(level).constraints.allow(level.assignments())
+    assert level.cost.total >= joint.cost.total == joint.solver.bound
+    ho.check_certificate(level, ho.certify(level))
 
 
 @given(networks(longest=3), asked_of_arrays(2), COST, st.data())
