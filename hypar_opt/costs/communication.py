@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import copies_above
+from hypar_opt.costs.states import copies_above, runs
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError
@@ -139,18 +139,19 @@ class CommunicationCost(CostModel):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each node's charges: Table 1."""
-        dtypes = self._dtypes(workload, len(states))
-        rows: list[Integers] = [np.zeros(1, dtype) for dtype in dtypes]
+        split = list(runs(nodes, states))
+        scales = [self._scales(workload, levels, choice.ndim) for levels, (choice,) in split]
+        moved = [0 * scale for scale in scales]
         # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
         # parallelism).
         for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
-            here = [lacks[choice, nodes] for choice in states]
-            amounts = quarters[nodes]
-            copies = copies_above(here, self._parts(len(states)))
-            for level, (copied, charged) in enumerate(zip(copies, here, strict=False)):
-                moved = amounts.astype(dtypes[level]) * copied * self._scale(level)
-                rows[level] = rows[level] + moved * charged
-        return rows
+            here = [lacks[choice, nodes] for _, (choice,) in split]
+            above = copies_above(here, self._parts(len(states)))
+            for run, (charged, copied) in enumerate(zip(here, above, strict=False)):
+                if charged.any():
+                    amounts = quarters[nodes].astype(scales[run].dtype)
+                    moved[run] = moved[run] + scales[run] * amounts * copied * charged
+        return [level for run in moved for level in run]
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -164,30 +165,27 @@ class CommunicationCost(CostModel):
         """
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
         reads, writes = layouts(workload, self.choices)
-        read = [reads[target, choice] for choice in targets]
-        whole = [layout == Layout.WHOLE for layout in read]
+        split = list(runs(boundaries, sources, targets))
+        whole = [reads[target, read] == Layout.WHOLE for _, (_, read) in split]
         parts = self._parts(len(targets))
-        above = copies_above(whole, parts)
-        kept: list[NDArray[np.bool_]] = []
+        above = list(copies_above(whole, parts))
+        if self._row.gathers_last:
+            # Gathered last, it is not yet whole while it is exchanged otherwise.
+            above = [np.where(here, n, 1) for here, n in zip(whole, above, strict=False)]
         if workload.replica_boundaries(self.choices)[boundaries].any():
-            stored = [writes[source, choice] == Layout.WHOLE for choice in sources]
-            kept = [here & own for here, own in zip(whole, stored, strict=True)]
-        below = [*copies_above(kept[::-1], parts[::-1])][::-1] if kept else []
-        sizes: Integers = np.array(workload.boundary_sizes, object)
-        conversions = self._conversions(workload)
-        rows = []
-        for level, (dtype, gathered) in enumerate(
-            zip(self._dtypes(workload, len(targets)), above, strict=False)
-        ):
-            quarters = conversions[boundaries, sources[level], targets[level]]
-            copies = gathered
-            if self._row.gathers_last:
-                # Gathered last, it is not yet whole while it is exchanged otherwise.
-                copies = np.where(whole[level], gathered, 1) if gathered.ndim else gathered
-            if kept:
-                copies = copies * np.where(whole[level], below[level + 1], below[0])
-            moved = sizes.astype(dtype)[boundaries] * self._scale(level)
-            rows.append(moved * quarters.astype(dtype) * copies)
+            stored = [writes[source, written] == Layout.WHOLE for _, (written, _) in split]
+            kept = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
+            *below, everywhere = copies_above(kept, parts[::-1])
+            above = [
+                copies * np.where(here, n[::-1], everywhere)
+                for copies, here, n in zip(above, whole, below[::-1], strict=False)
+            ]
+        conversions, sizes = self._conversions(workload), np.array(workload.boundary_sizes, object)
+        rows: list[Integers] = []
+        for (levels, (written, read)), copies in zip(split, above, strict=False):
+            scales = self._scales(workload, levels, read.ndim)
+            quarters = conversions[boundaries, written, read].astype(scales.dtype)
+            rows += list(scales * sizes[boundaries].astype(scales.dtype) * quarters * copies)
         return rows
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
@@ -252,9 +250,15 @@ class CommunicationCost(CostModel):
         copies = math.prod(self._parts(levels))
         return 8 * self._scale(level) * workload.elements * copies
 
-    def _dtypes(self, workload: Workload, levels: int) -> list[type[np.int64 | np.object_]]:
-        """Return the integers for sums of each level."""
-        return [exact_dtype(self.upper_bound(workload, level)) for level in range(levels)]
+    def _scales(self, workload: Workload, levels: slice, axes: int) -> Integers:
+        """Return the charges of a quarter of an element at levels: ``(levels, 1, ..., 1)``.
+
+        In integers that hold every sum of each level.
+        """
+        numbers = range(levels.start, levels.stop)
+        dtype = exact_dtype(max(self.upper_bound(workload, level) for level in numbers))
+        scales = np.array([self._scale(level) for level in numbers], dtype)
+        return scales.reshape(-1, *[1] * (axes - 1))
 
     def _parts(self, levels: int) -> tuple[int, ...]:
         """Return the parts of each of the topmost levels: of halves, beyond those of `sizes`."""

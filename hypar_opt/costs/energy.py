@@ -14,7 +14,7 @@ from hypar_opt.costs.compute import layer_macs
 from hypar_opt.costs.joined_levels import by_levels, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import copies_above, shape_of
+from hypar_opt.costs.states import copies_above, runs, shape_of
 from hypar_opt.costs.table import exact_dtype
 
 if TYPE_CHECKING:
@@ -119,17 +119,19 @@ class EnergyCost(ArrayCost):
         """Add what choices add to local words: a copy of each tensor that lacks their axis."""
         lacking, parts = workload.lacking(self.choices), self.communication.sizes[: len(states)]
         dtype = exact_dtype(workload.elements * math.prod(parts))
+        split = list(runs(nodes, states))
         for sizes, lacks in (
             (workload.weights, lacking.weight),
             (workload.inputs, lacking.input),
             (workload.pooled, lacking.output),
         ):
             elements = np.array(sizes, dtype)[nodes]
-            here = [lacks[choice, nodes] for choice in states]
-            copies = copies_above(here, parts)
-            for level, (copied, lacked) in enumerate(zip(copies, here, strict=False)):
+            here = [lacks[choice, nodes] for _, (choice,) in split]
+            above = copies_above(here, parts)
+            for (levels, _), lacked, copied in zip(split, here, above, strict=False):
                 if lacked.any():
-                    rows[level] = rows[level] + self._touched(elements * copied) * lacked
+                    added = self._touched(elements * copied) * lacked
+                    rows[levels] = [r + a for r, a in zip(rows[levels], added, strict=True)]
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)

@@ -8,7 +8,8 @@ depends on the topmost levels alone is then worked once, whatever the levels bel
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,26 +47,59 @@ def every_state(choices: int, levels: int, *, behind: int = 0) -> States:
     return [made.reshape(-1, *[1] * (levels - 1 - level + behind)) for level in range(levels)]
 
 
+def runs(indices: Indices, *states: States) -> Iterator[tuple[slice, list[Indices]]]:
+    """Yield consecutive levels whose choices have one shape, stacked, to be charged at once.
+
+    Parameters
+    ----------
+    indices
+        The nodes, or boundaries, that have the states.
+    states
+        Of each end.
+
+    Yields
+    ------
+    levels, choices
+        Of each end ``(levels, ...)``, with as many axes more as all of them broadcast to.
+    """
+    axes = max([indices.ndim, *(choice.ndim for end in states for choice in end)])
+    first = 0
+    shapes = zip(*([choice.shape for choice in end] for end in states), strict=True)
+    for _, alike in itertools.groupby(shapes):
+        levels = slice(first, first := first + len(list(alike)))
+        stacked = [np.array(end[levels]) for end in states]
+        yield levels, [s.reshape(len(s), *[1] * (axes + 1 - s.ndim), *s.shape[1:]) for s in stacked]
+
+
 def copies_above(
-    replicated: Sequence[NDArray[np.bool_]], parts: Sequence[int]
+    replicated: Iterable[NDArray[np.bool_]], parts: Sequence[int]
 ) -> Iterator[Integers]:
-    """Yield a tensor's copies above each level, H1 first, and then those below the last.
+    """Yield a tensor's copies above each of a run of levels, H1 first, and then below the last.
 
     Parameters
     ----------
     replicated
-        Of each level, where a tensor lacks the axis that the level splits: it then has a copy in
-        each part.
+        Of each run, where a tensor lacks the axis that a level splits: it then has a copy in each
+        part: ``(levels of the run, ...)``.
     parts
         Of each level.
     """
-    copies: Integers = np.ones((), np.int64)
+    copies: Integers = np.ones(1, np.int64)
+    first, most = 0, 1
+    for lacks in replicated:
+        sizes = parts[first : first + len(lacks)]
+        first, most = first + len(lacks), most * math.prod(sizes)
+        if not lacks.any():  # they keep their shape: what is the same for all has no axis
+            yield copies
+            continue
+        each = np.array(sizes, exact_dtype(most)).reshape(-1, *[1] * (lacks.ndim - 1))
+        product = np.where(lacks, each, 1).cumprod(axis=0, dtype=each.dtype)
+        above = copies
+        if len(lacks) > 1:
+            above = copies * np.concatenate([np.ones_like(product[:1]), product[:-1]])
+        yield above
+        copies = copies * product[-1:]
     yield copies
-    most = itertools.accumulate(parts, lambda product, n: product * n)
-    for lacks, n, largest in zip(replicated, parts, most, strict=True):
-        if lacks.any():  # else it keeps its shape: what is the same for all has no axis
-            copies = copies.astype(exact_dtype(largest), copy=False) * np.where(lacks, n, 1)
-        yield copies
 
 
 def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hierarchy) -> Integers:
@@ -76,9 +110,9 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
     lacks : (choices, nodes)
         Whether the tensor lacks the axis that a choice splits.
     """
-    replicated = [lacks[choice, nodes] for choice in states]
-    *_, below = copies_above(replicated, parts.sizes[: len(states)])
-    return below
+    replicated = [lacks[choice, nodes] for _, (choice,) in runs(nodes, states)]
+    *_, below = copies_above(replicated, parts.sizes)
+    return below[0] if replicated else below
 
 
 def added_up(rows: Sequence[Integers]) -> Integers:
