@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,13 +13,15 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import copies_above, runs
+from hypar_opt.costs.states import ByLevel, Copies, copies_of_runs, runs
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.sharding.layouts import Layout, layouts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from hypar_opt.costs.states import Indices, States
@@ -137,25 +139,32 @@ class CommunicationCost(CostModel):
         # Readings charge quarters of an element, and a quarter of 4 bytes is a whole byte.
         return Fraction(self.element_bytes, 4).denominator
 
-    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+    def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
         """Return each node's charges: Table 1."""
-        split = list(runs(nodes, states))
-        scales = [self._scales(workload, levels, choice.ndim) for levels, (choice,) in split]
-        moved = [0 * scale for scale in scales]
+        split = runs(nodes, states)
+        reduced = []
         # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
         # parallelism).
         for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
             here = [lacks[choice, nodes] for _, (choice,) in split]
-            above = copies_above(here, self._parts(len(states)))
-            for run, (charged, copied) in enumerate(zip(here, above, strict=False)):
-                if charged.any():
-                    amounts = quarters[nodes].astype(scales[run].dtype)
-                    moved[run] = moved[run] + scales[run] * amounts * copied * charged
-        return [level for run in moved for level in run]
+            copies = copies_of_runs(here, self._parts(len(states)))
+            reduced.append((quarters[nodes], here, copies))
+
+        def charge(run: int) -> Integers:
+            levels, (choice,) = split[run]
+            scales = self._scales(workload, levels, choice.ndim)
+            moved: Integers = 0 * scales
+            for amounts, here, copies in reduced:
+                if here[run].any():
+                    amount = amounts.astype(scales.dtype, copy=False)
+                    moved = moved + scales * amount * copies[run].above * here[run]
+            return moved
+
+        return ByLevel(split, charge)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[Integers]:
+    ) -> Sequence[Integers]:
         """Return each boundary's charges: Table 2.
 
         The exchanged tensor is what the target reads, so that its splits alone count: what it
@@ -165,28 +174,31 @@ class CommunicationCost(CostModel):
         """
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
         reads, writes = layouts(workload, self.choices)
-        split = list(runs(boundaries, sources, targets))
+        split, parts = runs(boundaries, sources, targets), self._parts(len(targets))
         whole = [reads[target, read] == Layout.WHOLE for _, (_, read) in split]
-        parts = self._parts(len(targets))
-        above = list(copies_above(whole, parts))
-        if self._row.gathers_last:
-            # Gathered last, it is not yet whole while it is exchanged otherwise.
-            above = [np.where(here, n, 1) for here, n in zip(whole, above, strict=False)]
+        gathered = copies_of_runs(whole, parts)
+        kept: list[Copies] = []
         if workload.replica_boundaries(self.choices)[boundaries].any():
             stored = [writes[source, written] == Layout.WHOLE for _, (written, _) in split]
-            kept = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
-            *below, everywhere = copies_above(kept, parts[::-1])
-            above = [
-                copies * np.where(here, n[::-1], everywhere)
-                for copies, here, n in zip(above, whole, below[::-1], strict=False)
-            ]
-        conversions, sizes = self._conversions(workload), np.array(workload.boundary_sizes, object)
-        rows: list[Integers] = []
-        for (levels, (written, read)), copies in zip(split, above, strict=False):
+            both = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
+            kept = copies_of_runs(both, parts[::-1])
+
+        def charge(run: int) -> Integers:
+            levels, (written, read) = split[run]
             scales = self._scales(workload, levels, read.ndim)
-            quarters = conversions[boundaries, written, read].astype(scales.dtype)
-            rows += list(scales * sizes[boundaries].astype(scales.dtype) * quarters * copies)
-        return rows
+            quarters = self._conversions(workload)[boundaries, written, read]
+            sizes = _sizes(workload)[boundaries].astype(scales.dtype, copy=False)
+            copies = gathered[run].above
+            if self._row.gathers_last:
+                # Gathered last, it is not yet whole while it is exchanged otherwise.
+                copies = np.where(whole[run], copies, 1)
+            if kept:
+                below = kept[-1 - run].above[::-1]
+                copies = copies * np.where(whole[run], below, kept[-1].below)
+            moved: Integers = scales * sizes * quarters.astype(scales.dtype) * copies
+            return moved
+
+        return ByLevel(split, charge)
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
@@ -243,21 +255,24 @@ class CommunicationCost(CostModel):
 
     def upper_bound(self, workload: Workload, level: int) -> int:
         """Return an upper bound on the cost of an assignment of a level, as charges count."""
+        return self._scale(level) * self._amounts(workload, level)
+
+    def _amounts(self, workload: Workload, level: int) -> int:
+        """Return an upper bound on the quarters of elements that move at a level, in all groups."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and none
         # has more copies than there are groups above a level: with replicas than accelerators.
         beyond = bool(workload.weight_users) or workload.has_replicas(self.choices)
         levels = max(len(self.sizes), level + 1) if beyond else level
-        copies = math.prod(self._parts(levels))
-        return 8 * self._scale(level) * workload.elements * copies
+        return 8 * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, levels: slice, axes: int) -> Integers:
         """Return the charges of a quarter of an element at levels: ``(levels, 1, ..., 1)``.
 
         In integers that hold every sum of each level.
         """
-        numbers = range(levels.start, levels.stop)
-        dtype = exact_dtype(max(self.upper_bound(workload, level) for level in numbers))
-        scales = np.array([self._scale(level) for level in numbers], dtype)
+        charges = [self._scale(level) for level in range(levels.start, levels.stop)]
+        largest = max(charges) * self._amounts(workload, levels.stop - 1)
+        scales = np.array(charges, exact_dtype(largest))
         return scales.reshape(-1, *[1] * (axes - 1))
 
     def _parts(self, levels: int) -> tuple[int, ...]:
@@ -268,3 +283,10 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
+
+
+@lru_cache(maxsize=64)
+def _sizes(workload: Workload) -> Integers:
+    """Return the elements of boundaries' tensors."""
+    sizes = workload.boundary_sizes
+    return np.array(sizes, exact_dtype(max(sizes, default=0)))

@@ -14,7 +14,7 @@ from hypar_opt.costs.compute import layer_macs
 from hypar_opt.costs.joined_levels import by_levels, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import copies_above, runs, shape_of
+from hypar_opt.costs.states import copies_of_runs, runs, shape_of
 from hypar_opt.costs.table import exact_dtype
 
 if TYPE_CHECKING:
@@ -127,10 +127,11 @@ class EnergyCost(ArrayCost):
         ):
             elements = np.array(sizes, dtype)[nodes]
             here = [lacks[choice, nodes] for _, (choice,) in split]
-            above = copies_above(here, parts)
-            for (levels, _), lacked, copied in zip(split, here, above, strict=False):
+            for (levels, _), lacked, copied in zip(
+                split, here, copies_of_runs(here, parts), strict=True
+            ):
                 if lacked.any():
-                    added = self._touched(elements * copied) * lacked
+                    added = self._touched(elements * copied.above) * lacked
                     rows[levels] = [r + a for r, a in zip(rows[levels], added, strict=True)]
 
     def communication_only(self) -> EnergyCost:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.states import added_up, states_of_rows
+from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 
@@ -32,17 +32,16 @@ def level_table(
     above : (levels, nodes)
         The choices of all nodes at the levels above, H1 first.
     """
-    choices = np.arange(cost.choices)
-    rows = [row[:, None] for row in states_of_rows(above)]
+    choices, rows = np.arange(cost.choices), np.array(above, np.intp)
+    rows = rows.reshape(len(above), len(workload.nodes), 1)
     nodes = np.arange(len(workload.nodes))[:, None]
-    node: Integers = np.broadcast_to(
-        cost.node(workload, nodes, [*rows, choices])[-1], (len(nodes), cost.choices)
-    )
+    charges = cost.node(workload, nodes, [*rows, choices])[-1]
+    node: Integers = np.broadcast_to(charges, (len(nodes), cost.choices))
     edge: Integers = np.zeros((len(workload.ends), cost.choices, cost.choices), np.int64)
     coupled = workload.replica_boundaries(cost.choices)
     for boundaries in (np.flatnonzero(~coupled), np.flatnonzero(coupled)):
         if boundaries.size:
-            charges = _edges(cost, workload, boundaries, above, repeated=coupled[boundaries[0]])
+            charges = _edges(cost, workload, boundaries, rows, repeated=coupled[boundaries[0]])
             edge = edge.astype(np.result_type(edge, charges), copy=False)
             edge[boundaries] = charges
     # Of int64 where every sum fits it.
@@ -64,17 +63,14 @@ def _edges(
     cost: CostModel,
     workload: Workload,
     boundaries: Indices,
-    above: Sequence[Sequence[int]],
+    rows: Indices,
     *,
     repeated: bool,
 ) -> Integers:
     """Return what a level charges boundaries: ``(n, choices, choices)``."""
     choices = np.arange(cost.choices)
     numbers = boundaries[:, None, None]
-    sources, targets = (
-        [row[ends][:, None, None] for row in states_of_rows(above)]
-        for ends in workload.ends[boundaries].T
-    )
+    sources, targets = (list(rows[:, ends, :, None]) for ends in workload.ends[boundaries].T)
     charges = cost.edge(workload, numbers, [*sources, choices[:, None]], [*targets, choices])
     if not repeated:
         return charges[-1]
@@ -86,11 +82,9 @@ def _edges(
 def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:
     """Return whether what a level charges a node may change with its choices below, as of a ring.
 
-    No table of a level alone has it. A charge that joins levels does so where all their choices
-    are the same.
+    No table of a level alone has it. Asked of the last level below the others, where all choices
+    are the same: a ring joins these.
     """
-    nodes, choices = np.arange(len(workload.nodes))[:, None], np.arange(cost.choices)
-    states = [choices] * levels
-    below = cost.node(workload, nodes, states)
-    prefixes = (cost.node(workload, nodes, states[: level + 1])[-1] for level in range(levels - 1))
-    return any((charge != row).any() for charge, row in zip(prefixes, below, strict=False))
+    nodes, states = np.arange(len(workload.nodes))[:, None], [np.arange(cost.choices)] * levels
+    charges, above = (cost.node(workload, nodes, some) for some in (states, states[:-1]))
+    return any((row != alone).any() for row, alone in zip(charges, above, strict=False))

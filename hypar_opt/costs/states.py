@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,23 @@ def every_state(choices: int, levels: int, *, behind: int = 0) -> States:
     return [made.reshape(-1, *[1] * (levels - 1 - level + behind)) for level in range(levels)]
 
 
-def runs(indices: Indices, *states: States) -> Iterator[tuple[slice, list[Indices]]]:
-    """Yield consecutive levels whose choices have one shape, stacked, to be charged at once.
+class Run(NamedTuple):
+    """Consecutive levels whose choices have one shape, to be charged at once.
+
+    Parameters
+    ----------
+    levels
+        Which they are.
+    choices
+        Of each end that has states ``(levels, ...)``, with the axes that all of them broadcast to.
+    """
+
+    levels: slice
+    choices: tuple[Indices, ...]
+
+
+def runs(indices: Indices, *states: States) -> list[Run]:
+    """Return the runs of all levels, H1's first.
 
     Parameters
     ----------
@@ -56,25 +72,83 @@ def runs(indices: Indices, *states: States) -> Iterator[tuple[slice, list[Indice
         The nodes, or boundaries, that have the states.
     states
         Of each end.
-
-    Yields
-    ------
-    levels, choices
-        Of each end ``(levels, ...)``, with as many axes more as all of them broadcast to.
     """
     axes = max([indices.ndim, *(choice.ndim for end in states for choice in end)])
-    first = 0
+    found, first = [], 0
     shapes = zip(*([choice.shape for choice in end] for end in states), strict=True)
     for _, alike in itertools.groupby(shapes):
         levels = slice(first, first := first + len(list(alike)))
         stacked = [np.array(end[levels]) for end in states]
-        yield levels, [s.reshape(len(s), *[1] * (axes + 1 - s.ndim), *s.shape[1:]) for s in stacked]
+        found.append(
+            Run(
+                levels,
+                tuple(
+                    choices.reshape(len(choices), *[1] * (axes + 1 - choices.ndim), *shape)
+                    for choices, shape in ((array, array.shape[1:]) for array in stacked)
+                ),
+            )
+        )
+    return found
 
 
-def copies_above(
-    replicated: Iterable[NDArray[np.bool_]], parts: Sequence[int]
-) -> Iterator[Integers]:
-    """Yield a tensor's copies above each of a run of levels, H1 first, and then below the last.
+class ByLevel(Sequence[Integers]):
+    """Charges of each level, those of a run worked together when one of them is asked for."""
+
+    def __init__(self, split: Sequence[Run], charge: Callable[[int], Integers]) -> None:
+        self._place = [(n, level) for n, run in enumerate(split) for level in range(_length(run))]
+        self._charge = cache(charge)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    @overload
+    def __getitem__(self, level: int) -> Integers: ...
+
+    @overload
+    def __getitem__(self, level: slice) -> list[Integers]: ...
+
+    def __getitem__(self, level: int | slice) -> Integers | list[Integers]:
+        if isinstance(level, slice):
+            return [self[n] for n in range(len(self))[level]]
+        run, place = self._place[level]
+        charges: Integers = np.asarray(self._charge(run)[place])
+        return charges
+
+
+def _length(run: Run) -> int:
+    return int(run.levels.stop - run.levels.start)
+
+
+class Copies(NamedTuple):
+    """A tensor's copies at a run of levels: above all of them, and in the parts of each too.
+
+    Parameters
+    ----------
+    before : (1, ...)
+        The copies above the run.
+    product : (levels, ...)
+        How many more there are below each of its levels.
+    """
+
+    before: Integers
+    product: Integers
+
+    @property
+    def above(self) -> Integers:
+        """The copies above each level."""
+        if len(self.product) == 1:
+            return self.before
+        ones = np.ones_like(self.product[:1])
+        return self.before * np.concatenate([ones, self.product[:-1]])
+
+    @property
+    def below(self) -> Integers:
+        """The copies below the last level."""
+        return self.before * self.product[-1:]
+
+
+def copies_of_runs(replicated: Iterable[NDArray[np.bool_]], parts: Sequence[int]) -> list[Copies]:
+    """Return a tensor's copies at each run of levels.
 
     Parameters
     ----------
@@ -84,22 +158,21 @@ def copies_above(
     parts
         Of each level.
     """
-    copies: Integers = np.ones(1, np.int64)
+    found = []
+    before: Integers = np.ones(1, np.int64)
     first, most = 0, 1
     for lacks in replicated:
         sizes = parts[first : first + len(lacks)]
         first, most = first + len(lacks), most * math.prod(sizes)
-        if not lacks.any():  # they keep their shape: what is the same for all has no axis
-            yield copies
-            continue
-        each = np.array(sizes, exact_dtype(most)).reshape(-1, *[1] * (lacks.ndim - 1))
-        product = np.where(lacks, each, 1).cumprod(axis=0, dtype=each.dtype)
-        above = copies
-        if len(lacks) > 1:
-            above = copies * np.concatenate([np.ones_like(product[:1]), product[:-1]])
-        yield above
-        copies = copies * product[-1:]
-    yield copies
+        axes = [1] * (lacks.ndim - 1)
+        if lacks.any():
+            each = np.array(sizes, exact_dtype(most)).reshape(-1, *axes)
+            product = np.where(lacks, each, 1).cumprod(axis=0, dtype=each.dtype)
+        else:  # what is the same for all has no axis
+            product = np.ones((len(lacks), *axes), np.int64)
+        found.append(Copies(before, product))
+        before = found[-1].below
+    return found
 
 
 def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hierarchy) -> Integers:
@@ -111,8 +184,10 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
         Whether the tensor lacks the axis that a choice splits.
     """
     replicated = [lacks[choice, nodes] for _, (choice,) in runs(nodes, states)]
-    *_, below = copies_above(replicated, parts.sizes)
-    return below[0] if replicated else below
+    if not replicated:
+        return np.ones(1, np.int64)
+    below: Integers = copies_of_runs(replicated, parts.sizes)[-1].below[0]
+    return below
 
 
 def added_up(rows: Sequence[Integers]) -> Integers:

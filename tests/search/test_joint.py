@@ -317,7 +317,7 @@ class Pairs(CommunicationCost):
     """Bytes, and more for a layer in model parallelism at both of two levels."""
 
     def node(self, workload: ho.Workload, nodes: Indices, states: States) -> list[Integers]:
-        rows = super().node(workload, nodes, states)
+        rows = list(super().node(workload, nodes, states))
         if len(states) == 2:
             both = (states[0] == 1) & (states[1] == 1)
             rows[0] = rows[0] + np.array(workload.weights)[nodes] * 1000 * both
