@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import ByLevel, Copies, copies_of_runs, runs
+from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError
@@ -141,26 +141,23 @@ class CommunicationCost(CostModel):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
         """Return each node's charges: Table 1."""
-        split = runs(nodes, states)
+        parts = self._parts(levels_of(states))
         reduced = []
         # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
         # parallelism).
         for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
-            here = [lacks[choice, nodes] for _, (choice,) in split]
-            copies = copies_of_runs(here, self._parts(len(states)))
-            reduced.append((quarters[nodes], here, copies))
+            lacked = [lacks[block, nodes] for block in states]
+            reduced.append((quarters[nodes], lacked, copies_of(lacked, parts)))
 
-        def charge(run: int) -> Integers:
-            levels, (choice,) = split[run]
-            scales = self._scales(workload, levels, choice.ndim)
+        def charge(block: int) -> Integers:
+            scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
-            for amounts, here, copies in reduced:
-                if here[run].any():
-                    amount = amounts.astype(scales.dtype, copy=False)
-                    moved = moved + scales * amount * copies[run].above * here[run]
+            for amounts, lacked, copies in reduced:
+                amount = scales * amounts.astype(scales.dtype, copy=False)
+                moved = moved + amount * copies[block].above * lacked[block]
             return moved
 
-        return ByLevel(split, charge)
+        return ByLevel(states, charge)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -174,31 +171,34 @@ class CommunicationCost(CostModel):
         """
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
         reads, writes = layouts(workload, self.choices)
-        split, parts = runs(boundaries, sources, targets), self._parts(len(targets))
-        whole = [reads[target, read] == Layout.WHOLE for _, (_, read) in split]
-        gathered = copies_of_runs(whole, parts)
+        parts = self._parts(levels_of(targets))
+        whole: list[NDArray[np.bool_]] = []
+        if workload.lacking(self.choices).input.any():
+            whole = [reads[target, block] == Layout.WHOLE for block in targets]
+        gathered = copies_of(whole, parts)
         kept: list[Copies] = []
         if workload.replica_boundaries(self.choices)[boundaries].any():
-            stored = [writes[source, written] == Layout.WHOLE for _, (written, _) in split]
+            stored = [writes[source, block] == Layout.WHOLE for block in sources]
             both = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
-            kept = copies_of_runs(both, parts[::-1])
+            kept = copies_of(both, parts[::-1])
 
-        def charge(run: int) -> Integers:
-            levels, (written, read) = split[run]
-            scales = self._scales(workload, levels, read.ndim)
-            quarters = self._conversions(workload)[boundaries, written, read]
-            sizes = _sizes(workload)[boundaries].astype(scales.dtype, copy=False)
-            copies = gathered[run].above
+        def charge(block: int) -> Integers:
+            scales = self._scales(workload, targets, block)
+            quarters = self._conversions(workload)[boundaries, sources[block], targets[block]]
+            amounts = scales * _sizes(workload)[boundaries].astype(scales.dtype, copy=False)
+            moved: Integers = amounts * quarters.astype(scales.dtype, copy=False)
+            if not whole:
+                return moved
+            copies = gathered[block].above
             if self._row.gathers_last:
                 # Gathered last, it is not yet whole while it is exchanged otherwise.
-                copies = np.where(whole[run], copies, 1)
+                copies = np.where(whole[block], copies, 1)
             if kept:
-                below = kept[-1 - run].above[::-1]
-                copies = copies * np.where(whole[run], below, kept[-1].below)
-            moved: Integers = scales * sizes * quarters.astype(scales.dtype) * copies
-            return moved
+                below = kept[-1 - block].above[::-1]
+                copies = copies * np.where(whole[block], below, kept[-1].below)
+            return moved * copies
 
-        return ByLevel(split, charge)
+        return ByLevel(targets, charge)
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
@@ -265,15 +265,16 @@ class CommunicationCost(CostModel):
         levels = max(len(self.sizes), level + 1) if beyond else level
         return 8 * workload.elements * math.prod(self._parts(levels))
 
-    def _scales(self, workload: Workload, levels: slice, axes: int) -> Integers:
-        """Return the charges of a quarter of an element at levels: ``(levels, 1, ..., 1)``.
+    def _scales(self, workload: Workload, states: States, block: int) -> Integers:
+        """Return what a quarter of an element is charged at the levels of a block of states.
 
-        In integers that hold every sum of each level.
+        In integers that hold every sum of each level: ``(levels, 1, ..., 1)``.
         """
-        charges = [self._scale(level) for level in range(levels.start, levels.stop)]
-        largest = max(charges) * self._amounts(workload, levels.stop - 1)
-        scales = np.array(charges, exact_dtype(largest))
-        return scales.reshape(-1, *[1] * (axes - 1))
+        first = levels_of(states[:block])
+        charges = [self._scale(first + level) for level in range(len(states[block]))]
+        largest = max(charges) * self._amounts(workload, first + len(charges) - 1)
+        axes = [1] * (states[block].ndim - 1)
+        return np.array(charges, exact_dtype(largest)).reshape(-1, *axes)
 
     def _parts(self, levels: int) -> tuple[int, ...]:
         """Return the parts of each of the topmost levels: of halves, beyond those of `sizes`."""

@@ -73,7 +73,7 @@ def local_words(
 
     Source: docs/simulator.md.
     """
-    most = workload.elements * math.prod(hierarchy.sizes[: len(states)])
+    most = workload.elements * math.prod(hierarchy.sizes)
     dtype = exact_dtype(most)
     lacking = workload.lacking(MAX_CHOICES)
     weights, inputs, pooled = (
@@ -180,10 +180,10 @@ class Work:
         """Return an upper bound on the seconds of a pass of all layers together."""
         # Words, a sum of products, one a level, are largest where all levels make one choice; the
         # sum over the choices bounds the largest of these.
-        nodes = np.arange(len(workload.nodes))
-        states = [np.arange(MAX_CHOICES)[:, None]] * self.hierarchy.levels
+        nodes = np.arange(len(workload.nodes))[None]
+        states = [np.arange(MAX_CHOICES)[None, :, None]] * self.hierarchy.levels
         words = sum(
-            sum(part.reshape(-1).tolist()) * (MAX_CHOICES * len(nodes) // part.size)
+            sum(part.reshape(-1).tolist()) * (MAX_CHOICES * nodes.size // part.size)
             for part in local_words(workload, nodes, states, self.hierarchy)
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth

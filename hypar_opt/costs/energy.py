@@ -14,7 +14,7 @@ from hypar_opt.costs.compute import layer_macs
 from hypar_opt.costs.joined_levels import by_levels, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import copies_of_runs, runs, shape_of
+from hypar_opt.costs.states import copies_of, levels_of, shape_of
 from hypar_opt.costs.table import exact_dtype
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class EnergyCost(ArrayCost):
     ) -> list[Integers]:
         """Return the charges of the links that rings' bytes cross, with their topmost levels."""
         shape = shape_of(nodes, states)
-        rows = [np.zeros(shape, row.dtype) for row in self.uncharged(len(states))]
+        rows = [np.zeros(shape, row.dtype) for row in self.uncharged(levels_of(states))]
         passes = [
             joined(self.communication.of(phase).node(workload, nodes, states), shape)
             for phase in self.communication.phases
@@ -117,22 +117,21 @@ class EnergyCost(ArrayCost):
         self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]
     ) -> None:
         """Add what choices add to local words: a copy of each tensor that lacks their axis."""
-        lacking, parts = workload.lacking(self.choices), self.communication.sizes[: len(states)]
+        lacking, parts = workload.lacking(self.choices), self.communication.sizes
         dtype = exact_dtype(workload.elements * math.prod(parts))
-        split = list(runs(nodes, states))
         for sizes, lacks in (
             (workload.weights, lacking.weight),
             (workload.inputs, lacking.input),
             (workload.pooled, lacking.output),
         ):
             elements = np.array(sizes, dtype)[nodes]
-            here = [lacks[choice, nodes] for _, (choice,) in split]
-            for (levels, _), lacked, copied in zip(
-                split, here, copies_of_runs(here, parts), strict=True
-            ):
-                if lacked.any():
-                    added = self._touched(elements * copied.above) * lacked
-                    rows[levels] = [r + a for r, a in zip(rows[levels], added, strict=True)]
+            lacked = [lacks[block, nodes] for block in states]
+            added = (
+                level
+                for here, copies in zip(lacked, copies_of(lacked, parts), strict=True)
+                for level in self._touched(elements * copies.above) * here
+            )
+            rows[:] = [row + words for row, words in zip(rows, added, strict=True)]
 
     def communication_only(self) -> EnergyCost:
         return replace(self, local=False)

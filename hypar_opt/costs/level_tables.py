@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.states import added_up
+from hypar_opt.costs.states import added_up, of_rows
 from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 
@@ -32,10 +32,10 @@ def level_table(
     above : (levels, nodes)
         The choices of all nodes at the levels above, H1 first.
     """
-    choices, rows = np.arange(cost.choices), np.array(above, np.intp)
-    rows = rows.reshape(len(above), len(workload.nodes), 1)
+    choices, rows = np.arange(cost.choices), of_rows(above, len(workload.nodes))
     nodes = np.arange(len(workload.nodes))[:, None]
-    charges = cost.node(workload, nodes, [*rows, choices])[-1]
+    states = [*(row[..., None] for row in rows), choices[None, None]]
+    charges = cost.node(workload, nodes, states)[-1]
     node: Integers = np.broadcast_to(charges, (len(nodes), cost.choices))
     edge: Integers = np.zeros((len(workload.ends), cost.choices, cost.choices), np.int64)
     coupled = workload.replica_boundaries(cost.choices)
@@ -63,15 +63,18 @@ def _edges(
     cost: CostModel,
     workload: Workload,
     boundaries: Indices,
-    rows: Indices,
+    rows: Sequence[Indices],
     *,
     repeated: bool,
 ) -> Integers:
     """Return what a level charges boundaries: ``(n, choices, choices)``."""
     choices = np.arange(cost.choices)
     numbers = boundaries[:, None, None]
-    sources, targets = (list(rows[:, ends, :, None]) for ends in workload.ends[boundaries].T)
-    charges = cost.edge(workload, numbers, [*sources, choices[:, None]], [*targets, choices])
+    sources, targets = (
+        [row[:, ends, None, None] for row in rows] for ends in workload.ends[boundaries].T
+    )
+    here = choices[None, None, :, None], choices[None, None, None]
+    charges = cost.edge(workload, numbers, [*sources, here[0]], [*targets, here[1]])
     if not repeated:
         return charges[-1]
     before = added_up(cost.edge(workload, numbers, sources, targets))
@@ -85,6 +88,6 @@ def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:
     No table of a level alone has it. Asked of the last level below the others, where all choices
     are the same: a ring joins these.
     """
-    nodes, states = np.arange(len(workload.nodes))[:, None], [np.arange(cost.choices)] * levels
-    charges, above = (cost.node(workload, nodes, some) for some in (states, states[:-1]))
+    nodes, states = np.arange(len(workload.nodes))[:, None], np.arange(cost.choices)[None, None]
+    charges, above = (cost.node(workload, nodes, [states] * n) for n in (levels, levels - 1))
     return any((row != alone).any() for row, alone in zip(charges, above, strict=False))

@@ -13,6 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
+from hypar_opt.costs.states import levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
 
@@ -77,7 +78,7 @@ class ArrayCost(CostModel):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
-        rows = self.uncharged(len(targets))
+        rows = self.uncharged(levels_of(targets))
         for exchanges in self.charged_apart:
             moved = exchanges.edge(workload, boundaries, sources, targets)
             for level, row in enumerate(moved):

@@ -139,10 +139,10 @@ def _over_all_levels(
     for first in range(0, len(boundaries), step):
         some = boundaries[first : first + step]
         sources, targets = (
-            list(np.where(is_end[some, end], states[..., None], choices[:, None, nodes]))
+            [np.where(is_end[some, end], states[..., None], choices[:, None, nodes])]
             for end, nodes in enumerate(workload.ends[some].T)
         )
-        charges = added_up(cost.edge(workload, some, sources, targets))
+        charges = added_up(cost.edge(workload, some[None], sources, targets))
         charges = np.broadcast_to(charges, (states.shape[1], len(some)))
         np.add.at(totals, workload.ends[some][is_end[some]], charges.T)
     for node in workload.tensor_writers:

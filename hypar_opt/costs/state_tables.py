@@ -194,7 +194,7 @@ def _edges(
     """Return what boundaries are charged at each level, with the axes of both ends' levels."""
     numbers = np.arange(len(workload.ends)) if boundaries is None else boundaries
     sources = every_state(cost.choices, levels, behind=levels)
-    targets = every_state(cost.choices, levels)
+    targets = every_state(cost.choices, levels, before=levels)
     return cost.edge(workload, numbers.reshape(-1, *[1] * 2 * levels), sources, targets)
 
 

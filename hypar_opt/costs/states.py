@@ -1,17 +1,17 @@
 """States, the choices of a node at the topmost levels, and the copies that they leave of a tensor.
 
-States are given level by level, H1 first, as arrays that broadcast with one another and with the
-nodes that have them. Of all states of a node, each level's choices have an axis of their own: what
-depends on the topmost levels alone is then worked once, whatever the levels below.
+States come in blocks of levels, H1's first, each of an array with an axis of its levels in front.
+Behind it blocks broadcast with one another and with the nodes that have the states. Of all states
+of a node, each level is a block whose choices have an axis of their own: what depends on the
+topmost levels alone is then worked once, whatever the levels below.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, overload
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,83 +23,54 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.intp]
 States = Sequence[Indices]
-"""The choices at each level, H1 first, of arrays that broadcast with one another."""
+"""Blocks of levels: ``(levels, ...)``, with one axis more than the nodes that have the states."""
 
 
-def states_of_rows(rows: Sequence[Sequence[int]]) -> list[Indices]:
+def of_rows(rows: Sequence[Sequence[int]], nodes: int) -> list[Indices]:
     """Return the states of a plan's nodes, from its choices, ``(levels, nodes)``."""
-    return [np.asarray(row, np.intp) for row in rows]
+    return [np.array(rows, np.intp).reshape(len(rows), nodes)] if rows else []
+
+
+def every_state(choices: int, levels: int, *, before: int = 0, behind: int = 0) -> list[Indices]:
+    """Return all states of nodes ``(nodes, 1, ...)``, each level's choices along an axis.
+
+    Parameters
+    ----------
+    before, behind
+        The numbers of axes between the nodes' and those of the levels, and behind these.
+    """
+    made = np.arange(choices)
+    return [
+        made.reshape(*[1] * (2 + before + level), -1, *[1] * (levels - 1 - level + behind))
+        for level in range(levels)
+    ]
+
+
+def levels_of(states: States) -> int:
+    """Return the number of levels of states."""
+    return sum(map(len, states))
 
 
 def shape_of(nodes: Indices, states: States) -> tuple[int, ...]:
     """Return the shape of nodes and their states together."""
-    return np.broadcast_shapes(nodes.shape, *(choice.shape for choice in states))
-
-
-def every_state(choices: int, levels: int, *, behind: int = 0) -> States:
-    """Return all states, the choices of each level along an axis of its own, H1's the first.
-
-    Parameters
-    ----------
-    behind
-        The number of axes behind those of the levels.
-    """
-    made = np.arange(choices)
-    return [made.reshape(-1, *[1] * (levels - 1 - level + behind)) for level in range(levels)]
-
-
-class Run(NamedTuple):
-    """Consecutive levels whose choices have one shape, to be charged at once.
-
-    Parameters
-    ----------
-    levels
-        Which they are.
-    choices
-        Of each end that has states ``(levels, ...)``, with the axes that all of them broadcast to.
-    """
-
-    levels: slice
-    choices: tuple[Indices, ...]
-
-
-def runs(indices: Indices, *states: States) -> list[Run]:
-    """Return the runs of all levels, H1's first.
-
-    Parameters
-    ----------
-    indices
-        The nodes, or boundaries, that have the states.
-    states
-        Of each end.
-    """
-    axes = max([indices.ndim, *(choice.ndim for end in states for choice in end)])
-    found, first = [], 0
-    shapes = zip(*([choice.shape for choice in end] for end in states), strict=True)
-    for _, alike in itertools.groupby(shapes):
-        levels = slice(first, first := first + len(list(alike)))
-        stacked = [np.array(end[levels]) for end in states]
-        found.append(
-            Run(
-                levels,
-                tuple(
-                    choices.reshape(len(choices), *[1] * (axes + 1 - choices.ndim), *shape)
-                    for choices, shape in ((array, array.shape[1:]) for array in stacked)
-                ),
-            )
-        )
-    return found
+    return np.broadcast_shapes(nodes.shape, *(block.shape[1:] for block in states))
 
 
 class ByLevel(Sequence[Integers]):
-    """Charges of each level, those of a run worked together when one of them is asked for."""
+    """Charges of each level, worked when they are asked for.
 
-    def __init__(self, split: Sequence[Run], charge: Callable[[int], Integers]) -> None:
-        self._place = [(n, level) for n, run in enumerate(split) for level in range(_length(run))]
-        self._charge = cache(charge)
+    Parameters
+    ----------
+    states
+    charge
+        Returns what the levels of a block, by its number, are charged: ``(levels, ...)``.
+    """
+
+    def __init__(self, states: States, charge: Callable[[int], Integers]) -> None:
+        self._states, self._charge = states, charge
 
     def __len__(self) -> int:
-        return len(self._place)
+        return levels_of(self._states)
 
     @overload
     def __getitem__(self, level: int) -> Integers: ...
@@ -108,70 +79,79 @@ class ByLevel(Sequence[Integers]):
     def __getitem__(self, level: slice) -> list[Integers]: ...
 
     def __getitem__(self, level: int | slice) -> Integers | list[Integers]:
-        if isinstance(level, slice):
-            return [self[n] for n in range(len(self))[level]]
-        run, place = self._place[level]
-        charges: Integers = np.asarray(self._charge(run)[place])
-        return charges
+        if level == -1:
+            last: Integers = self._charge(len(self._states) - 1)[-1]
+            return last
+        every = [charges for n in range(len(self._states)) for charges in self._charge(n)]
+        return every[level]
+
+    def __iter__(self) -> Iterator[Integers]:
+        return iter(self[:])
 
 
-def _length(run: Run) -> int:
-    return int(run.levels.stop - run.levels.start)
-
-
-class Copies(NamedTuple):
-    """A tensor's copies at a run of levels: above all of them, and in the parts of each too.
+class Copies:
+    """A tensor's copies at the levels of a block.
 
     Parameters
     ----------
     before : (1, ...)
-        The copies above the run.
-    product : (levels, ...)
-        How many more there are below each of its levels.
+        The copies above the block.
+    lacked : (levels, ...)
+        Where the tensor lacks the axis that a level splits: it then has a copy in each part.
+    parts
+        Of each level.
+    largest
+        An upper bound on the copies.
     """
 
-    before: Integers
-    product: Integers
+    def __init__(
+        self, before: Integers, lacked: NDArray[np.bool_], parts: Sequence[int], largest: int
+    ) -> None:
+        self._before, self._lacked, self._parts = before, lacked, parts
+        self._dtype = exact_dtype(largest)
+
+    @cached_property
+    def _product(self) -> Integers:
+        """How many more there are below each level: ``(levels, ...)``."""
+        axes = [1] * (self._lacked.ndim - 1)
+        if not self._lacked.any():  # what is the same for all has no axis
+            return np.ones((len(self._parts), *axes), np.int64)
+        parts = np.array(self._parts, self._dtype).reshape(-1, *axes)
+        product: Integers = np.where(self._lacked, parts, 1)
+        return product.cumprod(axis=0, dtype=self._dtype) if len(product) > 1 else product
 
     @property
     def above(self) -> Integers:
         """The copies above each level."""
-        if len(self.product) == 1:
-            return self.before
-        ones = np.ones_like(self.product[:1])
-        return self.before * np.concatenate([ones, self.product[:-1]])
+        if len(self._parts) == 1:
+            return self._before
+        ones = np.ones_like(self._product[:1])
+        above: Integers = self._before * np.concatenate([ones, self._product[:-1]])
+        return above
 
     @property
     def below(self) -> Integers:
         """The copies below the last level."""
-        return self.before * self.product[-1:]
+        return self._before * self._product[-1:]
 
 
-def copies_of_runs(replicated: Iterable[NDArray[np.bool_]], parts: Sequence[int]) -> list[Copies]:
-    """Return a tensor's copies at each run of levels.
+_ONE: Integers = np.ones(1, np.int64)
+
+
+def copies_of(lacked: Sequence[NDArray[np.bool_]], parts: Sequence[int]) -> list[Copies]:
+    """Return a tensor's copies at each block of levels, given where it lacks their axes.
 
     Parameters
     ----------
-    replicated
-        Of each run, where a tensor lacks the axis that a level splits: it then has a copy in each
-        part: ``(levels of the run, ...)``.
     parts
         Of each level.
     """
-    found = []
-    before: Integers = np.ones(1, np.int64)
-    first, most = 0, 1
-    for lacks in replicated:
-        sizes = parts[first : first + len(lacks)]
-        first, most = first + len(lacks), most * math.prod(sizes)
-        axes = [1] * (lacks.ndim - 1)
-        if lacks.any():
-            each = np.array(sizes, exact_dtype(most)).reshape(-1, *axes)
-            product = np.where(lacks, each, 1).cumprod(axis=0, dtype=each.dtype)
-        else:  # what is the same for all has no axis
-            product = np.ones((len(lacks), *axes), np.int64)
-        found.append(Copies(before, product))
-        before = found[-1].below
+    found: list[Copies] = []
+    first, largest = 0, 1
+    for block in lacked:
+        sizes = parts[first : first + len(block)]
+        first, largest = first + len(block), largest * math.prod(sizes)
+        found.append(Copies(found[-1].below if found else _ONE, block, sizes, largest))
     return found
 
 
@@ -183,17 +163,18 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
     lacks : (choices, nodes)
         Whether the tensor lacks the axis that a choice splits.
     """
-    replicated = [lacks[choice, nodes] for _, (choice,) in runs(nodes, states)]
-    if not replicated:
-        return np.ones(1, np.int64)
-    below: Integers = copies_of_runs(replicated, parts.sizes)[-1].below[0]
+    if not states:
+        return _ONE
+    found = copies_of([lacks[block, nodes] for block in states], parts.sizes)
+    below: Integers = found[-1].below[0]
     return below
 
 
-def added_up(rows: Sequence[Integers]) -> Integers:
+def added_up(charges: Sequence[Integers]) -> Integers:
     """Return the sum of charges that broadcast, in integers that hold it."""
-    largest = sum(int(row.max(initial=0)) for row in rows)
-    total: Integers = np.zeros(1, exact_dtype(largest))
-    for row in rows:
-        total = total + row.astype(total.dtype, copy=False)
+    every = list(charges)
+    dtype = exact_dtype(sum(int(charge.max(initial=0)) for charge in every))
+    total: Integers = np.zeros(1, dtype)
+    for charge in every:
+        total = total + charge.astype(dtype, copy=False)
     return total

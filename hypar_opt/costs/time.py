@@ -14,7 +14,7 @@ from hypar_opt.costs.compute import Work
 from hypar_opt.costs.joined_levels import by_levels, joined, messages_of
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.states import shape_of
+from hypar_opt.costs.states import levels_of, shape_of
 from hypar_opt.hierarchy import Hierarchy
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class TimeCost(ArrayCost):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
-        rows, shape = self.uncharged(len(states)), shape_of(nodes, states)
+        levels, shape = levels_of(states), shape_of(nodes, states)
+        rows = self.uncharged(levels)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).node(workload, nodes, states)
             messages = messages_of(self.communication, workload, phase)[nodes]
@@ -81,7 +82,7 @@ class TimeCost(ArrayCost):
                 charged = self._around_rings(self.rings, moved, np.broadcast_to(messages, shape))
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
-        if self.work is not None and len(states) == self.work.hierarchy.levels > 0:
+        if self.work is not None and levels == self.work.hierarchy.levels > 0:
             per_second = self.per_unit * len(self.communication.phases)
             work = self.work.charges(workload, nodes, states, per_second)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)

@@ -92,14 +92,15 @@ def price_plans(
     ]
     if not plans[0]:
         return [()] * len(plans)
-    # Of each level the choices of all plans: (plans, nodes).
-    states = list(np.array(full, np.intp).swapaxes(0, 1))
+    # (levels, plans, nodes).
+    states = np.array(full, np.intp).swapaxes(0, 1)
     boundaries = np.arange(len(workload.ends))
-    sources, targets = ([row[:, ends] for row in states] for ends in workload.ends.T)
-    nodes = cost.node(workload, np.arange(len(workload.nodes)), states)
-    edges = cost.edge(workload, boundaries, sources, targets)
+    sources, targets = ([states[:, :, ends]] for ends in workload.ends.T)
+    every_node = np.arange(len(workload.nodes))[None]
+    nodes = cost.node(workload, every_node, [states])
+    edges = cost.edge(workload, boundaries[None], sources, targets)
     levels = [
-        _summed(node, (len(plans), len(workload.nodes))) + _summed(edge, sources[0].shape)
+        _summed(node, len(plans), len(workload.nodes)) + _summed(edge, len(plans), len(boundaries))
         for node, edge in zip(nodes, edges, strict=True)
     ]
     return [
@@ -108,10 +109,10 @@ def price_plans(
     ]
 
 
-def _summed(charges: Integers, shape: tuple[int, int]) -> Integers:
-    """Return the sum of charges along the last axis of a shape, in integers that hold it."""
-    dtype = exact_dtype(int(charges.max(initial=0)) * shape[1])
-    total: Integers = np.broadcast_to(charges, shape).sum(axis=1, dtype=dtype)
+def _summed(charges: Integers, plans: int, charged: int) -> Integers:
+    """Return what each plan is charged for all nodes, or boundaries, in integers that hold it."""
+    dtype = exact_dtype(int(charges.max(initial=0)) * charged)
+    total: Integers = np.broadcast_to(charges, (plans, charged)).sum(axis=1, dtype=dtype)
     return total.astype(object)
 
 

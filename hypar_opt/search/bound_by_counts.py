@@ -192,17 +192,15 @@ class CountsProblem:
             differ = unlike(sources, targets).any(axis=0)
             charge: Integers = penalty * differ.astype(self._node.dtype)
             return charge
-        charges = self._cost.edge(
-            self._workload, np.array([boundary]), list(sources), list(targets)
-        )
+        charges = self._cost.edge(self._workload, np.array([boundary]), [sources], [targets])
         total: Integers = np.broadcast_to(added_up(charges), sources.shape[1:])
         return total
 
     def _nodes(self) -> Integers:
         """Return each node's charge by counts: ``(nodes, kinds)``."""
         nodes = np.arange(len(self._workload.nodes))[:, None]
-        states = list(np.array(self.states, np.intp).reshape(len(self.states), -1).T)
-        total = added_up(self._cost.node(self._workload, nodes, states))
+        states = np.array(self.states, np.intp).reshape(len(self.states), -1).T[:, None]
+        total = added_up(self._cost.node(self._workload, nodes, [states]))
         charges: Integers = np.broadcast_to(total, (len(nodes), len(self.states))).astype(object)
         return charges
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.states import states_of_rows
+from hypar_opt.costs.states import of_rows
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
@@ -90,8 +90,8 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
     """
     reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
     conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
-    states = states_of_rows(rows)
-    sources, targets = ([row[ends] for row in states] for ends in workload.ends.T)
+    states = of_rows(rows, len(workload.nodes))
+    sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
     every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
     for phase in cost.phases:
         tensors = [_reduced(phase, node.statistics) for node in workload.nodes]

@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.states import states_of_rows
+from hypar_opt.costs.states import of_rows
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.result import (
@@ -74,7 +74,7 @@ def simulate_step(
     counts, passes = final_counts(plan, workload, rows), len(phases_of(plan))
     every_node = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
-        workload, every_node, states_of_rows(rows), plan.hierarchy
+        workload, every_node, of_rows(rows, len(workload.nodes)), plan.hierarchy
     )
     # The words of all accelerators, once per pass; an element may be smaller than a word.
     local_bytes = int((weights + inputs + outputs).sum()) * passes * plan.element_bytes

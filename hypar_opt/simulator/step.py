@@ -9,7 +9,7 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.states import states_of_rows
+from hypar_opt.costs.states import of_rows
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
@@ -94,7 +94,8 @@ def _seconds(
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         work = Work(array.accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes)
-        computed = [float(seconds) for seconds in work.seconds(workload, states_of_rows(rows))]
+        states = of_rows(rows, len(workload.nodes))
+        computed = [float(seconds) for seconds in work.seconds(workload, states)]
         return dict.fromkeys(phases, computed)
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])

@@ -76,7 +76,9 @@ def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
     every = list(every_state(3, levels))
     nodes = np.arange(len(workload.nodes))
     at_once = cost.node(workload, nodes.reshape(-1, 1, 1, 1), every)
-    for row, alone in zip(at_once, cost.node(workload, nodes[:, None], [*states]), strict=True):
+    for row, alone in zip(
+        at_once, cost.node(workload, nodes[:, None], [states[:, None]]), strict=True
+    ):
         shape = len(nodes), states.shape[1]
         spread = np.broadcast_to(row, (len(nodes), 3, 3, 3)).reshape(shape)
         assert np.array_equal(spread, np.broadcast_to(alone, shape))
@@ -85,9 +87,9 @@ def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
         workload,
         boundaries.reshape(-1, *[1] * 6),
         every_state(3, levels, behind=levels),
-        every_state(3, levels),
+        every_state(3, levels, before=levels),
     )
-    ends = [[row[:, None] for row in states], [*states]]
+    ends = [states[:, None, :, None]], [states[:, None, None]]
     alone_pairs = cost.edge(workload, boundaries[:, None, None], *ends)
     each_pair = len(boundaries), 27, 27
     for row, alone in zip(pairs, alone_pairs, strict=True):

@@ -318,8 +318,9 @@ class Pairs(CommunicationCost):
 
     def node(self, workload: ho.Workload, nodes: Indices, states: States) -> list[Integers]:
         rows = list(super().node(workload, nodes, states))
-        if len(states) == 2:
-            both = (states[0] == 1) & (states[1] == 1)
+        levels = [level for block in states for level in block]
+        if len(levels) == 2:
+            both = (levels[0] == 1) & (levels[1] == 1)
             rows[0] = rows[0] + np.array(workload.weights)[nodes] * 1000 * both
         return rows
 

@@ -19,7 +19,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import local_words, memory_load
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
-from hypar_opt.costs.states import states_of_rows
+from hypar_opt.costs.states import of_rows
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.layouts import Layout, layouts
@@ -99,7 +99,9 @@ def test_shards_memory_and_words_are_those_of_the_powers_of_two(
     rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
     counts, every_layer = counts_of(rows, 3, len(workload.layers)), np.arange(len(workload.layers))
     hierarchy = Hierarchy.of_halves(levels)
-    weights, inputs, outputs = local_words(workload, every_layer, states_of_rows(rows), hierarchy)
+    weights, inputs, outputs = local_words(
+        workload, every_layer, of_rows(rows, len(every_layer)), hierarchy
+    )
     problem = problem_of(batch=batch, levels=levels, inference=True, element_bytes=1)
     load = memory_load(workload, counts, problem)
     for layer, (d, m, o) in enumerate(counts.T.tolist()):

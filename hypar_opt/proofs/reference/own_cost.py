@@ -52,19 +52,21 @@ class OwnCost:
 
         @cache
         def node_charges(counts: Counts) -> list[list[int]]:
-            charges = cost.node(workload, nodes, [*_in_order(counts), choices])[-1]
+            charges = cost.node(workload, nodes, [*_in_order(counts, 2), choices[None, None]])[-1]
             return _integers(np.broadcast_to(charges, (len(nodes), cost.choices)))
 
         @cache
         def edges(source: Counts, target: Counts) -> list[Matrix]:
-            ends = [*_in_order(source), choices[:, None]], [*_in_order(target), choices]
+            here = choices[None, None, :, None], choices[None, None, None]
+            ends = [*_in_order(source, 3), here[0]], [*_in_order(target, 3), here[1]]
             charges = cost.edge(workload, np.arange(columns)[:, None, None], *ends)[-1]
             return _integers(np.broadcast_to(charges, shape))
 
         @cache
         def together(state: tuple[int, ...]) -> list[int]:
             """Return what all levels charge together beyond what each is charged by itself."""
-            total = added_up(cost.node(workload, nodes, [np.array([c]) for c in state]))
+            levels = [np.array([c])[:, None, None] for c in state]
+            total = added_up(cost.node(workload, nodes, levels))
             charges = _integers(np.broadcast_to(total, (len(nodes), 1)))
             by_level = [
                 [row[choice] for row in node_charges(tuple(map(state[:level].count, choices)))]
@@ -93,7 +95,7 @@ class OwnCost:
     def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         ends = list(itertools.product(sources, targets))
         columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
-        charges = added_up(self._pairs(np.array([boundary]), *map(list, columns)))
+        charges = added_up(self._pairs(np.array([boundary]), *([block] for block in columns)))
         every = np.broadcast_to(charges, len(ends))
         return np.array(_integers(every), object).reshape(len(sources), len(targets))
 
@@ -108,6 +110,7 @@ def _integers(charges: Integers) -> list[Any]:
     return list(charges.tolist())
 
 
-def _in_order(counts: Counts) -> list[NDArray[np.intp]]:
-    """Return the levels of a state that makes each choice so often."""
-    return [np.array([choice]) for choice, count in enumerate(counts) for _ in range(count)]
+def _in_order(counts: Counts, axes: int) -> list[NDArray[np.intp]]:
+    """Return the levels of a state that makes each choice so often, with axes behind them."""
+    shape = [1] * (axes + 1)
+    return [np.full(shape, choice) for choice, count in enumerate(counts) for _ in range(count)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.shared_nodes import level_tables
-from hypar_opt.costs.states import added_up, states_of_rows
+from hypar_opt.costs.states import added_up, of_rows
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.search.joint_table import thresholds_of
@@ -146,11 +146,10 @@ def _own_costs(
     list of list of int
         (nodes, choices), in the cost's resolution.
     """
-    nodes, states = (
-        np.arange(len(workload.nodes))[:, None],
-        [row[:, None] for row in states_of_rows(above)],
-    )
+    nodes = np.arange(len(workload.nodes))[:, None]
+    states = [row[..., None] for row in of_rows(above, len(nodes))]
     before = added_up(cost.node(workload, nodes, states))
-    charges = added_up(cost.node(workload, nodes, [*states, np.arange(cost.choices)]))
+    here = np.arange(cost.choices)[None, None]
+    charges = added_up(cost.node(workload, nodes, [*states, here]))
     added: Integers = np.broadcast_to(charges - before, (len(nodes), cost.choices))
     return list(added.tolist())
