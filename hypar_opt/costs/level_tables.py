@@ -37,13 +37,12 @@ def level_table(
     states = [*(row[..., None] for row in rows), choices[None, None]]
     charges = cost.node(workload, nodes, states)[-1]
     node: Integers = np.broadcast_to(charges, (len(nodes), cost.choices))
-    edge: Integers = np.zeros((len(workload.ends), cost.choices, cost.choices), np.int64)
-    coupled = workload.replica_boundaries(cost.choices)
-    for boundaries in (np.flatnonzero(~coupled), np.flatnonzero(coupled)):
-        if boundaries.size:
-            charges = _edges(cost, workload, boundaries, rows, repeated=coupled[boundaries[0]])
-            edge = edge.astype(np.result_type(edge, charges), copy=False)
-            edge[boundaries] = charges
+    edge = _edges(cost, workload, np.arange(len(workload.ends)), rows)
+    if workload.has_replicas(cost.choices):
+        coupled = np.flatnonzero(workload.replica_boundaries(cost.choices))
+        charges = _edges(cost, workload, coupled, rows, repeated=True)
+        edge = edge.astype(np.result_type(edge, charges))
+        edge[coupled] = charges
     # Of int64 where every sum fits it.
     highest = node.max(axis=1, initial=0), edge.max(axis=(1, 2), initial=0)
     dtype = exact_dtype(sum(sum(part.tolist()) for part in highest))
@@ -65,21 +64,26 @@ def _edges(
     boundaries: Indices,
     rows: Sequence[Indices],
     *,
-    repeated: bool,
+    repeated: bool = False,
 ) -> Integers:
-    """Return what a level charges boundaries: ``(n, choices, choices)``."""
-    choices = np.arange(cost.choices)
-    numbers = boundaries[:, None, None]
+    """Return what a level charges boundaries: ``(n, choices, choices)``.
+
+    Parameters
+    ----------
+    repeated
+        Whether copies below may repeat what levels above are charged.
+    """
+    numbers, choices = boundaries[:, None, None], np.arange(cost.choices)
     sources, targets = (
         [row[:, ends, None, None] for row in rows] for ends in workload.ends[boundaries].T
     )
     here = choices[None, None, :, None], choices[None, None, None]
     charges = cost.edge(workload, numbers, [*sources, here[0]], [*targets, here[1]])
-    if not repeated:
-        return charges[-1]
-    before = added_up(cost.edge(workload, numbers, sources, targets))
-    added: Integers = added_up(charges) - before
-    return added
+    if repeated:
+        added = added_up(charges) - added_up(cost.edge(workload, numbers, sources, targets))
+    else:
+        added = charges[-1]
+    return np.broadcast_to(added, (len(boundaries), cost.choices, cost.choices))
 
 
 def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:

@@ -125,9 +125,9 @@ class Copies:
         """The copies above each level."""
         if len(self._parts) == 1:
             return self._before
-        ones = np.ones_like(self._product[:1])
-        above: Integers = self._before * np.concatenate([ones, self._product[:-1]])
-        return above
+        above = np.ones_like(self._product)
+        above[1:] = self._product[:-1]
+        return self._before * above
 
     @property
     def below(self) -> Integers:

@@ -99,20 +99,27 @@ def price_plans(
     every_node = np.arange(len(workload.nodes))[None]
     nodes = cost.node(workload, every_node, [states])
     edges = cost.edge(workload, boundaries[None], sources, targets)
-    levels = [
-        _summed(node, len(plans), len(workload.nodes)) + _summed(edge, len(plans), len(boundaries))
-        for node, edge in zip(nodes, edges, strict=True)
-    ]
+    levels = _summed(nodes, len(plans), len(workload.nodes))
+    levels += _summed(edges, len(plans), len(boundaries))
     return [
         tuple(Fraction(charge, cost.resolution) for charge in charges)
-        for charges in zip(*(level.tolist() for level in levels), strict=True)
+        for charges in levels.T.tolist()
     ]
 
 
-def _summed(charges: Integers, plans: int, charged: int) -> Integers:
-    """Return what each plan is charged for all nodes, or boundaries, in integers that hold it."""
-    dtype = exact_dtype(int(charges.max(initial=0)) * charged)
-    total: Integers = np.broadcast_to(charges, (plans, charged)).sum(axis=1, dtype=dtype)
+def _summed(charges: Sequence[Integers], plans: int, charged: int) -> Integers:
+    """Return what each level charges each plan, all nodes or all boundaries: ``(levels, plans)``.
+
+    Returns
+    -------
+    (levels, plans) object
+    """
+    rows = list(charges)
+    every: Integers = np.empty((len(rows), plans, charged), np.result_type(*rows))
+    for level, row in enumerate(rows):
+        every[level] = row
+    dtype = exact_dtype(int(every.max(initial=0)) * charged)
+    total: Integers = every.sum(axis=2, dtype=dtype)
     return total.astype(object)
 
 
@@ -184,9 +191,15 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     )
     costs, data, model = (sum(levels, Fraction()) for levels in priced)
     per_level = priced[0]
-    moved = price_plans(
-        instance.executed_workload, instance.executed, [rows, all_data], [tensors, None], even=even
-    )
+    moved = priced[:2]
+    if (workload, own) != (instance.executed_workload, instance.executed):
+        moved = price_plans(
+            instance.executed_workload,
+            instance.executed,
+            [rows, all_data],
+            [tensors, None],
+            even=even,
+        )
     executed, executed_data = (sum(levels, Fraction()) for levels in moved)
     exchanges = own.communication_only()
     communication = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.level_tables import joins_levels, level_table
-from hypar_opt.errors import NoAnswerError, RefusedError, argument
+from hypar_opt.costs.level_tables import level_table
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
@@ -37,7 +36,6 @@ def levelwise(search: SearchRequest) -> SearchResult:
     cost, workload = instance.cost, instance.workload
     tables = TableSolver(search, search.levels)
     rows: list[tuple[int, ...]] = []
-    charged = 0
     try:
         for level in range(search.levels):
             search.deadline.check()
@@ -49,24 +47,6 @@ def levelwise(search: SearchRequest) -> SearchResult:
             result = tables.solve(limited, start, suffix, labels, ways=ways)
             # Greedy: what this level chose is what the next one has to split.
             rows.append(with_users(workload, assignment_of(result)))
-            charged += table.price(rows[-1])
     except NoAnswerError as error:
-        _check_levels_add_up(search, joined=joins_levels(cost, workload, search.levels))
         return to_result(search, "level", rows, tables, error.stopped_by)
-    plan = tuple(search.layers_of(row) for row in rows)
-    total = search.total(plan, search.tensors_of(tuple(rows)))
-    _check_levels_add_up(search, joined=total != Fraction(charged, cost.resolution))
     return to_result(search, "level", rows, tables)
-
-
-def _check_levels_add_up(search: SearchRequest, *, joined: bool) -> None:
-    """Refuse a search whose levels' tables lack a charge of several levels together.
-
-    Raises
-    ------
-    RefusedError
-        Unless the solver is a baseline, whose choices do not depend on it.
-    """
-    if joined and search.solver.searches:
-        joint = argument("search", "joint")
-        raise RefusedError(f"a reduction joins several levels, as around a ring: it needs {joint}")

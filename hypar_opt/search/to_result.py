@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import NoAnswerError, WrongClaimError
+from hypar_opt.costs.level_tables import joins_levels
+from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
@@ -35,6 +36,8 @@ def to_result(
     ------
     NoAnswerError
         If a limit left no feasible plan.
+    RefusedError
+        If a charge is of several levels, and the search was level by level.
     WrongClaimError
         If the bound is above the plan's cost.
     """
@@ -52,6 +55,8 @@ def to_result(
     # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
     total = search.total(plan, tensors)
+    if scope == "level":
+        _check_levels_add_up(search, tables, total if found_by is None else None)
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     # Also after an "optimal" table: a levelwise sum of optima has to equal the price.
@@ -67,6 +72,32 @@ def to_result(
         versions=FrozenDict({k: v for r in results for k, v in r.versions.items()}),
         tensors=tensors,
     )
+
+
+def _check_levels_add_up(
+    search: SearchRequest, tables: TableSolver, total: Fraction | None
+) -> None:
+    """Refuse a plan of levels whose tables lack a charge of several levels together.
+
+    Parameters
+    ----------
+    total
+        What the tables' own plan costs; None of another one.
+
+    Raises
+    ------
+    RefusedError
+        Unless the solver is a baseline, whose choices do not depend on it.
+    """
+    cost = search.instance.cost
+    if total is None:
+        joined = joins_levels(cost, search.instance.workload, search.levels)
+    else:
+        charged = sum(result.objective or 0 for result in tables.results)
+        joined = total != Fraction(charged, cost.resolution)
+    if joined and search.solver.searches:
+        joint = argument("search", "joint")
+        raise RefusedError(f"a reduction joins several levels, as around a ring: it needs {joint}")
 
 
 def _fits(search: SearchRequest, plan: Assignments) -> bool:
