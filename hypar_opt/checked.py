@@ -104,6 +104,7 @@ def _kinds(annotated: Any) -> dict[str, Any]:
     return get_type_hints(SimpleNamespace(__annotations__=own), {}, names)
 
 
+@cache
 def _parsed(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type without its parameters, and these."""
     origin = get_origin(kind) or kind

@@ -71,13 +71,13 @@ class TableSolver:
     ) -> SolverOptions:
         """Return the solver's options for a table: the time that is left, and its export file."""
         options = self._search.options
-        # The time limit is that of all tables together.
-        options = replace(options, time_limit=self._search.deadline.left())
-        if options.export is not None and self._count > 1:
+        export = options.export
+        if export is not None and self._count > 1:
             # A file for each table: a later one would overwrite it.
-            export = options.export.with_stem(options.export.stem + suffix)
-            options = replace(options, export=export)
-        return replace(options, warm_start=start, labels=labels)
+            export = export.with_stem(export.stem + suffix)
+        # The time limit is that of all tables together.
+        left = self._search.deadline.left()
+        return replace(options, time_limit=left, export=export, warm_start=start, labels=labels)
 
     def solve_compact(self, table: ThresholdTable | FactoredTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
