@@ -12,15 +12,15 @@ COSTS = (
     Mutant(
         "what is whole below is not counted",
         _BYTES,
-        "copies = np.where(whole, above + below, kept.sum(axis=0))",
-        "copies = np.where(whole, above, kept.sum(axis=0))",
+        "copies = copies * np.where(whole[block], below, kept[-1].below)",
+        "copies = copies * np.where(whole[block], 1, kept[-1].below)",
         ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
     ),
     Mutant(
         "what is gathered above is not counted",
         _BYTES,
-        "copies = np.where(whole, above + below, kept.sum(axis=0))",
-        "copies = np.where(whole, below, kept.sum(axis=0))",
+        "copies = gathered[block].above",
+        "copies = np.ones_like(gathered[block].above)",
         ("proofs/test_replica_proofs",),
     ),
     Mutant(
@@ -68,22 +68,22 @@ COSTS = (
     Mutant(
         "the topmost level is crossed twice",
         _TIME,
-        "messages: Integers = np.where(above == 0, 1, twice)[:, None]",
-        "messages: Integers = twice[:, None]",
+        "messages = np.where(is_below, twice, 1)",
+        "messages = twice",
         ("costs/test_time",),
     ),
     Mutant(
         "a ring takes a message more",
         _TIME,
-        "steps = 2 ** len(levels) - 1",
-        "steps = 2 ** len(levels)",
+        "hops = Hierarchy(self.communication.sizes).parts(joins) - 1",
+        "hops = Hierarchy(self.communication.sizes).parts(joins)",
         ("costs/test_time",),
     ),
     Mutant(
         "the DRAM is never the slower",
         "costs/compute",
-        "longer: Integers = np.maximum(loading, computing)",
-        "longer: Integers = computing + 0 * loading",
+        "longer: Integers = np.maximum(loading, computing[nodes])",
+        "longer: Integers = computing[nodes] + 0 * loading",
         ("costs/test_time",),
     ),
     Mutant(
@@ -96,8 +96,8 @@ COSTS = (
     Mutant(
         "a ring's bytes cross the links of a pair",
         _ENERGY,
-        "crossing = self._of_byte(self.rings.link(levels).hops) - self._of_byte(Fraction())",
-        "crossing = self._of_byte(self.hops[levels[0]]) - self._of_byte(Fraction())",
+        "crossing = self._of_byte(rings.link(joins).hops) - self._of_byte(Fraction())",
+        "crossing = self._of_byte(self.hops[joins[0]]) - self._of_byte(Fraction())",
         ("costs/test_energy",),
     ),
 )
