@@ -74,7 +74,3 @@ class CostModel(ABC):
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
         """Return the charges of all levels together by thresholds; None if they depend on more."""
         return None
-
-    def communication_only(self) -> CostModel | None:
-        """Return the model of the exchanges alone; None if nothing else is charged."""
-        return None

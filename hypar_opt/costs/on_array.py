@@ -93,6 +93,10 @@ class ArrayCost(CostModel):
         """Return the charges of exchanges, each rounded by itself."""
         return rounded(moved, *rates, messages).astype(exact_dtype(self.largest), copy=False)
 
+    @abstractmethod
+    def communication_only(self) -> Self:
+        """Return the cost of the exchanges alone."""
+
     @property
     @abstractmethod
     def charged_apart(self) -> Sequence[CommunicationCost]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
@@ -201,9 +202,9 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
             even=even,
         )
     executed, executed_data = (sum(levels, Fraction()) for levels in moved)
-    exchanges = own.communication_only()
     communication = None
-    if exchanges is not None:
+    if isinstance(own, ArrayCost):
+        exchanges = own.communication_only()
         exchanged = price_levels(workload, exchanges, rows, of_reading, even=even)
         communication = tuple(map(json_number, exchanged))
     return Cost(
