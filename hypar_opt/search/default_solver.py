@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.search.prefix_costs import is_chain
+from hypar_opt.search.reductions import thresholds_of
 
 if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
-from hypar_opt.errors import HyparError, InputError
-from hypar_opt.search.joint_table import joint_table
+from hypar_opt.errors import HyparError, InfeasibleError, InputError, argument
+from hypar_opt.search.reductions import reduction_of
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
@@ -52,8 +53,13 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     InfeasibleError
         If no plan keeps to the constraints.
     """
-    solver = SOLVERS[_SOLVERS[path.suffix]]
-    table, labels = joint_table(instance, solver.max_columns)
+    if instance.problem.levels == 0:
+        raise HyparError(f"{argument('levels')} should be 1 or more: 0 leave nothing to choose")
+    reduction = reduction_of(instance)
+    reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
+    table, labels = reduction.apply()
+    if trivially_infeasible(table):
+        raise InfeasibleError("no assignment keeps to the constraints")
     if path.suffix in (".lp", ".mps"):
         from hypar_opt.solvers.ilp.model_file import export_program, program_columns
 

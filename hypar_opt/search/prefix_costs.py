@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import canonical_states, expanded, factored
+from hypar_opt.costs.state_tables import canonical_states, factored
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.search.reductions import States
 from hypar_opt.solvers.elimination.buckets import eliminate
 from hypar_opt.solvers.elimination.order import in_given_order
 from hypar_opt.solvers.elimination.solve import of_allowed
@@ -136,10 +137,8 @@ def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) ->
     RefusedError
         If a table of pairs of states, or of the elimination, is larger than memory allows.
     """
-    levels = instance.problem.levels
-    table = expanded(instance.cost, instance.workload, levels, deadline)
-    states = canonical_states(levels, instance.cost.choices)
-    table = instance.constraints.states(table, states, deadline)
+    table, _ = States(instance).apply(deadline)
+    states = canonical_states(instance.problem.levels, instance.cost.choices)
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)
     order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))

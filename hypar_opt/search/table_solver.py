@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.errors import (
     InfeasibleError,
     NoAnswerError,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.costs.row_names import RowNames
-    from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable, Integers
     from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.search.result import SearchRequest
@@ -89,6 +89,8 @@ class TableSolver:
         refusal = self._search.solver.accepts(table)
         if refusal:
             raise RefusedError(refusal)
+        if isinstance(table, FactoredTable):
+            self.least = least_cost(table.node, *table.pairs)
         return self.checked(apart.solve(self._search.solver, table, self.options()))
 
     def solve(

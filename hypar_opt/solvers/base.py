@@ -144,12 +144,14 @@ def columns(layers: int, edges: int, choices: int) -> int:
     return choices * (layers + choices * edges)
 
 
-def too_large(upper_bound: int | None, layers: int, edges: int, choices: int) -> str | None:
+def too_large(
+    upper_bound: int | None, layers: int, edges: int, choices: int, instead: str = "try dp"
+) -> str | None:
     """Return why a table is refused if it needs too many columns; None if it does not."""
     count = columns(layers, edges, choices)
     if upper_bound is None or count <= upper_bound:
         return None
-    return f"builds at most {upper_bound:,} columns, this may need {count:,}; try dp"
+    return f"builds at most {upper_bound:,} columns, this may need {count:,}; {instead}"
 
 
 class Solver(ABC):

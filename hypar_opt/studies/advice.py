@@ -14,8 +14,8 @@ from hypar_opt.instance.pricing import oversplit_warnings
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.plan import Cost, Plan
 from hypar_opt.plan.problem import Problem
-from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.search.plan_file import repriced
+from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 

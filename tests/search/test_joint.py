@@ -27,8 +27,8 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
-from hypar_opt.search.joint_table import thresholds_of
 from hypar_opt.search.prefix_costs import chain_table
+from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.strategies.networks import networks
 from tests.strategies.problems import keeps

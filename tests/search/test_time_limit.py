@@ -20,7 +20,7 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.errors import InfeasibleError, NoAnswerError, WrongClaimError
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.plan.plan import parse_plan
-from hypar_opt.search import joint_table
+from hypar_opt.search import reductions
 from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -177,8 +177,8 @@ def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
     def made(*_: object) -> None:
         raise AssertionError("the table was made")
 
-    monkeypatch.setattr(joint_table, "expanded", made)
-    monkeypatch.setattr(joint_table, "canonical_states", made)
+    monkeypatch.setattr(reductions, "expanded", made)
+    monkeypatch.setattr(reductions, "canonical_states", made)
     constraints = ho.Constraints(fix=("l1@H2=data",))
     with pytest.raises(ho.HyparError, match="columns, this may need 15,497,216; try dp"):
         ho.solve(

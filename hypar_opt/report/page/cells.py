@@ -13,7 +13,7 @@ from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.states import added_up, of_rows
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import plan_tensors
-from hypar_opt.search.joint_table import thresholds_of
+from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import canonical_states, expanded
+from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.search.joint_table import threshold_table, thresholds_of
 from hypar_opt.search.prefix_costs import chain_table
+from hypar_opt.search.reductions import States, Thresholds
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated
 from hypar_opt.solvers.feasibility import allowed_choices
@@ -38,9 +38,9 @@ def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
     NoAnswerError
         If the deadline passes.
     """
-    thresholds = thresholds_of(instance)
+    thresholds = Thresholds.accepts(instance)
     if thresholds is not None:
-        return _by_thresholds(threshold_table(instance, thresholds)[0], thresholds.levels, deadline)
+        return _by_thresholds(thresholds.apply()[0], instance.problem.levels, deadline)
     table = chain_table(instance, deadline)
     return _by_elimination(instance, deadline) if table is None else _along_chain(table)
 
@@ -78,9 +78,8 @@ def _along_chain(table: FactoredTable) -> Least:
 
 def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
     levels, choices = instance.problem.levels, instance.cost.choices
-    table = expanded(instance.cost, instance.workload, levels, deadline)
+    table, _ = States(instance).apply(deadline)
     states = canonical_states(levels, choices)
-    table = instance.constraints.states(table, states, deadline)
     digits = np.array(states, np.intp).reshape(len(states), levels)
     by_node: Least = []
     least = least_by_choice(eliminated(table, deadline), deadline)

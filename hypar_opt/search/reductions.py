@@ -1,0 +1,194 @@
+"""A problem over all levels as one table: the ways to it, and back to the choices of each level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self
+
+import numpy as np
+
+from hypar_opt.costs.state_tables import (
+    FactoredTable,
+    canonical_states,
+    check_states,
+    expanded,
+    factored,
+)
+from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.base import too_large
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.row_names import RowNames
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.instance.instance import Instance
+    from hypar_opt.solvers.base import Solver
+
+Assignment = tuple[int, ...]
+
+
+class Reduction(Protocol):
+    """A problem over all levels, stated as one table."""
+
+    @classmethod
+    def accepts(cls, instance: Instance) -> Self | None:
+        """Return the problem so stated; None if it cannot be."""
+
+    def check_size(
+        self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
+    ) -> None:
+        """Refuse what a solver would refuse, before a table is built, which costs more.
+
+        Parameters
+        ----------
+        instead
+            What a refusal proposes.
+
+        Raises
+        ------
+        RefusedError
+            If the table or its program would be too large.
+        """
+
+    def compact(
+        self, solver: Solver, deadline: Deadline = NEVER
+    ) -> ThresholdTable | FactoredTable | None:
+        """Return the table that is never expanded, if a solver accepts it and all is said in it."""
+
+    def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
+        """Return the table, and what its rows and columns stand for."""
+
+    def assigned(self, rows: Rows) -> Assignment:
+        """Return the assignment of a plan, ``(levels, nodes)``."""
+
+    def invert(self, assignment: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the plan of an assignment, ``(levels, nodes)``."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Whether each node takes model parallelism at t levels or more, for each t = 1..H.
+
+    Where the levels are alike and nothing couples them, a layer's charges telescope and the
+    thresholds are independent: a two-choice graph for each t, which is the table of a level below
+    t - 1 model and H - t data choices of every layer. Model parallelism at the topmost levels is
+    then best, given how many, so that threshold t is that of level Ht.
+
+    Source: docs/decisions/0005-joint-optimum.md.
+    """
+
+    instance: Instance
+    table: ThresholdTable
+
+    @classmethod
+    def accepts(cls, instance: Instance) -> Self | None:
+        table = thresholds_of(instance)
+        return None if table is None else cls(instance, table)
+
+    def check_size(
+        self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
+    ) -> None:
+        """Thresholds are as many tables of a level as there are levels."""
+
+    def compact(self, solver: Solver, deadline: Deadline = NEVER) -> ThresholdTable | None:  # noqa: ARG002
+        # A table by thresholds forbids nothing.
+        says_all = not self.instance.constraints.any
+        return self.table if says_all and ThresholdTable in solver.accepted_tables else None
+
+    def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:  # noqa: ARG002
+        constraints, levels = self.instance.constraints, self.table.levels
+        table = replace(self.table.as_one_table(), trick=self.instance.workload.trick * levels)
+        if constraints.any:
+            table = replace(table, allowed=constraints.thresholds().reshape(-1, 2))
+        return table, self.instance.labels(*_names(levels))
+
+    def assigned(self, rows: Rows) -> Assignment:
+        model = np.sum(rows, axis=0)
+        return tuple(int(m >= t) for t in range(1, self.table.levels + 1) for m in model)
+
+    def invert(self, assignment: Sequence[int]) -> list[tuple[int, ...]]:
+        # In an optimum "t levels or more" implies "t - 1 or more"; if a limit left an assignment
+        # in which it does not, the number of levels is still a plan, and priced as such.
+        levels = self.table.levels
+        counts = np.reshape(assignment, (levels, -1)).sum(axis=0).tolist()
+        return [tuple(int(level < count) for count in counts) for level in range(levels)]
+
+
+@dataclass(frozen=True)
+class States:
+    """The state of each node, its choices at all levels together: of any problem."""
+
+    instance: Instance
+
+    @classmethod
+    def accepts(cls, instance: Instance) -> Self | None:
+        return cls(instance)
+
+    def check_size(
+        self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
+    ) -> None:
+        workload, choices = self.instance.workload, self.instance.cost.choices
+        levels, nodes = self.instance.problem.levels, len(workload.nodes)
+        check_states(nodes, choices, levels)
+        size = nodes, len(workload.ends), choices**levels
+        refusal = too_large(solver.max_columns, *size, instead=instead)
+        if not refusal and workload.has_replicas(choices):
+            allowed = self.instance.constraints.allowed(self._states(deadline), deadline)
+            refusal = solver.refuses_size(allowed.sum(axis=1).tolist(), workload.ends)
+        if refusal:
+            raise RefusedError(refusal)
+
+    def compact(self, solver: Solver, deadline: Deadline = NEVER) -> FactoredTable | None:
+        constraints = self.instance.constraints
+        # A factored table has no loads, so a memory limit needs the plain table.
+        if FactoredTable not in solver.accepted_tables or constraints.couple_layers:
+            return None
+        cost, workload = self.instance.cost, self.instance.workload
+        table = factored(cost, workload, self.instance.problem.levels, deadline)
+        if table is None:
+            return None
+        return constraints.factored(table, self._states(deadline), deadline)
+
+    def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
+        instance, levels = self.instance, self.instance.problem.levels
+        states = self._states(deadline)
+        table = expanded(instance.cost, instance.workload, levels, deadline)
+        table = instance.constraints.states(table, states, deadline)
+        return table, instance.labels(*_names(levels), states=states)
+
+    def assigned(self, rows: Rows) -> Assignment:
+        return tuple(map(self._states().index, zip(*rows, strict=True)))
+
+    def invert(self, assignment: Sequence[int]) -> list[tuple[int, ...]]:
+        states = self._states()
+        return list(zip(*(states[column] for column in assignment), strict=True))
+
+    def _states(self, deadline: Deadline = NEVER) -> Sequence[tuple[int, ...]]:
+        return canonical_states(self.instance.problem.levels, self.instance.cost.choices, deadline)
+
+
+REDUCTIONS: tuple[type[Reduction], ...] = (Thresholds, States)
+"""The smallest first: the first that accepts a problem states it."""
+
+
+def reduction_of(instance: Instance) -> Reduction:
+    """Return a problem over all levels as the smallest table that states it."""
+    return next(reduced for kind in REDUCTIONS if (reduced := kind.accepts(instance)) is not None)
+
+
+def thresholds_of(instance: Instance) -> ThresholdTable | None:
+    """Return the problem by thresholds, without its constraints; None if it has none.
+
+    None where levels differ, or constraints tell them apart: those apply to states.
+    """
+    constraints, levels = instance.constraints, instance.problem.levels
+    if constraints.any and not constraints.by_counts:
+        return None
+    return instance.cost.thresholds(instance.workload, levels)
+
+
+def _names(levels: int) -> tuple[str, ...]:
+    return tuple(f"H{level + 1}" for level in range(levels))
