@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import levelwise
-from hypar_opt.search.reductions import States, reduction_of
+from hypar_opt.search.reductions import ByStates, reduction_of
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
 
 if TYPE_CHECKING:
-    from hypar_opt.search.reductions import Reduction
+    from hypar_opt.search.reductions import TableReduction
     from hypar_opt.search.result import SearchRequest, SearchResult
 
 MAX_STATES_SOLVED_DIRECTLY = 3**4
@@ -39,7 +39,7 @@ def joint(search: SearchRequest) -> SearchResult:
     tables = TableSolver(search, 1)
     try:
         search.deadline.check()
-        if isinstance(reduction, States) and _has_bound_by_counts(search):
+        if isinstance(reduction, ByStates) and _has_bound_by_counts(search):
             rows, stopped_by = _from_counts(search, reduction, tables)
         else:
             rows, stopped_by = _solved(search, reduction, tables), None
@@ -49,7 +49,7 @@ def joint(search: SearchRequest) -> SearchResult:
 
 
 def _solved(
-    search: SearchRequest, reduction: Reduction, tables: TableSolver
+    search: SearchRequest, reduction: TableReduction, tables: TableSolver
 ) -> list[tuple[int, ...]]:
     """Solve the table of a reduction, and return the choices of each level."""
     reduction.check_size(search.solver, search.deadline)
@@ -84,7 +84,7 @@ def _has_bound_by_counts(search: SearchRequest) -> bool:
 
 
 def _from_counts(
-    search: SearchRequest, states: States, tables: TableSolver
+    search: SearchRequest, states: ByStates, tables: TableSolver
 ) -> tuple[list[tuple[int, ...]], str | None]:
     """Solve for counts, and return what stopped the proof, too.
 

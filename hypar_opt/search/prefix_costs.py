@@ -15,7 +15,7 @@ import numpy as np
 from hypar_opt.costs.state_tables import canonical_states, factored
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.search.reductions import States
+from hypar_opt.search.reductions import ByStates
 from hypar_opt.solvers.elimination.buckets import eliminate
 from hypar_opt.solvers.elimination.order import in_given_order
 from hypar_opt.solvers.elimination.solve import of_allowed
@@ -137,7 +137,7 @@ def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) ->
     RefusedError
         If a table of pairs of states, or of the elimination, is larger than memory allows.
     """
-    table, _ = States(instance).apply(deadline)
+    table, _ = ByStates(instance).apply(deadline)
     states = canonical_states(instance.problem.levels, instance.cost.choices)
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Assignment = tuple[int, ...]
 
 
-class Reduction(Protocol):
+class TableReduction(Protocol):
     """A problem over all levels, stated as one table."""
 
     @classmethod
@@ -69,7 +69,7 @@ class Reduction(Protocol):
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class ByThresholds:
     """Whether each node takes model parallelism at t levels or more, for each t = 1..H.
 
     Where the levels are alike and nothing couples them, a layer's charges telescope and the
@@ -118,7 +118,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class States:
+class ByStates:
     """The state of each node, its choices at all levels together: of any problem."""
 
     instance: Instance
@@ -170,11 +170,11 @@ class States:
         return canonical_states(self.instance.problem.levels, self.instance.cost.choices, deadline)
 
 
-REDUCTIONS: tuple[type[Reduction], ...] = (Thresholds, States)
+REDUCTIONS: tuple[type[TableReduction], ...] = (ByThresholds, ByStates)
 """The smallest first: the first that accepts a problem states it."""
 
 
-def reduction_of(instance: Instance) -> Reduction:
+def reduction_of(instance: Instance) -> TableReduction:
     """Return a problem over all levels as the smallest table that states it."""
     return next(reduced for kind in REDUCTIONS if (reduced := kind.accepts(instance)) is not None)
 

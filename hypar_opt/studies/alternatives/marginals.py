@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.search.prefix_costs import chain_table
-from hypar_opt.search.reductions import States, Thresholds
+from hypar_opt.search.reductions import ByStates, ByThresholds
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated
 from hypar_opt.solvers.feasibility import allowed_choices
@@ -38,7 +38,7 @@ def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
     NoAnswerError
         If the deadline passes.
     """
-    thresholds = Thresholds.accepts(instance)
+    thresholds = ByThresholds.accepts(instance)
     if thresholds is not None:
         return _by_thresholds(thresholds.apply()[0], instance.problem.levels, deadline)
     table = chain_table(instance, deadline)
@@ -78,7 +78,7 @@ def _along_chain(table: FactoredTable) -> Least:
 
 def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
     levels, choices = instance.problem.levels, instance.cost.choices
-    table, _ = States(instance).apply(deadline)
+    table, _ = ByStates(instance).apply(deadline)
     states = canonical_states(levels, choices)
     digits = np.array(states, np.intp).reshape(len(states), levels)
     by_node: Least = []
