@@ -37,7 +37,7 @@ PLAN_OPTIONS = typer.Option(
 )
 PICTURE = options.file_option(
     help="Draw a network's graph, a plan, or an array's topology: .png, .svg or .pdf (needs"
-    " matplotlib, and igraph for networks)."
+    " matplotlib)."
 )
 UNFOLDED = typer.Option(
     "--unfolded", help="With --picture: draw each repetition of a block separately."

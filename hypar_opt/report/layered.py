@@ -1,17 +1,19 @@
 """A layered drawing of an operator graph: tensors flow downwards.
 
-The order within a rank and the columns are igraph's (K. Sugiyama, S. Tagawa and M. Toda, "Methods
-for visual understanding of hierarchical system structures", IEEE Trans. SMC 11(2), 1981); the ranks
-are ours, so that each repetition of a block has separate ranks.
+The order within a rank is by barycentres (K. Sugiyama, S. Tagawa and M. Toda, "Methods for visual
+understanding of hierarchical system structures", IEEE Trans. SMC 11(2), 1981), the columns by
+weighted medians (E. Gansner, E. Koutsofios, S. North and K. Vo, "A technique for drawing directed
+graphs", IEEE Trans. Software Engineering 19(3), 1993). Each repetition of a block has ranks of its
+own.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING
-
-from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +23,20 @@ if TYPE_CHECKING:
 Point = tuple[float, int]
 """A column, which may be fractional, and a rank; 0 is leftmost and topmost."""
 
+Segment = tuple[int, int]
+"""A node, or bend, and one in the rank below that an edge leads to."""
+
 _MAX_BENDS = 4000
-"""Bends of all edges together; the layout's time is about quadratic in them."""
+"""Bends of all edges together."""
+
+_SWEEPS = 24
+"""Passes down and up the ranks, to order them and to place their nodes."""
+
+_BEND, _BOX, _MAIN = 1, 10**5, 10**10
+"""The weights of bends, of boxes, and of those on the longest path, which is one column."""
+
+_STRAIGHTNESS = {(_BEND, _BEND): 8, (_BOX, _BOX): 2, (_MAIN, _MAIN): 4}
+"""The weights of segments that are to be straight; 1 otherwise."""
 
 
 @dataclass(frozen=True)
@@ -56,39 +70,10 @@ class GraphDrawing:
         return 1 + max(rank for _, rank in self.nodes)
 
 
-def check_installed(extra: str) -> None:
-    """Refuse, before any work, if the library that draws graphs is not installed.
-
-    Parameters
-    ----------
-    extra
-        The extra that installs it, for the message.
-
-    Raises
-    ------
-    HyparError
-        Naming what to install.
-    """
-    try:
-        import igraph  # noqa: F401
-    except ImportError:
-        raise HyparError(
-            f"drawing a graph needs igraph: pip install 'hypar-opt[{extra}]'"
-        ) from None
-
-
 def layered(graph: OperatorGraph) -> GraphDrawing:
-    """Return the layered drawing of a graph.
-
-    Raises
-    ------
-    ImportError
-        If igraph is not installed; see `check_installed`.
-    """
-    import igraph
-
+    """Return the layered drawing of a graph."""
     ranks = _ranks(graph)
-    # Edges between neighbouring ranks only, so that igraph need not bend them.
+    # Edges between neighbouring ranks only: those that are longer bend in each rank between.
     bends, paths = list(ranks), []
     bent = _bent(graph, ranks)
     for edge, (source, target) in enumerate(graph.edges):
@@ -101,39 +86,176 @@ def layered(graph: OperatorGraph) -> GraphDrawing:
     segments = [
         segment for edge, path in enumerate(paths) if edge in bent for segment in pairwise(path)
     ]
-    drawn = igraph.Graph(n=len(bends), edges=segments, directed=True)
-    columns = _apart([x for x, _ in drawn.layout_sugiyama(layers=bends)], bends)
-    left = min(columns)
-    points: list[Point] = [(x - left, rank) for x, rank in zip(columns, bends, strict=True)]
+    main = _longest_path(graph)
+    weights = [_MAIN if n in main else _BOX for n in range(len(ranks))]
+    weights += [_BEND] * (len(bends) - len(ranks))
+    columns = _columns(_in_order(bends, segments), segments, weights)
+    points: list[Point] = list(zip(columns, bends, strict=True))
     nodes = tuple(points[: len(graph.nodes)])
     edges = tuple(tuple(points[n] for n in path) for path in paths)
     frames = tuple(_corners(graph, nodes, edges, n) for n in range(len(graph.frames)))
     return GraphDrawing(nodes, edges, frames)
 
 
-def _apart(columns: Sequence[float], ranks: Sequence[int]) -> list[float]:
-    """Move columns apart, to at least 1 in each rank, as little as possible.
+def _longest_path(graph: OperatorGraph) -> set[int]:
+    """Return the nodes of a longest path to the last node, the middle one of equals."""
+    sources: list[list[int]] = [[] for _ in graph.nodes]
+    for source, target in graph.edges:
+        sources[target].append(source)
+    length: list[int] = []
+    for own in sources:
+        length.append(1 + max((length[source] for source in own), default=-1))
+    node, path = len(length) - 1, {len(length) - 1}
+    while sources[node]:
+        longest = [source for source in sources[node] if length[source] == length[node] - 1]
+        node = sorted(longest)[(len(longest) - 1) // 2]
+        path.add(node)
+    return path
 
-    igraph sometimes puts two nodes in one place. Least squares, by pooling adjacent violators.
+
+def _in_order(ranks: Sequence[int], segments: Sequence[Segment]) -> list[list[int]]:
+    """Return the nodes of each rank from left to right, such that few edges cross."""
+    above, below = _neighbours(len(ranks), segments)
+    rows: list[list[int]] = [[] for _ in range(1 + max(ranks))]
+    for node, rank in enumerate(ranks):
+        rows[rank].append(node)
+    best, fewest = rows, _crossings(rows, below)
+    for sweep in range(_SWEEPS):
+        if not fewest:
+            break
+        downwards = sweep % 2 == 0
+        rows = list(rows)
+        for rank in range(1, len(rows)) if downwards else range(len(rows) - 2, -1, -1):
+            beside = rows[rank - 1] if downwards else rows[rank + 1]
+            place = {node: number for number, node in enumerate(beside)}
+            near = above if downwards else below
+            # A node without neighbours keeps its place.
+            centres = {
+                node: fmean(place[other] for other in near[node]) if near[node] else number
+                for number, node in enumerate(rows[rank])
+            }
+            rows[rank] = sorted(rows[rank], key=centres.__getitem__)
+        crossings = _crossings(rows, below)
+        if crossings < fewest:
+            best, fewest = rows, crossings
+    return best
+
+
+def _neighbours(nodes: int, segments: Sequence[Segment]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return each node's neighbours in the rank above, and in that below."""
+    above: list[list[int]] = [[] for _ in range(nodes)]
+    below: list[list[int]] = [[] for _ in range(nodes)]
+    for source, target in segments:
+        above[target].append(source)
+        below[source].append(target)
+    return above, below
+
+
+def _crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> int:
+    """Return how many pairs of edges between neighbouring ranks cross."""
+    crossings = 0
+    for row, under in pairwise(rows):
+        place = {node: number for number, node in enumerate(under)}
+        seen: list[int] = []  # the ends of the edges further left, in order
+        for node in row:
+            ends = sorted(place[target] for target in below[node])
+            crossings += sum(len(seen) - bisect_right(seen, end) for end in ends)
+            for end in ends:
+                insort(seen, end)
+    return crossings
+
+
+def _columns(
+    rows: Sequence[Sequence[int]], segments: Sequence[Segment], weights: Sequence[int]
+) -> list[float]:
+    """Return a column for each node, at least 1 apart in each rank, with few edges aslant.
+
+    Parameters
+    ----------
+    weights
+        Of two nodes that want one place the lighter one makes way.
     """
-    by_rank: dict[int, list[int]] = {}
-    for node in sorted(range(len(columns)), key=columns.__getitem__):
-        by_rank.setdefault(ranks[node], []).append(node)
-    apart = list(columns)
-    for nodes in by_rank.values():
-        # Minus its number, a node's column may not be less than the previous one.
-        pools: list[tuple[float, int]] = []
-        for number, node in enumerate(nodes):
-            pool = (columns[node] - number, 1)
-            while pools and pools[-1][0] > pool[0]:
-                mean, size = pools.pop()
-                total = size + pool[1]
-                pool = ((mean * size + pool[0] * pool[1]) / total, total)
-            pools.append(pool)
-        means = [mean for mean, size in pools for _ in range(size)]
-        for number, (node, mean) in enumerate(zip(nodes, means, strict=True)):
-            apart[node] = mean + number
-    return apart
+    above, below = _neighbours(sum(map(len, rows)), segments)
+    columns = [0.0] * len(above)
+    for row in rows:
+        for number, node in enumerate(row):
+            columns[node] = float(number)
+
+    def towards(node: int, near: Sequence[int]) -> float:
+        if not near:
+            return columns[node]
+        straight = [_STRAIGHTNESS.get((weights[node], weights[other]), 1) for other in near]
+        return _median([columns[other] for other in near], straight)
+
+    for sweep in range(_SWEEPS):
+        near = above if sweep % 2 == 0 else below
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wanted = [towards(node, near[node]) for node in row]
+            columns_apart = _apart(wanted, [weights[node] for node in row])
+            for node, column in zip(row, columns_apart, strict=True):
+                columns[node] = column
+    _straighten(rows, below, weights, columns)
+    left = min(columns)
+    return [round(column - left, 3) for column in columns]
+
+
+def _straighten(
+    rows: Sequence[Sequence[int]],
+    below: Sequence[Sequence[int]],
+    weights: Sequence[int],
+    columns: list[float],
+) -> None:
+    """Move the bends of each edge to the column of the outermost, in place, where that is free."""
+    beside = {node: row for row in rows for node in row}
+    for row in rows:
+        for box in row:
+            for first in below[box]:
+                chain = [first] if weights[first] == _BEND else []
+                while chain and weights[below[chain[-1]][0]] == _BEND:
+                    chain.append(below[chain[-1]][0])
+                if weights[box] == _BEND or not chain:
+                    continue
+                column = max((columns[n] for n in chain), key=lambda x: abs(x - columns[box]))
+                sides = [(beside[n], beside[n].index(n)) for n in chain]
+                free = all(
+                    (not n or columns[near[n - 1]] <= column - 1)
+                    and (n + 1 == len(near) or columns[near[n + 1]] >= column + 1)
+                    for near, n in sides
+                )
+                if free:
+                    for n in chain:
+                        columns[n] = column
+
+
+def _median(values: Sequence[float], weights: Sequence[int]) -> float:
+    """Return the weighted median, the mean of both where there are two."""
+    ordered = sorted(zip(values, weights, strict=True))
+    half, before = sum(weights) / 2, 0
+    for number, (value, weight) in enumerate(ordered):
+        before += weight
+        if before == half:
+            return (value + ordered[number + 1][0]) / 2
+        if before > half:
+            break
+    return value
+
+
+def _apart(wanted: Sequence[float], weights: Sequence[int]) -> list[float]:
+    """Return the columns of a row in its order, at least 1 apart, nearest to those wanted.
+
+    Weighted least squares, by pooling adjacent violators.
+    """
+    # Minus its number, a node's column may not be less than the previous one.
+    pools: list[tuple[float, int, int]] = []
+    for number, (column, weight) in enumerate(zip(wanted, weights, strict=True)):
+        mean, total, size = column - number, weight, 1
+        while pools and pools[-1][0] > mean:
+            other, more, count = pools.pop()
+            mean = (other * more + mean * total) / (more + total)
+            total, size = total + more, size + count
+        pools.append((mean, total, size))
+    means = [mean for mean, _, size in pools for _ in range(size)]
+    return [mean + number for number, mean in enumerate(means)]
 
 
 def _bent(graph: OperatorGraph, ranks: Sequence[int]) -> set[int]:

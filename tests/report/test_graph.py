@@ -7,14 +7,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
+import hypar_opt as ho
+from hypar_opt.report import layered as layers
+from hypar_opt.report.layer_groups import layer_shapes
+from hypar_opt.report.layered import Point, layered
 from hypar_opt.report.operator_graph import OperatorGraph, operator_graph
 from hypar_opt.workload.expansion import Repeat
 from tests.report.graphs import Structure, structures
-
-pytest.importorskip("igraph")
-
-from hypar_opt.report import layered as layers
-from hypar_opt.report.layered import layered
 
 
 def drawn(structure: Structure, *, unfolded: bool = False) -> OperatorGraph:
@@ -108,3 +107,26 @@ def test_an_edge_too_long_for_the_layout_is_drawn_straight(
     layout = layered(operator_graph(names, sources, [], names))
     lengths = sorted(len(path) for path in layout.edges)
     assert lengths == [2] * 11 + [5]
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "inception-v3", "llama-7b", "densenet-121"])
+def test_a_networks_longest_path_is_one_column_and_no_edges_cross(name: str) -> None:
+    network = ho.load(name)
+    names = [layer.name for layer in network.layers]
+    for keys in (layer_shapes(network), range(len(names))):
+        graph = operator_graph(names, network.sources, network.repeats, keys)
+        layout = layered(graph)
+        main = layers._longest_path(graph)
+        assert len({layout.nodes[node][0] for node in main}) == 1
+        assert len({rank for _, rank in (layout.nodes[node] for node in main)}) == len(main)
+        segments = [pair for path in layout.edges for pair in pairwise(path)]
+        beside = [sorted(own) for own in _by_rank(segments)]
+        for row in beside:
+            assert all(one[1] <= other[1] for one, other in pairwise(row) if one[0] < other[0])
+
+
+def _by_rank(segments: list[tuple[Point, Point]]) -> list[list[tuple[float, float]]]:
+    by_rank: dict[int, list[tuple[float, float]]] = {}
+    for (left, above), (right, _) in segments:
+        by_rank.setdefault(above, []).append((left, right))
+    return list(by_rank.values())

@@ -245,15 +245,6 @@ def test_a_wrong_picture_is_refused(
     assert capsys.readouterr().err == f"hypar-opt: {said}\n"
 
 
-def test_without_igraph_one_line_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "igraph", None)
-    assert run(["show", "sfc", "--picture", str(tmp_path / "net.svg")]) == 2
-    said = "hypar-opt: drawing a graph needs igraph: pip install 'hypar-opt[plot]'\n"
-    assert capsys.readouterr().err == said
-
-
 def test_a_cells_costs_are_its_layers_added_up(gpt: Path) -> None:
     from hypar_opt.report.page.contents import gather
 

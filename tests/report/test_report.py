@@ -302,7 +302,7 @@ def test_without_plotly_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert run(["report", "sfc", "-o", str(tmp_path / "page.html")]) == 2
-    said = "hypar-opt: a report needs plotly, jinja2 and igraph: pip install 'hypar-opt[report]'\n"
+    said = "hypar-opt: a report needs plotly and jinja2: pip install 'hypar-opt[report]'\n"
     assert capsys.readouterr().err == said
     assert list(tmp_path.iterdir()) == []
 

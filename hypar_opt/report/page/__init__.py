@@ -15,7 +15,7 @@ def page(contents: Contents) -> str:
     Raises
     ------
     HyparError
-        If plotly, jinja2 or igraph is not installed.
+        If plotly or jinja2 is not installed.
     """
     from hypar_opt.report.page import views
     from hypar_opt.report.page.rendering import own_file, render
@@ -35,7 +35,7 @@ def exploration_page(exploration: Exploration, command: str = "") -> str:
     Raises
     ------
     HyparError
-        If plotly, jinja2 or igraph is not installed.
+        If plotly or jinja2 is not installed.
     """
     from hypar_opt.report.page.explored import template_values
     from hypar_opt.report.page.rendering import render

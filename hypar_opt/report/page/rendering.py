@@ -19,11 +19,10 @@ def check_installed() -> None:
         Naming what to install.
     """
     try:
-        import igraph  # noqa: F401
         import jinja2  # noqa: F401
         import plotly  # noqa: F401
     except ImportError:
-        need = "a report needs plotly, jinja2 and igraph: pip install 'hypar-opt[report]'"
+        need = "a report needs plotly and jinja2: pip install 'hypar-opt[report]'"
         raise HyparError(need) from None
 
 

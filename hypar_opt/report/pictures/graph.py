@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.layer_groups import layer_shapes
-from hypar_opt.report.layered import check_installed, layered
+from hypar_opt.report.layered import layered
 from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
 from hypar_opt.units import format_dimensions
@@ -52,9 +52,8 @@ def network_graph(network: Network, *, unfolded: bool = False) -> Figure:
     Raises
     ------
     HyparError
-        If matplotlib or igraph is not installed.
+        If matplotlib is not installed.
     """
-    check_installed("plot")
     shapes = layer_shapes(network)
     names = [layer.name for layer in network.layers]
     keys: Sequence[Any] = range(len(names)) if unfolded else shapes
