@@ -234,8 +234,7 @@ def level_by_level(network: ho.Network, solver: str, asked: Asked) -> str | tupl
         plan = ho.solve(network, solver=solver, search="levelwise", cost="time", **asked)
     except RefusedError as error:
         return str(error).removeprefix(f"solver {solver!r} on {network.name}: ")
-    if asked["array"].collective == "pairwise":
-        ho.check_certificate(plan, ho.certify(plan))
+    ho.check_certificate(plan, ho.certify(plan))
     return plan.parallelism, plan.cost.total
 
 

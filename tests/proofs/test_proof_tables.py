@@ -323,13 +323,6 @@ def test_a_ring_of_n_moves_what_the_textbook_says() -> None:
     assert math.isclose(found, one_link, rel_tol=1e-6)
 
 
-def test_a_ring_joins_levels_so_a_level_has_no_proof() -> None:
-    array = with_collective(presets.load("hmc-htree-4"), "ring")
-    plan = written(fully_connected(4, 4), "level", cost="time", array=array)(((0,), (0,)))
-    with pytest.raises(RefusedError, match="needs search='joint'"):
-        tables_of(plan)
-
-
 def test_more_states_than_memory_holds_are_refused() -> None:
     weights = tuple(range(1, 12))
     write = written(fully_connected(2, 2), "joint", levels=11, level_weights=weights)

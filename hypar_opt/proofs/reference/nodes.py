@@ -5,14 +5,19 @@ A kind of layer declares its axes and the one that each choice halves; all else 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import LayerMaps, Operator
+
+
+State = tuple[int, ...]
+"""A node's choices at the topmost levels, H1 first."""
 
 
 class Split(NamedTuple):
@@ -35,13 +40,12 @@ class Split(NamedTuple):
         return self.input != "batch" and self.output != "whole"
 
 
-class TensorCopies(NamedTuple):
-    """Exponents of 2, for each of a layer's tensors."""
+class CopiedBy(NamedTuple):
+    """The choices that leave copies of each of a layer's tensors, one on either side."""
 
-    weights: int
-    inputs: int
-    outputs: int
-    statistics: int
+    weights: frozenset[int]
+    inputs: frozenset[int]
+    outputs: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,14 @@ class PlanNode:
     macs, macs_by_input
         Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
     splits
-        The effect of each choice of its kind.
+        The effect of each choice of its kind, of those that the plan's problem has.
     statistics
         Elements that are all-reduced where its channels are split: forward and backward.
     kernel_rows, output_rows
         1 of a layer without a kernel.
     """
 
-    name: str
+    name: str = field(compare=False)
     splits: tuple[Split, ...]
     weights: int = 0
     stored: int = 0
@@ -78,15 +82,18 @@ class PlanNode:
     kernel_rows: int = 1
     output_rows: int = 1
 
-    def copies(self, counts: Sequence[int]) -> TensorCopies:
-        """Return the number of copies of each tensor in the array, as exponents of 2."""
-        chosen = list(zip(self.splits, counts, strict=False))
-        return TensorCopies(
-            weights=sum(count for split, count in chosen if split.keeps_weights),
-            inputs=sum(count for split, count in chosen if split.input == "whole"),
-            outputs=sum(count for split, count in chosen if split.output in ("partial", "whole")),
-            statistics=sum(count for split, count in chosen if split.shares_statistics),
+    @cached_property
+    def copied_by(self) -> CopiedBy:
+        splits = list(enumerate(self.splits))
+        return CopiedBy(
+            weights=frozenset(c for c, split in splits if split.keeps_weights),
+            inputs=frozenset(c for c, split in splits if split.input == "whole"),
+            outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
         )
+
+    def copies(self, state: State) -> list[int]:
+        """Return the copies in the array of W, A and F, as exponents of 2."""
+        return [sum(map(choices.__contains__, state)) for choices in self.copied_by]
 
 
 class PlanEdge(NamedTuple):
@@ -106,8 +113,8 @@ class PlanGraph(NamedTuple):
     shared: int
 
     @property
-    def layers(self) -> tuple[PlanNode, ...]:
-        return self.nodes[self.shared :]
+    def reads_whole(self) -> bool:
+        return any(split.input == "whole" for node in self.nodes for split in node.splits)
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""
@@ -159,6 +166,8 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ]
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
+    choices = len(plan.choices)
+    nodes = [replace(node, splits=node.splits[:choices]) for node in nodes]
     return PlanGraph(tuple(nodes), tuple(edges), shared)
 
 

@@ -5,15 +5,12 @@ This is the only module here that imports code of the search: the arguments of a
 
 from __future__ import annotations
 
-import itertools
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs import COSTS
-from hypar_opt.costs.level_tables import joins_levels
-from hypar_opt.costs.states import added_up
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.workload.tensors import workload_of
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.exchanges import Counts, Matrix, State
+    from hypar_opt.proofs.reference.nodes import State
 
 
 class OwnCost:
@@ -39,78 +36,45 @@ class OwnCost:
     """
 
     def __init__(self, plan: Plan) -> None:
-        workload = workload_of(
+        self._workload = workload_of(
             plan.network.description, plan.batch, shared_tensors=shares_tensors(plan)
         )
-        cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, workload)
+        cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, self._workload)
         if plan.cost.unit != cost.unit:
             raise CheckFailedError(f"cost, unit: should be {cost.unit!r}, got {plan.cost.unit!r}")
-        nodes = np.arange(len(workload.nodes))[:, None]
-        self.resolution = cost.resolution
-        choices, columns = np.arange(cost.choices), workload.ends[:, 0].size
-        shape = columns, cost.choices, cost.choices
+        self._cost, self.resolution = cost, cost.resolution
+        self._in_state = cache(self._charge_nodes)
 
-        @cache
-        def node_charges(counts: Counts) -> list[list[int]]:
-            charges = cost.node(workload, nodes, [*_in_order(counts, 2), choices[None, None]])[-1]
-            return _integers(np.broadcast_to(charges, (len(nodes), cost.choices)))
+    def node(self, node: int, state: State) -> int:
+        return sum(charges[node] for charges in self._in_state(state))
 
-        @cache
-        def edges(source: Counts, target: Counts) -> list[Matrix]:
-            here = choices[None, None, :, None], choices[None, None, None]
-            ends = [*_in_order(source, 3), here[0]], [*_in_order(target, 3), here[1]]
-            charges = cost.edge(workload, np.arange(columns)[:, None, None], *ends)[-1]
-            return _integers(np.broadcast_to(charges, shape))
+    def joins_levels(self, node: int, state: State) -> bool:
+        prefixes = [state[: level + 1] for level in range(len(state))]
+        return self.node(node, state) != sum(self._in_state(each)[-1][node] for each in prefixes)
 
-        @cache
-        def together(state: tuple[int, ...]) -> list[int]:
-            """Return what all levels charge together beyond what each is charged by itself."""
-            levels = [np.array([c])[:, None, None] for c in state]
-            total = added_up(cost.node(workload, nodes, levels))
-            charges = _integers(np.broadcast_to(total, (len(nodes), 1)))
-            by_level = [
-                [row[choice] for row in node_charges(tuple(map(state[:level].count, choices)))]
-                for level, choice in enumerate(state)
-            ]
-            return [
-                charge - sum(alone)
-                for (charge,), alone in zip(charges, zip(*by_level, strict=True), strict=True)
-            ]
+    def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
+        ends = (_block(sources)[:, :, None], _block(targets)[:, None])
+        total: Integers = np.zeros((len(sources), len(targets)), object)
+        states = ([block] if len(block) else [] for block in ends)
+        for charges in self._cost.edge(self._workload, np.array([[edge]]), *states):
+            total += _integers(charges, total.shape)
+        return total
 
-        self._coupled = workload.has_replicas(cost.choices)
-        self._weights = workload.is_weight_boundary.tolist()
-        self._pairs = partial(cost.edge, workload)
-        self._nodes, self._edges, self._states = node_charges, edges, together
-        self.joins_levels = joins_levels(cost, workload, plan.levels)
-
-    def node(self, level: int, layer: int, counts: Counts) -> Sequence[int]:  # noqa: ARG002
-        return self._nodes(counts)[layer]
-
-    def edge(self, level: int, boundary: int, source: Counts, target: Counts) -> Matrix:  # noqa: ARG002
-        return self._edges(source, target)[boundary]
-
-    def together(self, boundary: int) -> bool:
-        return self._coupled and not self._weights[boundary]
-
-    def pairs(self, boundary: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
-        ends = list(itertools.product(sources, targets))
-        columns = np.array(ends, np.intp).reshape(len(ends), 2, -1).transpose(1, 2, 0)
-        charges = added_up(self._pairs(np.array([boundary]), *([block] for block in columns)))
-        every = np.broadcast_to(charges, len(ends))
-        return np.array(_integers(every), object).reshape(len(sources), len(targets))
-
-    def state(self, layer: int, state: Sequence[int]) -> int:
-        return self._states(tuple(state))[layer]
+    def _charge_nodes(self, state: State) -> list[list[int]]:
+        """Return what all nodes are charged at each level of a state."""
+        nodes = np.arange(len(self._workload.nodes))
+        levels = self._cost.node(self._workload, nodes, [_block([state])] if state else [])
+        return [_integers(charges, nodes.shape).tolist() for charges in levels]
 
 
-def _integers(charges: Integers) -> list[Any]:
-    """Return charges as nested lists of Python's integers, and refuse any other number."""
+def _block(states: Sequence[State]) -> NDArray[np.intp]:
+    """Return states as a cost model takes them: ``(levels, states)``."""
+    return np.array(states, np.intp).T
+
+
+def _integers(charges: Integers, shape: tuple[int, ...]) -> Integers:
+    """Return charges that broadcast as Python's integers, and refuse any other number."""
     if not all(isinstance(charge, int) for charge in charges.ravel().tolist()):
         raise CheckFailedError("cost, kind: its charges should be whole numbers")
-    return list(charges.tolist())
-
-
-def _in_order(counts: Counts, axes: int) -> list[NDArray[np.intp]]:
-    """Return the levels of a state that makes each choice so often, with axes behind them."""
-    shape = [1] * (axes + 1)
-    return [np.full(shape, choice) for choice, count in enumerate(counts) for _ in range(count)]
+    every: Integers = np.broadcast_to(charges.astype(object), (1, *shape))
+    return every.reshape(shape)

@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.exchanges import Counts
-from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode
+from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -31,7 +30,7 @@ class Restrictions:
         self._nodes: Sequence[PlanNode] = graph.nodes
         self._shared = graph.shared
         self._pins = self._read_pins()
-        self._least: dict[tuple[int, Counts], int | None] = {}  # counts add up to the level
+        self._least: dict[tuple[int, State], int | None] = {}
 
     @property
     def any(self) -> bool:
@@ -41,39 +40,33 @@ class Restrictions:
         return bool(constraints.fix) or constraints.even or constraints.memory is not None or fewer
 
     @property
-    def choices(self) -> int:
-        return len(self._plan.choices)
-
-    @property
     def capacity(self) -> int | None:
         """Bytes of an accelerator's memory, times 2^levels, as loads are."""
         memory = self._plan.constraints.memory
         return None if memory is None else memory * self._plan.accelerators
 
-    def allows(self, level: int, position: int, counts: Counts, choice: int) -> bool:
-        """Return whether a layer may make a choice at a level, given its choices above."""
+    def allows(self, position: int, state: State) -> bool:
+        """Return whether a node may make the last choice of a state, given those above."""
+        *above, choice = state
         if choice >= len(self._nodes[position].splits):
             return False  # its kind has fewer choices
-        if self._pins.get((level, position), choice) != choice:
+        if self._pins.get((len(above), position), choice) != choice:
             return False
         # What is shared takes what its layers leave it; see `even` for its states.
         if not self._plan.constraints.even or position < self._shared:
             return True
-        # The axis is split counts + 1 times: into 2 << counts equal parts.
-        return self._nodes[position].splits[choice].size % (2 << counts[choice]) == 0
+        # The axis is split once more than above: into twice as many equal parts.
+        return self._nodes[position].splits[choice].size % (2 << above.count(choice)) == 0
 
-    def even(self, position: int, counts: Sequence[int]) -> bool:
-        """Return whether a shared tensor is in equal parts after choices at all levels."""
+    def even(self, position: int, state: State) -> bool:
+        """Return whether a shared tensor is in equal parts in a state of all levels."""
         node = self._nodes[position]
         if position >= self._shared or node.stored or not self._plan.constraints.even:
             return True
-        return all(
-            split.size % (1 << count) == 0
-            for split, count in zip(node.splits, counts, strict=False)
-        )
+        return all(split.size % (1 << state.count(c)) == 0 for c, split in enumerate(node.splits))
 
-    def load(self, position: int, counts: Sequence[int]) -> int:
-        """Return a layer's load on an accelerator's memory, in bytes times 2^levels.
+    def load(self, position: int, state: State) -> int:
+        """Return a node's load on an accelerator's memory, in bytes times 2^levels.
 
         W / 2^(m+o) weights, A / 2^(d+m) of its input and F' / 2^(d+o) of its output before
         pooling; in training as many gradients and errors, and the optimizer's state.
@@ -84,33 +77,38 @@ class Restrictions:
             self._plan.element_bytes,
         )
         # In units of 2^-levels bytes each level without a choice is a factor of 2.
-        copies, undecided = node.copies(counts), self._plan.levels - sum(counts)
-        weights = node.stored << copies.weights + undecided
-        maps = node.inputs << copies.inputs + undecided
-        maps += node.outputs << copies.outputs + undecided
+        undecided = self._plan.levels - len(state)
+        weights, inputs, outputs = (copies + undecided for copies in node.copies(state))
+        stored = node.stored << weights
+        maps = (node.inputs << inputs) + (node.outputs << outputs)
         if self._plan.inference:
-            return element_bytes * (weights + maps)
+            return element_bytes * (stored + maps)
         optimizer = constraints.optimizer
         if isinstance(optimizer, str):
             optimizer = OPTIMIZER_ELEMENTS[optimizer] * element_bytes
-        return (2 * element_bytes + optimizer) * weights + 2 * element_bytes * maps
+        return (2 * element_bytes + optimizer) * stored + 2 * element_bytes * maps
 
-    def least(self, level: int, position: int, counts: Counts) -> int | None:
-        """Return a layer's least load over all completions from a level on; None without one."""
-        if level == self._plan.levels:
-            return self.load(position, counts)
-        key = position, counts
+    def least(self, position: int, state: State) -> int | None:
+        """Return a node's least load over all completions of a state; None without one."""
+        if len(state) == self._plan.levels:
+            return self.load(position, state)
+        # The order of choices above matters neither to pins nor to parts nor to loads.
+        key = position, tuple(sorted(state))
         if key not in self._least:
-            loads = [
-                self.least(level + 1, position, one_more(counts, choice))
-                for choice in range(len(counts))
-                if self.allows(level, position, counts, choice)
-            ]
+            below = [(*state, choice) for choice in range(len(self._plan.choices))]
+            loads = [self.least(position, more) for more in below if self.allows(position, more)]
             self._least[key] = min((load for load in loads if load is not None), default=None)
         return self._least[key]
 
-    def check(self, rows: Sequence[Sequence[int]]) -> None:
-        """Refuse choices, ``(levels, nodes)``, that violate the constraints.
+    def load_if_allowed(self, position: int, state: State) -> int | None:
+        """Return a node's load in a state of all levels; None where it may not be in it."""
+        prefixes = (state[: level + 1] for level in range(len(state)))
+        if not all(self.allows(position, prefix) for prefix in prefixes):
+            return None
+        return self.load(position, state) if self.even(position, state) else None
+
+    def check(self, states: Sequence[State]) -> None:
+        """Refuse states of all nodes that violate the constraints.
 
         Raises
         ------
@@ -120,20 +118,17 @@ class Restrictions:
         if not self.any:
             return
         total = 0
-        for position, node in enumerate(self._nodes):
-            counts: Counts = (0,) * len(self._plan.choices)
-            for level, row in enumerate(rows):
-                # What is shared takes what its layers leave it.
-                if position >= self._shared and not self.allows(
-                    level, position, counts, row[position]
-                ):
-                    choice = self._plan.words[position - self._shared][row[position]]
+        for position, (node, state) in enumerate(zip(self._nodes, states, strict=True)):
+            # What is shared takes what its layers leave it.
+            checked = range(len(state)) if position >= self._shared else ()
+            for level in checked:
+                if not self.allows(position, state[: level + 1]):
+                    choice = self._plan.words[position - self._shared][state[level]]
                     problem = f"{node.name} may not take {choice} at H{level + 1}"
                     raise CheckFailedError(f"constraints: {problem}")
-                counts = one_more(counts, row[position])
-            if not self.even(position, counts):
+            if not self.even(position, state):
                 raise CheckFailedError(f"constraints: {node.name} is split into unequal parts")
-            total += self.load(position, counts)
+            total += self.load(position, state)
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.
             needed, memory = (
@@ -173,8 +168,3 @@ class Restrictions:
             if choice in words and words.index(choice) < len(own):
                 return words.index(choice)
         return None
-
-
-def one_more(counts: Counts, choice: int) -> Counts:
-    """Return the counts of choices after one more."""
-    return tuple(count + (position == choice) for position, count in enumerate(counts))

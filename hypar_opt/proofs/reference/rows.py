@@ -1,23 +1,23 @@
-"""The choices of all nodes of a plan, and what they cost: a plan states those of its layers."""
+"""The states of all nodes of a plan, and what they cost: a plan states those of its layers."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hypar_opt.costs.table import Integers
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.charges import Charges, built_in
-from hypar_opt.proofs.reference.exchanges import Counts, State, shares_tensors
-from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, nodes_of
+from hypar_opt.proofs.reference.charges import Bytes, Charges
+from hypar_opt.proofs.reference.exchanges import shares_tensors
+from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_of
 from hypar_opt.proofs.reference.own_cost import OwnCost
-from hypar_opt.proofs.reference.restrictions import Restrictions, one_more
+from hypar_opt.proofs.reference.physical import Energy, Time
+from hypar_opt.proofs.reference.restrictions import Restrictions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hypar_opt.plan.plan import Plan
 
 
@@ -30,51 +30,50 @@ def price_of(plan: Plan) -> Fraction:
         If the plan violates its own constraints, or its cost is none of its problem's.
     """
     charges, graph = charges_of(plan), graph_of(plan)
-    rows = list(nodes_rows(plan, charges, graph))
-    Restrictions(plan, graph).check([row for _, row in rows])
-    choices = list(zip(*(row for _, row in rows), strict=True)) or [()] * len(graph.nodes)
-    total = sum(charges.state(n, state) for n, state in enumerate(choices))
-    for level, (counts, row) in enumerate(rows):
-        total += sum(charges.node(level, n, counts[n])[choice] for n, choice in enumerate(row))
-        for n, edge in enumerate(graph.edges):
-            if not charges.together(n):
-                above = counts[edge.source], counts[edge.target]
-                total += charges.edge(level, n, *above)[row[edge.source]][row[edge.target]]
+    chosen = nodes_states(plan, charges, graph)
+    Restrictions(plan, graph).check(chosen)
+    total = sum(charges.node(node, state) for node, state in enumerate(chosen))
     for n, edge in enumerate(graph.edges):
-        if charges.together(n):
-            total += charges.pairs(n, [choices[edge.source]], [choices[edge.target]]).item()
+        total += charges.edge(n, [chosen[edge.source]], [chosen[edge.target]]).item()
     return Fraction(total, charges.resolution)
 
 
 def charges_of(plan: Plan) -> Charges:
-    return built_in(plan) or OwnCost(plan)
+    """Return the charges of the plan's problem.
+
+    Raises
+    ------
+    CheckFailedError
+        If the plan's unit is not a unit of its cost, or its array is missing.
+    """
+    built_in: dict[str, Callable[[Plan], Charges]] = {
+        "bytes": Bytes,
+        "time": Time,
+        "energy": Energy,
+    }
+    return built_in.get(plan.cost.kind, OwnCost)(plan)
 
 
 def graph_of(plan: Plan) -> PlanGraph:
     return nodes_of(plan, shared_tensors=shares_tensors(plan))
 
 
-def nodes_rows(
-    plan: Plan, charges: Charges, graph: PlanGraph
-) -> Iterator[tuple[list[Counts], list[int]]]:
-    """Yield, for each level, all nodes' choices and how often each makes a choice above it.
+def nodes_states(plan: Plan, charges: Charges, graph: PlanGraph) -> list[State]:
+    """Return the choices of every node at all levels.
 
     Shared weights are whole unless all users split them alike. A shared tensor is in the layouts
     that the plan states, else in those that cost least; of equals in the first by `states`.
     """
     tensors = [node for node in range(graph.shared) if not graph.users(node)]
     layouts = _stated(plan, graph, tensors)
-    if not layouts and any(map(charges.together, range(len(graph.edges)))):
+    if not layouts and graph.reads_whole:
         layouts = {node: _cheapest_state(plan, charges, graph, node) for node in tensors}
     elif not layouts and plan.constraints.even:
-        levels = list(_free_rows(plan, charges, graph, {}))
+        free = _level_by_level(plan, charges, graph, {})
         for node in tensors:
-            costs = [
-                _tensor_costs(charges, graph, level, node, counts, row)
-                for level, (counts, row) in enumerate(levels)
-            ]
+            costs = [_costs_at(charges, graph, free, node, level) for level in range(plan.levels)]
             layouts[node] = _even_layouts(graph.nodes[node], costs)
-    yield from _free_rows(plan, charges, graph, layouts)
+    return _level_by_level(plan, charges, graph, layouts)
 
 
 def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, Sequence[int]]:
@@ -84,7 +83,7 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     stated: dict[int, Sequence[int]] = {}
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
-        known = [split.output for split in graph.nodes[node].splits[: len(plan.choices)]]
+        known = [split.output for split in graph.nodes[node].splits]
         layouts = plan.layouts.get(graph.nodes[writer].name, ())
         if len(layouts) != plan.levels or not set(layouts) <= set(known):
             raise CheckFailedError(
@@ -97,29 +96,38 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
 
 def _cheapest_state(plan: Plan, charges: Charges, graph: PlanGraph, node: int) -> State:
     """Return a shared tensor's layouts at all levels that cost least, given the layers'."""
-    rows = plan.assignments()
     restrictions = Restrictions(plan, graph)
-    kept = [
-        state
-        for state in states(plan.levels, len(plan.choices))
-        if restrictions.even(node, tuple(map(state.count, range(len(plan.choices)))))
-    ]
-    costs: Integers = np.array([charges.state(node, state) for state in kept], object)
+    every = states(plan.levels, len(plan.choices))
+    kept = [state for state in every if restrictions.even(node, state)]
+    layers = enumerate(zip(*plan.assignments(), strict=True), graph.shared)
+    costs = _costs(charges, graph, dict(layers), node, kept)
+    return kept[costs.index(min(costs))]
+
+
+def _costs(
+    charges: Charges,
+    graph: PlanGraph,
+    others: Mapping[int, State],
+    node: int,
+    states: Sequence[State],
+) -> list[int]:
+    """Return what a node and the edges around it are charged in each of its states."""
+    costs = [charges.node(node, state) for state in states]
     for n, edge in enumerate(graph.edges):
-        if edge.target == node:
-            source = tuple(row[edge.source - graph.shared] for row in rows)
-            costs = costs + charges.pairs(n, [source], kept)[0]
-        elif edge.source == node:
-            target = tuple(row[edge.target - graph.shared] for row in rows)
-            costs = costs + charges.pairs(n, kept, [target])[:, 0]
-    return kept[int(costs.argmin())]
+        if node in (edge.source, edge.target):
+            source, target = (
+                states if end == node else [others[end]] for end in (edge.source, edge.target)
+            )
+            charged = charges.edge(n, source, target).ravel().tolist()
+            costs = [cost + charge for cost, charge in zip(costs, charged, strict=True)]
+    return costs
 
 
-def _free_rows(
+def _level_by_level(
     plan: Plan, charges: Charges, graph: PlanGraph, layouts: Mapping[int, Sequence[int]]
-) -> Iterator[tuple[list[Counts], list[int]]]:
-    """Yield the levels as `nodes_rows`, shared tensors in given layouts, or in any parts."""
-    counts: list[Counts] = [(0,) * len(plan.choices) for _ in graph.nodes]
+) -> list[State]:
+    """Return states as `nodes_states`, shared tensors in given layouts, or in any parts."""
+    chosen: list[State] = [() for _ in graph.nodes]
     for level, layers in enumerate(plan.assignments()):
         row = [0] * graph.shared + list(layers)
         for node in range(graph.shared):
@@ -128,33 +136,21 @@ def _free_rows(
                 row[node] = users.pop() if len(users) == 1 else 0
             elif node in layouts:
                 row[node] = layouts[node][level]
-            else:
-                costs = _tensor_costs(charges, graph, level, node, counts, row)
-                row[node] = costs.index(min(costs))
-        yield counts, row
-        counts = [one_more(*pair) for pair in zip(counts, row, strict=True)]
+        chosen = [(*above, choice) for above, choice in zip(chosen, row, strict=True)]
+        for node in range(graph.shared):
+            if not graph.users(node) and node not in layouts:
+                costs = _costs_at(charges, graph, chosen, node, level)
+                chosen[node] = (*chosen[node][:-1], costs.index(min(costs)))
+    return chosen
 
 
-def _tensor_costs(
-    charges: Charges,
-    graph: PlanGraph,
-    level: int,
-    node: int,
-    counts: Sequence[Counts],
-    row: Sequence[int],
+def _costs_at(
+    charges: Charges, graph: PlanGraph, chosen: Sequence[State], node: int, level: int
 ) -> list[int]:
-    """Return what each layout of a shared tensor is charged at a level."""
-    splits = graph.nodes[node].splits
-    costs = list(charges.node(level, node, counts[node]))[: len(splits)]
-    for n, edge in enumerate(graph.edges):
-        if node in (edge.source, edge.target):
-            pairs = charges.edge(level, n, counts[edge.source], counts[edge.target])
-            for choice in range(len(costs)):
-                ends = (choice, row[edge.target])
-                if edge.target == node:
-                    ends = (row[edge.source], choice)
-                costs[choice] += pairs[ends[0]][ends[1]]
-    return costs
+    """Return what a shared tensor costs down to a level, for each of its layouts there."""
+    others = {n: state[: level + 1] for n, state in enumerate(chosen)}
+    own = [(*chosen[node][:level], choice) for choice in range(len(graph.nodes[node].splits))]
+    return _costs(charges, graph, others, node, own)
 
 
 def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[int]:
