@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
+
+from hypar_opt.units import format_si
+
+Form = Callable[[Any], str]
+"""How the values of a column are written."""
+
+COUNT: Form = "{:,}".format
+SECONDS: Form = partial(format_si, symbol="s")
+JOULES: Form = partial(format_si, symbol="J")
 
 _MIN_WIDTH = 60
 """A narrower terminal wraps the lines; columns are never dropped."""
@@ -104,11 +115,22 @@ class StackedTable(Table):
         return table
 
 
-def new_table(*header: str, right: tuple[int, ...] = (), keys: int = 1) -> StackedTable:
-    """Return an empty table; the columns numbered in ``right`` hold numbers.
+def new_table(
+    columns: Mapping[str, Form],
+    rows: Iterable[Iterable[Any]] = (),
+    *,
+    total: Iterable[Any] = (),
+    keys: int = 1,
+) -> StackedTable:
+    """Return a table of values, ``-`` for None; texts stay as they are.
 
     Parameters
     ----------
+    columns
+        How the values below each heading are written. Those of any form but `str` are numbers,
+        which are aligned right and never folded.
+    total
+        A last row, below a rule.
     keys
         The number of first columns that name a row: a table too wide for the terminal is split
         into several, which all have them.
@@ -116,34 +138,26 @@ def new_table(*header: str, right: tuple[int, ...] = (), keys: int = 1) -> Stack
     table = StackedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.keys = keys
     # Names may fold on a narrow terminal; a broken number would look like two.
-    for column, name in enumerate(header):
-        numeric = column in right
-        justify = "right" if numeric else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=numeric)  # type: ignore[arg-type]
-    return table
-
-
-def rows_view(
-    header: Iterable[str],
-    rows: Iterable[Iterable[str]],
-    right: tuple[int, ...] = (),
-    *,
-    keys: int = 1,
-) -> StackedTable:
-    """Return a plain table of texts.
-
-    Parameters
-    ----------
-    right
-        Indices of columns of numbers, which are aligned right and never folded.
-    keys
-        As for `new_table`.
-    """
-    table = new_table(*header, right=right, keys=keys)
+    for heading, form in columns.items():
+        numeric = form is not str
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=numeric)
+    # As texts: rich would interpret brackets in a name as markup.
     for row in rows:
-        # As texts: rich would interpret brackets in a name as markup.
-        table.add_row(*map(Text, row))
+        table.add_row(*map(_cell, row, columns.values()))
+    if total:
+        table.add_section()
+        table.add_row(*map(_cell, total, columns.values()))
     return table
+
+
+def _cell(value: Any, form: Form) -> Text:
+    return value if isinstance(value, Text) else Text(as_text(value, form))
+
+
+def as_text(value: Any, form: Form) -> str:
+    """Return a value as text: ``-`` for None, and what is text already as it is."""
+    return value if isinstance(value, str) else "-" if value is None else form(value)
 
 
 def unbroken(table: StackedTable) -> StackedTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from rich.text import Text
 from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
 from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
 from hypar_opt.report.layer_groups import Stored, folded, is_short_chain, stored_outputs
-from hypar_opt.report.terminal.console import ascii_only, new_table
+from hypar_opt.report.terminal.console import COUNT, Form, ascii_only, new_table
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.studies.alternatives import BestPlans, Regrets
     from hypar_opt.workload.parallelism import Parallelism
 
 Layouts = Sequence["StoredLayout"]
@@ -34,8 +35,8 @@ _MAX_RUNS = 8
 def plan_view(
     plan: Plan,
     joint: Plan | None = None,
-    regrets: Sequence[Regret] = (),
-    best: Sequence[Alternative] = (),
+    regrets: Regrets | None = None,
+    best: BestPlans | None = None,
     *,
     layouts: bool = False,
 ) -> RenderableType:
@@ -48,7 +49,7 @@ def plan_view(
     joint
         The optimum over all levels jointly, to show its savings.
     regrets, best
-        The extra costs of other choices, and the cheapest plans; each may be empty.
+        The extra costs of other choices, and the cheapest plans; an empty one is not shown.
     layouts
         Show how every layer's output is stored, not only tensors with several readers.
     """
@@ -74,14 +75,8 @@ def plan_view(
         parts.append(Text(executed))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
-    if regrets:
-        from hypar_opt.report.terminal.alternatives import regret_parts
-
-        parts += [Text(), *regret_parts(plan, regrets)]
-    if best:
-        from hypar_opt.report.terminal.alternatives import best_parts
-
-        parts += [Text(), *best_parts(plan, best)]
+    # Each has a view of its own.
+    parts += [part for other in (regrets, best) if other for part in (Text(), other)]
     return Group(*parts)
 
 
@@ -106,7 +101,7 @@ def _grid(plan: Plan) -> Table:
     plain = ascii_only()
     dash = "-" if plain else "–"
     runs = _runs_of_a_kind(plan)
-    grid = new_table("level")
+    grid = new_table({"level": str})
     grid.columns[0].no_wrap = True
     for start, stop in runs:
         names = plan.layers[start], plan.layers[stop - 1]
@@ -149,7 +144,7 @@ def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Tabl
     ends = dict.fromkeys(("H1", f"H{plan.levels}"))
     levels = dash.join(ends) if plan.levels else ""
     columns = ("layers", levels, *(["stored"] if any(stored) else []))
-    table = new_table(*columns)
+    table = new_table(dict.fromkeys(columns, str))
     for glyphs in table.columns[1:]:
         glyphs.no_wrap = True
     for section in folded(plan, stored=which):
@@ -186,7 +181,7 @@ def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
 
 def _levels(plan: Plan) -> Table:
     """Return the costs of the levels, for a plan whose glyphs have a separate table."""
-    table = new_table("level", cost_name(plan), right=(1,))
+    table = new_table({"level": str, cost_name(plan): COUNT})
     _add_costs(table, plan, [[] for _ in range(plan.levels)])
     return table
 
@@ -204,13 +199,13 @@ def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
 def baselines_table(plan: Plan) -> Table:
     """Show the costs of Data and Model Parallelism, also relative to the plan's."""
     cost = plan.cost
-    table = new_table("", cost_name(plan), "times this plan", right=(1, 2))
-    for name, total, ratio in (
+    form = partial(format_cost, unit=cost.unit)
+    columns: dict[str, Form] = {"": str, cost_name(plan): form, "times this plan": format_ratio}
+    rows = (
         ("Data Parallelism", cost.baselines.data, cost.ratios.data),
         ("Model Parallelism", cost.baselines.model, cost.ratios.model),
-    ):
-        table.add_row(name, format_cost(total, cost.unit), format_ratio(ratio))
-    return table
+    )
+    return new_table(columns, rows)
 
 
 def _saving(plan: Plan, joint: Plan) -> str:
