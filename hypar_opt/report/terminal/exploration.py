@@ -16,6 +16,7 @@ from hypar_opt.report.glyphs import legend
 from hypar_opt.report.layer_groups import is_short_chain
 from hypar_opt.report.terminal.alternatives import choices_table
 from hypar_opt.report.terminal.console import COUNT, Form, ascii_only, new_table
+from hypar_opt.report.terminal.plan import legend_line
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.units import format_cost, format_ratio
@@ -104,11 +105,7 @@ def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Tabl
 
 def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
     """Show plans of a graph, one column each."""
-    plain = ascii_only()
-    words = "   ".join(
-        f"{own.ascii_glyph if plain else own.glyph} {names}"
-        for own, names in legend(plan.vocabulary)
-    )
+    words = legend_line(legend(plan.vocabulary))
     return Text(f"{title}: {words}"), choices_table(plan, best, "layers, H1 first")
 
 

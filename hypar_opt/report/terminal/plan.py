@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
+from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
-from hypar_opt.report.layer_groups import Stored, folded, is_short_chain, stored_outputs
+from hypar_opt.report.layer_groups import Stored, is_short_chain
+from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.report.terminal.console import COUNT, Form, ascii_only, new_table
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
@@ -20,13 +21,10 @@ from hypar_opt.units import format_cost, format_ratio
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.glyphs import Symbol
+    from hypar_opt.report.plan_grid import PlanGrid
     from hypar_opt.studies.alternatives import BestPlans, Regrets
-    from hypar_opt.workload.parallelism import Parallelism
-
-Layouts = Sequence["StoredLayout"]
-"""The layouts of one tensor, H1 first."""
 
 _MAX_RUNS = 8
 """Chains with up to this many runs of a kind of layer, one column each, are shown as columns."""
@@ -53,21 +51,17 @@ def plan_view(
     layouts
         Show how every layer's output is stored, not only tensors with several readers.
     """
-    plain = ascii_only()
-    words = "   ".join(
-        f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
-        for symbol, words in legend(explained(plan))
-    )
     parts: list[RenderableType] = [Text(plan_title(plan))]
     in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
-    which = Stored.ALL if layouts else Stored.SHARED
-    stored = stored_outputs(plan, which)
+    stored = Stored.ALL if layouts else Stored.SHARED
+    grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
     if in_line and not layouts:
         parts.append(_grid(plan))
     else:
-        parts += [_layers(plan, which, stored), Text(), _levels(plan)]
-    parts.append(Text(words, style="dim"))
-    parts += [Text(line, style="dim") for line in _stored_legend(stored)]
+        parts += [_layers(plan, grid), Text(), _levels(plan)]
+    parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
+    if grid.layouts:
+        parts.append(Text(f"stored: {legend_line(stored_legend(grid.layouts))}", style="dim"))
     parts += [Text(), baselines_table(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
     executed = as_executed(plan.cost)
@@ -108,14 +102,22 @@ def _grid(plan: Plan) -> Table:
         # A run's names may be long; on a narrow terminal its glyphs may fold too.
         grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
     grid.add_column(cost_name(plan), justify="right", no_wrap=True)
-    dots = [[_glyphs(row[start:stop]) for start, stop in runs] for row in plan.parallelism]
+    dots = [
+        [_glyphs(map(symbol, row[start:stop])) for start, stop in runs] for row in plan.parallelism
+    ]
     _add_costs(grid, plan, dots)
     return grid
 
 
-def _glyphs(choices: Iterable[Parallelism]) -> Text:
+def _glyphs(symbols: Iterable[Symbol]) -> Text:
     plain = ascii_only()
-    return Text.assemble(*((glyph(choice, ascii_only=plain), colour(choice)) for choice in choices))
+    return Text.assemble(*((own.drawn(ascii_only=plain), own.colour) for own in symbols))
+
+
+def legend_line(entries: Iterable[tuple[Symbol, str]]) -> str:
+    """Return symbols with their words, on one line."""
+    plain = ascii_only()
+    return "   ".join(f"{own.drawn(ascii_only=plain)} {words}" for own, words in entries)
 
 
 def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None:
@@ -132,51 +134,24 @@ def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None
     table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
 
 
-def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Table:
+def _layers(plan: Plan, grid: PlanGrid) -> Table:
     """Return one row per group of equal layers, with the levels' glyphs, H1 first.
 
-    Parameters
-    ----------
-    stored
-        The layouts of each layer to show, in a separate column if there are any.
+    Layouts have a separate column if there are any.
     """
-    dash = "-" if ascii_only() else "–"
     ends = dict.fromkeys(("H1", f"H{plan.levels}"))
-    levels = dash.join(ends) if plan.levels else ""
-    columns = ("layers", levels, *(["stored"] if any(stored) else []))
-    table = new_table(dict.fromkeys(columns, str))
+    levels = ("-" if ascii_only() else "–").join(ends) if plan.levels else ""
+    columns = ("layers", levels, *(["stored"] if grid.layouts else []))
+    rows = (
+        (label, _glyphs(map(symbol, row.choices)), _glyphs(map(stored_symbol, row.stored)))
+        if row
+        else (label,)
+        for label, row in grid.lines("  ")
+    )
+    table = new_table(dict.fromkeys(columns, str), rows)
     for glyphs in table.columns[1:]:
         glyphs.no_wrap = True
-    for section in folded(plan, stored=which):
-        label = section.heading("x" if ascii_only() else "×")
-        # A block whose layers are all equal is a single row.
-        whole = bool(section.block) and len(section.rows) == 1
-        if section.block and not whole:
-            table.add_row(Text(label))
-        for row in section.rows:
-            name = label if whole else "  " * bool(section.block) + row.label(dash)
-            column = [level[row.positions[0]] for level in plan.parallelism]
-            # All layers of a row are equal.
-            own = next((stored[n] for n in row.positions if stored[n]), None) or ()
-            cells = [_glyphs(column), _stored_glyphs(own)]
-            table.add_row(Text(name), *cells[: len(columns) - 1])
     return table
-
-
-def _stored_glyphs(layouts: Layouts) -> Text:
-    plain = ascii_only()
-    symbols = map(stored_symbol, layouts)
-    return Text.assemble(
-        *((own.ascii_glyph if plain else own.glyph, own.colour) for own in symbols)
-    )
-
-
-def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
-    """Return the legend of the column of layouts, if there is one."""
-    plain = ascii_only()
-    present = stored_legend(layout for own in stored for layout in own or ())
-    words = [f"{own.ascii_glyph if plain else own.glyph} {name}" for own, name in present]
-    return [f"stored: {'   '.join(words)}"] if words else []
 
 
 def _levels(plan: Plan) -> Table:

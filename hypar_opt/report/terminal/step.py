@@ -16,7 +16,7 @@ from hypar_opt.units import format_bytes, format_percent, format_si
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hypar_opt.report.layer_groups import LayerGroup
+    from hypar_opt.report.plan_grid import GridRow
     from hypar_opt.simulator.result import StepResult
 
 _OVERLAPPED = {
@@ -68,7 +68,7 @@ def _phases(step: StepResult) -> Table:
 def _layers(step: StepResult) -> Table:
     """Sum the passes of each group of equal layers."""
 
-    def name(group: LayerGroup) -> str:
+    def name(group: GridRow) -> str:
         count = len(group.positions)
         return f"{group.name} x{count}" if count > 1 else group.name
 
