@@ -82,11 +82,11 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    from hypar_opt.report.terminal.console import Form, new_table
+    from hypar_opt.report.terminal.console import new_table
 
-    columns: dict[str, Form] = {
-        name: _text if isinstance(value, int | float) else str for name, value in rows[0].items()
-    }
+    columns = [
+        (name, _text if isinstance(value, int | float) else str) for name, value in rows[0].items()
+    ]
     print_view(new_table(columns, (map(_text, row.values()) for row in rows)))
 
 

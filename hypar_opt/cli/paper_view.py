@@ -11,13 +11,16 @@ from hypar_opt import paper
 from hypar_opt.paper.rows import VERDICTS, PaperRow, format_rows, format_value
 from hypar_opt.report.terminal import console
 
-_COLUMNS: dict[str, console.Form] = {
-    "\nfigure": str,
-    **dict.fromkeys(("\nrows", "\nequal"), console.COUNT),
-    **dict.fromkeys(("near,\nknown", "near,\nunknown"), console.COUNT),
-    **dict.fromkeys(("off,\nknown", "off,\nunknown"), console.COUNT),
-    "largest\ndeviation": "{:+.2%}".format,
-}
+_COLUMNS: list[console.Column] = [
+    ("\nfigure", str),
+    *((heading, console.COUNT) for heading in ("\nrows", "\nequal")),
+    *(
+        (f"{how},\n{cause}", console.COUNT)
+        for how in ("near", "off")
+        for cause in ("known", "unknown")
+    ),
+    ("largest\ndeviation", "{:+.2%}".format),
+]
 _CAPTION = (
     "equal: to the last digit printed, or as closely as the figure can be read; near: within"
     " 10 %; off: further; known, unknown: the cause. --rows shows every number."
@@ -47,14 +50,11 @@ def rows_view(rows: Mapping[str, Sequence[PaperRow]]) -> RenderableType:
 def _figure(title: str, rows: Sequence[PaperRow]) -> RenderableType:
     """Return the rows of a figure, and the reasons why some are not equal."""
     cells, reasons = format_rows(rows)
-    columns: dict[str, console.Form] = {
-        "": str,
-        "reading": str,
-        "ours": format_value,
-        "printed": format_value,
-        "ratio": format_value,
-        "verdict": str,
-    }
+    columns: list[console.Column] = [
+        *console.texts("", "reading"),
+        *((heading, format_value) for heading in ("ours", "printed", "ratio")),
+        ("verdict", str),
+    ]
     notes = [Text(f"({number}) {reason}", "dim") for number, reason in enumerate(reasons, 1)]
     # A folded number could not be compared with the one next to it.
     table = console.unbroken(console.new_table(columns, cells, keys=2))

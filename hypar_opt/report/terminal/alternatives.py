@@ -13,7 +13,7 @@ from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import glyph
 from hypar_opt.report.labels import cost_name
 from hypar_opt.report.layer_groups import is_short_chain
-from hypar_opt.report.terminal.console import COUNT, Form, ascii_only, new_table
+from hypar_opt.report.terminal.console import COUNT, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
         # By the choice's name within a layer.
         for choice in sorted(choice for own, choice in cells if own == layer)
     )
-    table = new_table(dict.fromkeys(columns, str), rows, keys=2)
+    table = new_table(texts(*columns), rows, keys=2)
     table.caption = "- where no plan has it"
     table.caption_justify = "left"
     return table
@@ -105,9 +105,14 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     """
     unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
     total = partial(format_cost, unit=unit)
-    columns: dict[str, Form] = {"": COUNT, cost_name(plan): total, "extra": COUNT, "plans": COUNT}
+    columns: list[Column] = [
+        ("", COUNT),
+        (cost_name(plan), total),
+        ("extra", COUNT),
+        ("plans", COUNT),
+    ]
     if not apart:
-        columns[f"levels, {_level_order(best)}"] = str
+        columns += texts(f"levels, {_level_order(best)}")
     rows = []
     # Totals may differ after the four digits shown; the extra cost tells them apart.
     extras = _told_apart([plans.total - best[0].total for plans in best], unit)
@@ -163,4 +168,4 @@ def choices_table(
         for row in section.rows
     )
     headings = (heading, *(f"{rank}" for rank in range(1, len(plans) + 1)))
-    return new_table(dict.fromkeys(headings, str), rows)
+    return new_table(texts(*headings), rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.terminal.console import COUNT, SECONDS, Form, ascii_only, new_table
+from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_bytes, format_number, format_rate, format_si
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def array_view(array: Array) -> RenderableType:
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
     parts: list[RenderableType] = [Text(title)]
     parts += [Text(array.source, style="dim")] if array.source else []
-    parts += [Text(), new_table({"an accelerator": str, "": str}, _accelerator(array))]
+    parts += [Text(), new_table(texts("an accelerator", ""), _accelerator(array))]
     if array.levels:
         parts += [Text(), _levels(array), Text(), _links(array)]
     return Group(*parts)
@@ -98,14 +98,11 @@ def _accelerator(array: Array) -> list[tuple[str, str]]:
 def _levels(array: Array) -> RenderableType:
     """Show the bandwidth of an exchange at each level, in the default placement."""
     count = array.interconnect.accelerators
-    columns: dict[str, Form] = {
-        "level": str,
-        "exchanges": str,
-        "bandwidth": format_rate,
-        "of each": format_rate,
-        "latency": SECONDS,
-        "hops": format_number,
-    }
+    columns: list[Column] = [
+        *texts("level", "exchanges"),
+        *(("bandwidth", format_rate), ("of each", format_rate)),
+        *(("latency", SECONDS), ("hops", format_number)),
+    ]
     rows = []
     for level, bit in enumerate(array.placement, 1):
         link = array.interconnect.bisection(bit)
@@ -138,13 +135,10 @@ def _between(link: Link) -> str:
 
 def _links(array: Array) -> RenderableType:
     times = "x" if ascii_only() else "×"
-    columns: dict[str, Form] = {
-        "links": COUNT,
-        "between": str,
-        "bandwidth": format_rate,
-        "latency": SECONDS,
-        "duplex": str,
-    }
+    columns: list[Column] = [
+        *(("links", COUNT), ("between", str), ("bandwidth", format_rate)),
+        *(("latency", SECONDS), ("duplex", str)),
+    ]
     rows = (
         (f"{count:,} {times}", between, bandwidth, float(latency), duplex)
         for (between, bandwidth, latency, duplex), count in _link_kinds(array).items()

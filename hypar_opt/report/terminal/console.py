@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.table import Column, Table
+from rich.table import Column as RichColumn
+from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.units import format_si
 
 Form = Callable[[Any], str]
 """How the values of a column are written."""
+
+Column = tuple[str, Form]
+"""A column's heading, and the form of its values."""
 
 COUNT: Form = "{:,}".format
 SECONDS: Form = partial(format_si, symbol="s")
@@ -92,7 +96,7 @@ class StackedTable(Table):
             used += width
         return groups
 
-    def _needed(self, console: Console, options: ConsoleOptions, column: Column) -> int:
+    def _needed(self, console: Console, options: ConsoleOptions, column: RichColumn) -> int:
         """Return the least width that breaks no word or number of a column."""
         unlimited = options.update(width=_UNBOUNDED_WIDTH)
         cells = [
@@ -116,10 +120,10 @@ class StackedTable(Table):
 
 
 def new_table(
-    columns: Mapping[str, Form],
+    columns: Iterable[Column],
     rows: Iterable[Iterable[Any]] = (),
     *,
-    total: Iterable[Any] = (),
+    totals: Collection[Iterable[Any]] = (),
     keys: int = 1,
 ) -> StackedTable:
     """Return a table of values, ``-`` for None; texts stay as they are.
@@ -127,10 +131,9 @@ def new_table(
     Parameters
     ----------
     columns
-        How the values below each heading are written. Those of any form but `str` are numbers,
-        which are aligned right and never folded.
-    total
-        A last row, below a rule.
+        Values of any form but `str` are numbers, which are aligned right and never folded.
+    totals
+        Rows below a rule.
     keys
         The number of first columns that name a row: a table too wide for the terminal is split
         into several, which all have them.
@@ -138,17 +141,25 @@ def new_table(
     table = StackedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.keys = keys
     # Names may fold on a narrow terminal; a broken number would look like two.
-    for heading, form in columns.items():
+    # As texts: rich would interpret brackets in a name as markup.
+    forms = []
+    for heading, form in columns:
         numeric = form is not str
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=numeric)
-    # As texts: rich would interpret brackets in a name as markup.
+        table.add_column(Text(heading), justify=justify, overflow="fold", no_wrap=numeric)
+        forms.append(form)
     for row in rows:
-        table.add_row(*map(_cell, row, columns.values()))
-    if total:
+        table.add_row(*map(_cell, row, forms))
+    if totals:
         table.add_section()
-        table.add_row(*map(_cell, total, columns.values()))
+    for row in totals:
+        table.add_row(*map(_cell, row, forms))
     return table
+
+
+def texts(*headings: str) -> list[Column]:
+    """Return columns of texts."""
+    return [(heading, str) for heading in headings]
 
 
 def _cell(value: Any, form: Form) -> Text:

@@ -15,7 +15,7 @@ from hypar_opt.plan.plan import columns_of
 from hypar_opt.report.glyphs import legend
 from hypar_opt.report.layer_groups import is_short_chain
 from hypar_opt.report.terminal.alternatives import choices_table
-from hypar_opt.report.terminal.console import COUNT, Form, ascii_only, new_table
+from hypar_opt.report.terminal.console import COUNT, Column, Form, ascii_only, new_table, texts
 from hypar_opt.report.terminal.plan import legend_line
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.studies.exploration.subspace import cells_of
@@ -99,7 +99,7 @@ def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Tabl
         ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
         for parallelism in best
     )
-    table = new_table(dict.fromkeys(plan.level_names, str), rows)
+    table = new_table(texts(*plan.level_names), rows)
     return Text(f"{title}, a digit a layer: {digits_legend(plan)}."), table
 
 
@@ -136,14 +136,14 @@ def _summary(exploration: Exploration) -> Table:
     """Return one row each for the best plan, the solver's, the worst and Data Parallelism."""
     plan, ties = exploration.plan, exploration.ties
     tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
-    columns: dict[str, Form] = {
-        "": str,
-        exploration.objective: partial(format_cost, unit=exploration.unit),
-        "over Data": format_ratio,
+    columns: list[Column] = [
+        ("", str),
+        (exploration.objective, partial(format_cost, unit=exploration.unit)),
+        ("over Data", format_ratio),
         # In the reading `executed`, the ratio is that of a run.
-        **({} if plan.cost.reading == "executed" else {"when run": format_ratio}),
-        "plans": str,
-    }
+        *([] if plan.cost.reading == "executed" else [("when run", format_ratio)]),
+        ("plans", str),
+    ]
     rows = (
         (name, value, exploration.ratio(value), *run[: len(columns) - 4], note)
         for name, value, run, note in (
@@ -173,7 +173,7 @@ def _histogram(exploration: Exploration, relative: bool) -> Table:
         (low, high, count, bar * -(-count * _BAR_WIDTH // highest))
         for (low, high), count in zip(pairwise(edges.tolist()), counts.tolist(), strict=True)
     )
-    return new_table({"from": edge, "to": edge, "plans": COUNT, "": str}, rows)
+    return new_table([("from", edge), ("to", edge), ("plans", COUNT), ("", str)], rows)
 
 
 def ordinal(rank: int) -> str:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.folding import fold
-from hypar_opt.report.terminal.console import COUNT, Form, new_table
+from hypar_opt.report.terminal.console import COUNT, new_table, texts
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
 
@@ -24,10 +24,7 @@ MAX_ROWS = 1000
 _MAX_NAME = 32
 """Names up to this length are not folded."""
 
-_HEADER = (
-    *("layer", "kind", "input", "weight", "output", "pooled"),
-    *("weights", "feature map", "MACs"),
-)
+_SHAPES = ("layer", "kind", "input", "weight", "output", "pooled")
 _COUNTS = ("weights", "feature_map", "macs")
 _ALIKE = ("kind", "input", "weight", "output", "pooled", *_COUNTS)
 """The key by which repetitions are shown as one."""
@@ -47,19 +44,19 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
     lines = _lines(layers, repeats)
     # In a chain each layer reads the one before, so the column is left out.
     graph = any(line.reads for line in lines)
-    header = (*_HEADER[:2], *(["reads"] if graph else []), *_HEADER[2:])
-    forms: dict[str, Form] = dict.fromkeys(header, str) | dict.fromkeys(header[-3:], COUNT)
+    shapes = texts(*_SHAPES[:2], *(["reads"] if graph else []), *_SHAPES[2:])
     total = description["total"]
-    blanks = [""] * (len(header) - 1 - len(_COUNTS))
+    blanks = [""] * (len(shapes) - 1)
     table = new_table(
-        forms,
+        [*shapes, *((name, COUNT) for name in ("weights", "feature map", "MACs"))],
         (line.cells(graph=graph) for line in lines[:MAX_ROWS]),
-        total=("total", *blanks, *(total[count] for count in _COUNTS)),
+        totals=[("total", *blanks, *(total[count] for count in _COUNTS))],
     )
     # Names may fold on a narrow terminal; a broken shape would look like two.
     for column in table.columns[1:]:
-        column.no_wrap = column.header != "reads"
+        column.no_wrap = True
     if graph:
+        table.columns[2].no_wrap = False
         table.columns[0].min_width = min(max(len(line.name) for line in lines), _MAX_NAME)
         table.columns[2].min_width = min(max(len(line.reads) for line in lines), _MAX_NAME)
     partial = f"The first {MAX_ROWS:,} of {len(lines):,} layers; --json has all. "

@@ -14,7 +14,7 @@ from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_sym
 from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
 from hypar_opt.report.layer_groups import Stored, is_short_chain
 from hypar_opt.report.plan_grid import plan_grid
-from hypar_opt.report.terminal.console import COUNT, Form, ascii_only, new_table
+from hypar_opt.report.terminal.console import ascii_only, new_table, texts
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
 
@@ -52,11 +52,11 @@ def plan_view(
         Show how every layer's output is stored, not only tensors with several readers.
     """
     parts: list[RenderableType] = [Text(plan_title(plan))]
-    in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
+    runs = _runs_of_a_kind(plan)
     stored = Stored.ALL if layouts else Stored.SHARED
     grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
-    if in_line and not layouts:
-        parts.append(_grid(plan))
+    if is_short_chain(plan) and len(runs) <= _MAX_RUNS and not layouts:
+        parts.append(_levels(plan, runs))
     else:
         parts += [_layers(plan, grid), Text(), _levels(plan)]
     parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
@@ -90,25 +90,6 @@ def plan_title(plan: Plan) -> str:
     return f"{plan.network.name}: {', '.join(options)}"
 
 
-def _grid(plan: Plan) -> Table:
-    """Return one row per level, with a column of glyphs per run of layers of a kind."""
-    plain = ascii_only()
-    dash = "-" if plain else "–"
-    runs = _runs_of_a_kind(plan)
-    grid = new_table({"level": str})
-    grid.columns[0].no_wrap = True
-    for start, stop in runs:
-        names = plan.layers[start], plan.layers[stop - 1]
-        # A run's names may be long; on a narrow terminal its glyphs may fold too.
-        grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
-    grid.add_column(cost_name(plan), justify="right", no_wrap=True)
-    dots = [
-        [_glyphs(map(symbol, row[start:stop])) for start, stop in runs] for row in plan.parallelism
-    ]
-    _add_costs(grid, plan, dots)
-    return grid
-
-
 def _glyphs(symbols: Iterable[Symbol]) -> Text:
     plain = ascii_only()
     return Text.assemble(*((own.drawn(ascii_only=plain), own.colour) for own in symbols))
@@ -120,18 +101,32 @@ def legend_line(entries: Iterable[tuple[Symbol, str]]) -> str:
     return "   ".join(f"{own.drawn(ascii_only=plain)} {words}" for own, words in entries)
 
 
-def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None:
-    """Add one row per level, with its glyphs between its name and its cost; then the total."""
-    cost = plan.cost
-    for level, (glyphs, charge) in enumerate(zip(dots, level_costs(cost), strict=True), 1):
-        table.add_row(f"H{level}", *glyphs, format_cost(charge, cost.unit))
-    table.add_section()
-    blanks = [""] * (len(table.columns) - 2)
-    local = local_cost(cost)
+def _levels(plan: Plan, runs: Sequence[tuple[int, int]] = ()) -> Table:
+    """Return one row per level, with its cost, and the total.
+
+    Parameters
+    ----------
+    runs
+        The first and the last layer of each column of glyphs.
+    """
+    cost, dash = plan.cost, "-" if ascii_only() else "–"
+    # A run's names may be long; on a narrow terminal its glyphs may fold too.
+    names = ((plan.layers[first], plan.layers[last]) for first, last in runs)
+    columns = texts("level", *(dash.join(dict.fromkeys(ends)) for ends in names))
+    rows = (
+        (level, *(_glyphs(map(symbol, row[first : last + 1])) for first, last in runs), charge)
+        for level, row, charge in zip(
+            plan.level_names, plan.parallelism, level_costs(cost), strict=True
+        )
+    )
     # Compute and local memory belong to no level, so they have a separate row.
-    if local is not None:
-        table.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
-    table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
+    local = local_cost(cost)
+    parts = [*([local] if local else []), ("total", cost.total)]
+    totals = [(name, *[""] * len(runs), amount) for name, amount in parts]
+    columns.append((cost_name(plan), partial(format_cost, unit=cost.unit)))
+    table = new_table(columns, rows, totals=totals)
+    table.columns[0].no_wrap = True
+    return table
 
 
 def _layers(plan: Plan, grid: PlanGrid) -> Table:
@@ -148,39 +143,28 @@ def _layers(plan: Plan, grid: PlanGrid) -> Table:
         else (label,)
         for label, row in grid.lines("  ")
     )
-    table = new_table(dict.fromkeys(columns, str), rows)
+    table = new_table(texts(*columns), rows)
     for glyphs in table.columns[1:]:
         glyphs.no_wrap = True
     return table
 
 
-def _levels(plan: Plan) -> Table:
-    """Return the costs of the levels, for a plan whose glyphs have a separate table."""
-    table = new_table({"level": str, cost_name(plan): COUNT})
-    _add_costs(table, plan, [[] for _ in range(plan.levels)])
-    return table
-
-
 def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
-    """Return the start and stop of each run of layers of one kind."""
-    runs, start = [], 0
-    for _, run in groupby(layer.kind for layer in plan.network.description.layers):
-        length = len(list(run))
-        runs.append((start, start + length))
-        start += length
-    return runs
+    """Return the first and the last layer of each run of layers of one kind."""
+    layers = enumerate(plan.network.description.layers)
+    runs = ([n for n, _ in run] for _, run in groupby(layers, key=lambda layer: layer[1].kind))
+    return [(run[0], run[-1]) for run in runs]
 
 
 def baselines_table(plan: Plan) -> Table:
     """Show the costs of Data and Model Parallelism, also relative to the plan's."""
     cost = plan.cost
     form = partial(format_cost, unit=cost.unit)
-    columns: dict[str, Form] = {"": str, cost_name(plan): form, "times this plan": format_ratio}
     rows = (
         ("Data Parallelism", cost.baselines.data, cost.ratios.data),
         ("Model Parallelism", cost.baselines.model, cost.ratios.model),
     )
-    return new_table(columns, rows)
+    return new_table([("", str), (cost_name(plan), form), ("times this plan", format_ratio)], rows)
 
 
 def _saving(plan: Plan, joint: Plan) -> str:

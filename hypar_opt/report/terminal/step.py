@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.labels import ENERGY_PARTS
-from hypar_opt.report.terminal.console import JOULES, SECONDS, Form, new_table
+from hypar_opt.report.terminal.console import JOULES, SECONDS, Column, new_table
 from hypar_opt.report.terminal.layer_times import layer_times
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
@@ -25,7 +25,7 @@ _OVERLAPPED = {
     "branches": "all exchanges overlap what does not wait for them",
 }
 
-_SECONDS: dict[str, Form] = {"compute": SECONDS, "communication": SECONDS}
+_SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
 _LOCKSTEP = 1e-9
 """Relative: the simulator and the closed form sum the same seconds in different orders."""
@@ -61,8 +61,8 @@ def _options(step: StepResult) -> str:
 def _phases(step: StepResult) -> Table:
     rows = ((phase, *seconds) for phase, seconds in step.phases.items())
     # With overlap the two add up to more than the step.
-    total = ("total", step.compute, step.communication)
-    return new_table({"phase": str, **_SECONDS}, rows, total=total)
+    totals = [("total", step.compute, step.communication)]
+    return new_table([("phase", str), *_SECONDS], rows, totals=totals)
 
 
 def _layers(step: StepResult) -> Table:
@@ -73,18 +73,18 @@ def _layers(step: StepResult) -> Table:
         return f"{group.name} x{count}" if count > 1 else group.name
 
     rows = ((name(group), *seconds) for group, *seconds in layer_times(step.plan, step))
-    return new_table({"layer": str, **_SECONDS}, rows)
+    return new_table([("layer", str), *_SECONDS], rows)
 
 
 def _levels(step: StepResult) -> Table:
     rows = ((f"H{level.level}", level.bytes, level.seconds) for level in step.levels)
-    return new_table({"level": str, "bytes": format_bytes, "time": SECONDS}, rows)
+    return new_table([("level", str), ("bytes", format_bytes), ("time", SECONDS)], rows)
 
 
 def _energy(step: StepResult) -> Table:
     # A part for which the array has no constant is left out, not shown as 0.
     parts = ((ENERGY_PARTS[part], joules) for part, joules in vars(step.energy).items() if joules)
-    return new_table({"energy": str, "": JOULES}, parts, total=("total", step.energy.total))
+    return new_table([("energy", str), ("", JOULES)], parts, totals=[("total", step.energy.total)])
 
 
 def _bounds(step: StepResult) -> list[str]:

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.terminal.console import COUNT, JOULES, SECONDS, Form, new_table, unbroken
+from hypar_opt.report.terminal.console import (
+    COUNT,
+    JOULES,
+    SECONDS,
+    Column,
+    Form,
+    new_table,
+    texts,
+    unbroken,
+)
 from hypar_opt.studies.comparison import disagreements, geometric_means
 from hypar_opt.units import format_bytes, format_cost, format_number, format_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hypar_opt.execution.result import ExchangeRow, RunResult
     from hypar_opt.proofs.certificate import Certificate
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.pareto import ParetoFront, ParetoFronts
     from hypar_opt.studies.sweep import SweepResult
 
-AMOUNTS: dict[str, tuple[str, Form]] = {
+AMOUNTS: dict[str, Column] = {
     "bytes": ("communication", format_bytes),
     "executed_bytes": ("executed", format_bytes),
     "seconds": ("time", SECONDS),
@@ -33,7 +42,7 @@ AMOUNTS: dict[str, tuple[str, Form]] = {
     "executed_speedup": ("when run", format_ratio),
     "energy_efficiency": ("efficiency", format_ratio),
 }
-"""The heading and the form of each amount, by its name in a result's rows."""
+"""The column of each amount, by its name in a result's rows."""
 
 MAX_CASES = 100
 """Sweeps of up to this many cases are shown in full."""
@@ -55,7 +64,7 @@ _KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather")
 def certificate_view(certificate: Certificate) -> RenderableType:
     """Show what a certificate proves of which plan, and its size."""
     what = "at each level" if certificate.scope == "level" else "over all levels together"
-    columns: dict[str, Form] = {"table": COUNT, "proof": str, "numbers": COUNT}
+    columns: list[Column] = [("table", COUNT), ("proof", str), ("numbers", COUNT)]
     return Group(
         Text(f"Certificate that a plan is optimal {what}; to check with the plan."),
         Text(f"Plan {certificate.plan}", "dim"),
@@ -65,15 +74,12 @@ def certificate_view(certificate: Certificate) -> RenderableType:
 
 def many_view(many: ManyPlans) -> RenderableType:
     """Show the first plans of many problems, and the bytes that each moves."""
-    columns: dict[str, Form] = {
-        "batch": COUNT,
-        "element bytes": COUNT,
-        "reading": str,
-        "levels": COUNT,
-        "communication": format_bytes,
-        "Data Parallelism": format_bytes,
-        "Model Parallelism": format_bytes,
-    }
+    columns: list[Column] = [
+        *(("batch", COUNT), ("element bytes", COUNT), ("reading", str), ("levels", COUNT)),
+        ("communication", format_bytes),
+        ("Data Parallelism", format_bytes),
+        ("Model Parallelism", format_bytes),
+    ]
     shown = f"; the first {MAX_PLANS} of them" if many.totals.size > MAX_PLANS else ""
     return Group(
         Text(f"{many.network.name}, {many.search}: {many.totals.size:,} plans{shown}"),
@@ -94,14 +100,15 @@ def sweep_view(swept: SweepResult) -> RenderableType:
     reasons = dict.fromkeys(row.reason for row in swept if row.reason is not None)
     return Group(
         Text(f"{len(rows):,} cases, {swept.refused:,} of them refused{shown}"),
-        new_table({name.replace("_", " "): str for name in names} | _forms(amounts), lines),
+        new_table(
+            [
+                *texts(*(name.replace("_", " ") for name in names)),
+                *map(AMOUNTS.__getitem__, amounts),
+            ],
+            lines,
+        ),
         *(Text(f"Refused: {reason}") for reason in reasons),
     )
-
-
-def _forms(amounts: Iterable[str]) -> dict[str, Form]:
-    """Return the columns of amounts: their forms, by their headings."""
-    return dict(AMOUNTS[name] for name in amounts)
 
 
 def comparison_view(compared: Comparison) -> RenderableType:
@@ -121,8 +128,8 @@ def comparison_view(compared: Comparison) -> RenderableType:
         if (executed or not name.startswith("executed"))
         and (energy or name not in ("joules", "energy_efficiency"))
     ]
-    columns: dict[str, Form] = {name: COUNT if name == "batch" else str for name in names}
-    columns |= {"plan": str} | _forms(amounts)
+    columns: list[Column] = [(name, COUNT if name == "batch" else str) for name in names]
+    columns += [("plan", str), *(AMOUNTS[name] for name in amounts)]
     lines: list[list[Any]] = []
     for _, case in groupby(compared.rows(), key=itemgetter(*_CASE)):
         for n, row in enumerate(case):
@@ -174,21 +181,20 @@ def front_view(front: ParetoFront) -> RenderableType:
     """Show a front: the least cost within each memory, and the plan's other costs."""
     cost = front[0].plan.cost
     others = [name for name in OBJECTIVES if name != front.objective]
-    columns: dict[str, Form] = {
-        "memory": format_bytes,
-        _LEAST.get(front.objective, f"least {front.objective}"): partial(
-            format_cost, unit=cost.unit
-        ),
+    least = _LEAST.get(front.objective, f"least {front.objective}")
+    # In the reading `executed` they would be the column of bytes.
+    run = [] if cost.reading == "executed" else [point.plan.cost.executed_bytes for point in front]
+    columns: list[Column] = [
+        ("memory", format_bytes),
+        (least, partial(format_cost, unit=cost.unit)),
         # Four digits: neighbours on a front differ by little.
-        "ratio": format_number,
-        **{name: OBJECTIVES[name] for name in others},
-        # In the reading `executed` it would be the column of bytes.
-        **({} if cost.reading == "executed" else {"run": format_bytes}),
-    }
+        ("ratio", format_number),
+        *((name, OBJECTIVES[name]) for name in others),
+        *([("run", format_bytes)] if run else []),
+    ]
     lines = (
-        [point.memory, point.total, front.ratio(point), *map(point.amount, others)]
-        + [point.plan.cost.executed_bytes] * ("run" in columns)
-        for point in front
+        (point.memory, point.total, front.ratio(point), *map(point.amount, others), *run[n : n + 1])
+        for n, point in enumerate(front)
     )
     return Group(unbroken(new_table(columns, lines)), Text(ending(front)))
 
@@ -217,15 +223,10 @@ def run_view(result: RunResult) -> RenderableType:
 
 
 def _exchanges(result: RunResult) -> RenderableType:
-    columns: dict[str, Form] = {
-        "level": str,
-        "pass": str,
-        "step": str,
-        "exchanges": COUNT,
-        "modelled": COUNT,
-        "counted": COUNT,
-        "": str,
-    }
+    columns: list[Column] = [
+        *texts("level", "pass", "step"),
+        *(("exchanges", COUNT), ("modelled", COUNT), ("counted", COUNT), ("", str)),
+    ]
 
     def order(row: ExchangeRow) -> tuple[int, int, int]:
         return row.level, _PHASES.index(row.phase or "-"), _KINDS.index(row.kind)
