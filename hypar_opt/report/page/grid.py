@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import explained, legend, symbol
-from hypar_opt.report.labels import level_costs, local_cost
+from hypar_opt.report.labels import level_costs, total_costs
 from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.units import format_page_cost
 
@@ -39,7 +39,6 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         levels.append(
             {"name": f"H{level}", "cells": cells, "charge": format_page_cost(charge, cost.unit)}
         )
-    local = local_cost(cost)
     return {
         "layers": [column.label for column in columns],
         # The names of blocks, above their layers.
@@ -48,8 +47,9 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         "levels": levels,
         # A plug-in's cost is headed by its name.
         "heading": _HEADINGS.get(cost.kind, cost.kind),
-        "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
-        "total": format_page_cost(cost.total, cost.unit),
+        "totals": [
+            (name, format_page_cost(amount, cost.unit)) for name, amount in total_costs(cost)
+        ],
         "legend": [(own.name, own.glyph, words) for own, words in legend(explained(plan))],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
-from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
+from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.layer_groups import Stored, is_short_chain
 from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.report.terminal.console import ascii_only, new_table, texts
@@ -120,9 +120,7 @@ def _levels(plan: Plan, runs: Sequence[tuple[int, int]] = ()) -> Table:
         )
     )
     # Compute and local memory belong to no level, so they have a separate row.
-    local = local_cost(cost)
-    parts = [*([local] if local else []), ("total", cost.total)]
-    totals = [(name, *[""] * len(runs), amount) for name, amount in parts]
+    totals = [(name, *[""] * len(runs), amount) for name, amount in total_costs(cost)]
     columns.append((cost_name(plan), partial(format_cost, unit=cost.unit)))
     table = new_table(columns, rows, totals=totals)
     table.columns[0].no_wrap = True

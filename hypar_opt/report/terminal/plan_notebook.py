@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
-from hypar_opt.report.labels import cost_name, level_costs, local_cost
+from hypar_opt.report.labels import cost_name, level_costs, total_costs
 from hypar_opt.report.layer_groups import Stored, is_short_chain
 from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.report.terminal.notebook import SCROLLED, html_of
@@ -99,8 +99,7 @@ def _costs(plan: Plan) -> Iterator[str]:
     if charges:
         amounts = "".join(f'<td style="{_AMOUNT}">{charge}</td>' for charge in charges)
         yield f'<tr><th scope="row" style="{_NAME}">{escape(cost_name(plan))}</th>{amounts}</tr>'
-    local = local_cost(cost)
-    for name, amount in (*([local] if local else []), ("total", cost.total)):
+    for name, amount in total_costs(cost):
         shown = escape(format_cost(amount, cost.unit))
         yield (
             f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'
