@@ -105,14 +105,10 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     """
     unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
     total = partial(format_cost, unit=unit)
-    columns: list[Column] = [
-        ("", COUNT),
-        (cost_name(plan), total),
-        ("extra", COUNT),
-        ("plans", COUNT),
+    columns: list[Column | None] = [
+        *(("", COUNT), (cost_name(plan), total), ("extra", COUNT), ("plans", COUNT)),
+        None if apart else (f"levels, {_level_order(best)}", str),
     ]
-    if not apart:
-        columns += texts(f"levels, {_level_order(best)}")
     rows = []
     # Totals may differ after the four digits shown; the extra cost tells them apart.
     extras = _told_apart([plans.total - best[0].total for plans in best], unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -120,7 +120,7 @@ class StackedTable(Table):
 
 
 def new_table(
-    columns: Iterable[Column],
+    columns: Sequence[Column | None],
     rows: Iterable[Iterable[Any]] = (),
     *,
     totals: Collection[Iterable[Any]] = (),
@@ -131,7 +131,8 @@ def new_table(
     Parameters
     ----------
     columns
-        Values of any form but `str` are numbers, which are aligned right and never folded.
+        Values of any form but `str` are numbers, which are aligned right and never folded. Those
+        of None are left out.
     totals
         Rows below a rule.
     keys
@@ -140,30 +141,31 @@ def new_table(
     """
     table = StackedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.keys = keys
-    # Names may fold on a narrow terminal; a broken number would look like two.
     # As texts: rich would interpret brackets in a name as markup.
-    forms = []
-    for heading, form in columns:
+    for heading, form in filter(None, columns):
+        # Names may fold on a narrow terminal; a broken number would look like two.
         numeric = form is not str
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(Text(heading), justify=justify, overflow="fold", no_wrap=numeric)
-        forms.append(form)
     for row in rows:
-        table.add_row(*map(_cell, row, forms))
+        table.add_row(*_cells(row, columns))
     if totals:
         table.add_section()
     for row in totals:
-        table.add_row(*map(_cell, row, forms))
+        table.add_row(*_cells(row, columns))
     return table
+
+
+def _cells(row: Iterable[Any], columns: Sequence[Column | None]) -> list[Text]:
+    shown = [(value, column[1]) for value, column in zip(row, columns, strict=False) if column]
+    return [
+        value if isinstance(value, Text) else Text(as_text(value, form)) for value, form in shown
+    ]
 
 
 def texts(*headings: str) -> list[Column]:
     """Return columns of texts."""
     return [(heading, str) for heading in headings]
-
-
-def _cell(value: Any, form: Form) -> Text:
-    return value if isinstance(value, Text) else Text(as_text(value, form))
 
 
 def as_text(value: Any, form: Form) -> str:

@@ -136,27 +136,27 @@ def _summary(exploration: Exploration) -> Table:
     """Return one row each for the best plan, the solver's, the worst and Data Parallelism."""
     plan, ties = exploration.plan, exploration.ties
     tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
-    columns: list[Column] = [
+    columns: list[Column | None] = [
         ("", str),
         (exploration.objective, partial(format_cost, unit=exploration.unit)),
         ("over Data", format_ratio),
         # In the reading `executed`, the ratio is that of a run.
-        *([] if plan.cost.reading == "executed" else [("when run", format_ratio)]),
+        None if plan.cost.reading == "executed" else ("when run", format_ratio),
         ("plans", str),
     ]
     rows = (
-        (name, value, exploration.ratio(value), *run[: len(columns) - 4], note)
+        (name, value, exploration.ratio(value), run, note)
         for name, value, run, note in (
             # Only the plans that a user may run are priced by `executed`, not the costliest.
-            ("best", exploration.best_cost, [exploration.first.executed_ratio], tied),
+            ("best", exploration.best_cost, exploration.first.executed_ratio, tied),
             (
                 f"{plan.solver.name} {plan.solver.search}",
                 exploration.plan_cost,
-                [exploration.own.executed_ratio],
+                exploration.own.executed_ratio,
                 f"{ordinal(exploration.rank)} of all",
             ),
-            ("worst", exploration.highest_cost, [""], ""),
-            ("Data Parallelism", exploration.data_parallel_cost, [""], ""),
+            ("worst", exploration.highest_cost, "", ""),
+            ("Data Parallelism", exploration.data_parallel_cost, "", ""),
         )
     )
     return new_table(columns, rows)

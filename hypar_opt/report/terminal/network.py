@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.folding import fold
-from hypar_opt.report.terminal.console import COUNT, new_table, texts
+from hypar_opt.report.terminal.console import COUNT, Column, new_table, texts
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
 
@@ -24,7 +24,6 @@ MAX_ROWS = 1000
 _MAX_NAME = 32
 """Names up to this length are not folded."""
 
-_SHAPES = ("layer", "kind", "input", "weight", "output", "pooled")
 _COUNTS = ("weights", "feature_map", "macs")
 _ALIKE = ("kind", "input", "weight", "output", "pooled", *_COUNTS)
 """The key by which repetitions are shown as one."""
@@ -44,12 +43,17 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
     lines = _lines(layers, repeats)
     # In a chain each layer reads the one before, so the column is left out.
     graph = any(line.reads for line in lines)
-    shapes = texts(*_SHAPES[:2], *(["reads"] if graph else []), *_SHAPES[2:])
+    columns: list[Column | None] = [
+        *texts("layer", "kind"),
+        ("reads", str) if graph else None,
+        *texts("input", "weight", "output", "pooled"),
+        *(("weights", COUNT), ("feature map", COUNT), ("MACs", COUNT)),
+    ]
     total = description["total"]
-    blanks = [""] * (len(shapes) - 1)
+    blanks = [""] * (len(columns) - 1 - len(_COUNTS))
     table = new_table(
-        [*shapes, *((name, COUNT) for name in ("weights", "feature map", "MACs"))],
-        (line.cells(graph=graph) for line in lines[:MAX_ROWS]),
+        columns,
+        (line.cells() for line in lines[:MAX_ROWS]),
         totals=[("total", *blanks, *(total[count] for count in _COUNTS))],
     )
     # Names may fold on a narrow terminal; a broken shape would look like two.
@@ -86,12 +90,11 @@ class _LayerRow:
     counts: tuple[int, ...]
     layer: dict[str, Any] | None = None
 
-    def cells(self, *, graph: bool) -> list[Any]:
-        """Return the row's cells; ``graph`` adds a column of the layer's sources."""
-        reads = [self.reads] if graph else []
+    def cells(self) -> list[Any]:
+        """Return the row's values."""
         if self.layer is None:
-            return [Text(self.name, style="bold"), "", *reads, "", "", "", "", *self.counts]
-        return [self.name, self.layer["kind"], *reads, *_shapes(self.layer), *self.counts]
+            return [Text(self.name, style="bold"), "", self.reads, "", "", "", "", *self.counts]
+        return [self.name, self.layer["kind"], self.reads, *_shapes(self.layer), *self.counts]
 
 
 def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[_LayerRow]:

@@ -14,7 +14,7 @@ from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_sym
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.layer_groups import Stored, is_short_chain
 from hypar_opt.report.plan_grid import plan_grid
-from hypar_opt.report.terminal.console import ascii_only, new_table, texts
+from hypar_opt.report.terminal.console import Column, ascii_only, new_table, texts
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
 
@@ -134,14 +134,14 @@ def _layers(plan: Plan, grid: PlanGrid) -> Table:
     """
     ends = dict.fromkeys(("H1", f"H{plan.levels}"))
     levels = ("-" if ascii_only() else "–").join(ends) if plan.levels else ""
-    columns = ("layers", levels, *(["stored"] if grid.layouts else []))
+    stored: Column | None = ("stored", str) if grid.layouts else None
     rows = (
         (label, _glyphs(map(symbol, row.choices)), _glyphs(map(stored_symbol, row.stored)))
         if row
         else (label,)
         for label, row in grid.lines("  ")
     )
-    table = new_table(texts(*columns), rows)
+    table = new_table([*texts("layers", levels), stored], rows)
     for glyphs in table.columns[1:]:
         glyphs.no_wrap = True
     return table

@@ -92,6 +92,8 @@ def sweep_view(swept: SweepResult) -> RenderableType:
     """Show the cases, by the columns in which they differ, with the amounts of their steps."""
     rows, amounts = swept.rows(), list(AMOUNTS)[:4]
     names = [name for name in _SWEPT if len({row[name] for row in rows}) > 1] or ["network"]
+    columns = texts(*(name.replace("_", " ") for name in names))
+    columns += [AMOUNTS[name] for name in amounts]
     shown = f"; the first {MAX_CASES:,} of them" if len(rows) > MAX_CASES else ""
     lines = (
         [*(str(row[name]) for name in names), *(row[name] for name in amounts)]
@@ -100,13 +102,7 @@ def sweep_view(swept: SweepResult) -> RenderableType:
     reasons = dict.fromkeys(row.reason for row in swept if row.reason is not None)
     return Group(
         Text(f"{len(rows):,} cases, {swept.refused:,} of them refused{shown}"),
-        new_table(
-            [
-                *texts(*(name.replace("_", " ") for name in names)),
-                *map(AMOUNTS.__getitem__, amounts),
-            ],
-            lines,
-        ),
+        new_table(columns, lines),
         *(Text(f"Refused: {reason}") for reason in reasons),
     )
 
@@ -182,19 +178,22 @@ def front_view(front: ParetoFront) -> RenderableType:
     cost = front[0].plan.cost
     others = [name for name in OBJECTIVES if name != front.objective]
     least = _LEAST.get(front.objective, f"least {front.objective}")
-    # In the reading `executed` they would be the column of bytes.
-    run = [] if cost.reading == "executed" else [point.plan.cost.executed_bytes for point in front]
-    columns: list[Column] = [
+    columns: list[Column | None] = [
         ("memory", format_bytes),
         (least, partial(format_cost, unit=cost.unit)),
         # Four digits: neighbours on a front differ by little.
         ("ratio", format_number),
         *((name, OBJECTIVES[name]) for name in others),
-        *([("run", format_bytes)] if run else []),
+        # In the reading `executed` it would be the column of bytes.
+        None if cost.reading == "executed" else ("run", format_bytes),
     ]
     lines = (
-        (point.memory, point.total, front.ratio(point), *map(point.amount, others), *run[n : n + 1])
-        for n, point in enumerate(front)
+        (
+            *(point.memory, point.total, front.ratio(point)),
+            *map(point.amount, others),
+            point.plan.cost.executed_bytes,
+        )
+        for point in front
     )
     return Group(unbroken(new_table(columns, lines)), Text(ending(front)))
 

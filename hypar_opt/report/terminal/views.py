@@ -48,6 +48,6 @@ def html(result: Any) -> str:
     from hypar_opt.report.terminal.notebook import html_of
     from hypar_opt.report.terminal.plan_notebook import plan_html
 
-    return (
-        plan_html(result) if isinstance(result, Plan) else f"<div>\n{html_of(view(result))}\n</div>"
-    )
+    if isinstance(result, Plan):
+        return plan_html(result)
+    return f"<div>\n{html_of(view(result))}\n</div>"
