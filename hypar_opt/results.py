@@ -65,5 +65,8 @@ class Results(Displayed, Sequence[Entry], Generic[Entry]):
         return self.entries[index]
 
     @abstractmethod
+    def __repr__(self) -> str: ...
+
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each row of a data frame."""
+        """Return a flat dictionary for each entry: the rows of a data frame."""
+        return [dict(vars(entry)) for entry in self]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,8 +80,16 @@ def compare(
     rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in compared]
     for sentence in comparison.warnings_of_rows(rows):
         output.warn(sentence)
-    _write(rows, csv_file, picture)
-    _print(rows, as_json=as_json)
+    compared = replace(compared, entries=tuple(rows))
+    if csv_file is not None:
+        output.write_csv(compared.rows(), csv_file)
+    if picture is not None:
+        _draw(rows, picture)
+    if as_json:
+        means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
+        output.print_json({"rows": compared.rows(), "gmean": means, "notes": notes})
+    else:
+        output.print_view(compared)
 
 
 def _names(networks: list[str]) -> list[str]:
@@ -109,30 +117,6 @@ def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | N
         f"--levels should be {wrong.levels}, since the array {wrong.name} has"
         f" {wrong.interconnect.accelerators} accelerators, got {typed}"
     )
-
-
-def _write(rows: list[ComparisonRow], csv_file: Path | None, picture: Path | None) -> None:
-    """Write the rows as CSV, and draw the speed-ups."""
-    from hypar_opt.documents.files import csv_text, write_whole
-    from hypar_opt.studies import comparison
-
-    if csv_file is not None:
-        head = [field.name for field in fields(comparison.ComparisonRow)]
-        write_whole(csv_file, csv_text(head, (vars(row).values() for row in rows)))
-    if picture is not None:
-        _draw(rows, picture)
-
-
-def _print(rows: list[ComparisonRow], *, as_json: bool) -> None:
-    from hypar_opt.report.terminal.comparison import comparison_view
-    from hypar_opt.studies import comparison
-
-    means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
-    if as_json:
-        document = {"rows": [vars(row) for row in rows], "gmean": means, "notes": notes}
-        output.print_json(document)
-    else:
-        output.print_view(comparison_view(rows, means, notes))
 
 
 def _draw(rows: list[ComparisonRow], picture: Path) -> None:

@@ -13,7 +13,7 @@ import typer
 from hypar_opt.errors import printable, shell_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -48,8 +48,15 @@ def print_text(text: str) -> None:
     _write(text if text.endswith("\n") else text + "\n")
 
 
+def write_csv(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Write a table whose header is the keys of the rows."""
+    from hypar_opt.documents.files import csv_text, write_whole
+
+    write_whole(file, csv_text(rows[0], (row.values() for row in rows)))
+
+
 def print_view(view: RenderableType, *, folds: bool = False) -> None:
-    """Print a view of a result, folded to the terminal's width.
+    """Print a result, or a view of one, folded to the terminal's width.
 
     To a pipe a table is written at full width: programs read it by lines.
 
@@ -75,13 +82,12 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    from hypar_opt.report.terminal.console import rows_view
+    from hypar_opt.report.terminal.console import new_table
 
-    numbers = tuple(
-        column for column, value in enumerate(rows[0].values()) if isinstance(value, int | float)
-    )
-    texts = [[_text(value) for value in row.values()] for row in rows]
-    print_view(rows_view(rows[0], texts, right=numbers))
+    columns = [
+        (name, _text if isinstance(value, int | float) else str) for name, value in rows[0].items()
+    ]
+    print_view(new_table(columns, (map(_text, row.values()) for row in rows)))
 
 
 def warn(sentence: str) -> None:

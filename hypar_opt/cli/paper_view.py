@@ -8,19 +8,19 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt import paper
-from hypar_opt.paper.rows import VERDICTS, PaperRow, format_rows
+from hypar_opt.paper.rows import VERDICTS, PaperRow, format_rows, format_value
 from hypar_opt.report.terminal import console
 
-_HEADS = (
-    "\nfigure",
-    "\nrows",
-    "\nequal",
-    "near,\nknown",
-    "near,\nunknown",
-    "off,\nknown",
-    "off,\nunknown",
-    "largest\ndeviation",
-)
+_COLUMNS: list[console.Column] = [
+    ("\nfigure", str),
+    *((heading, console.COUNT) for heading in ("\nrows", "\nequal")),
+    *(
+        (f"{how},\n{cause}", console.COUNT)
+        for how in ("near", "off")
+        for cause in ("known", "unknown")
+    ),
+    ("largest\ndeviation", "{:+.2%}".format),
+]
 _CAPTION = (
     "equal: to the last digit printed, or as closely as the figure can be read; near: within"
     " 10 %; off: further; known, unknown: the cause. --rows shows every number."
@@ -29,16 +29,11 @@ _CAPTION = (
 
 def summary_view(summaries: Mapping[str, paper.FigureSummary]) -> RenderableType:
     """Return one row per figure: the number of rows of each verdict, and the largest deviation."""
-    lines = [
-        [
-            figure,
-            str(summary.rows),
-            *(str(summary.counts[verdict] or "-") for verdict in VERDICTS),
-            "-" if summary.deviation is None else f"{summary.deviation:+.2%}",
-        ]
-        for figure, summary in summaries.items()
-    ]
-    table = console.rows_view(_HEADS, lines, right=tuple(range(1, len(_HEADS))))
+    lines = (
+        (figure, own.rows, *(own.counts[verdict] or None for verdict in VERDICTS), own.deviation)
+        for figure, own in summaries.items()
+    )
+    table = console.new_table(_COLUMNS, lines)
     words = [Text(f"{figure}: {summary.verdict}") for figure, summary in summaries.items()]
     return Group(console.unbroken(table), "", *words, "", Text(_CAPTION, "dim"))
 
@@ -55,8 +50,12 @@ def rows_view(rows: Mapping[str, Sequence[PaperRow]]) -> RenderableType:
 def _figure(title: str, rows: Sequence[PaperRow]) -> RenderableType:
     """Return the rows of a figure, and the reasons why some are not equal."""
     cells, reasons = format_rows(rows)
-    head = ("", "reading", "ours", "printed", "ratio", "verdict")
+    columns: list[console.Column] = [
+        *console.texts("", "reading"),
+        *((heading, format_value) for heading in ("ours", "printed", "ratio")),
+        ("verdict", str),
+    ]
     notes = [Text(f"({number}) {reason}", "dim") for number, reason in enumerate(reasons, 1)]
     # A folded number could not be compared with the one next to it.
-    table = console.unbroken(console.rows_view(head, cells, right=(2, 3, 4), keys=2))
+    table = console.unbroken(console.new_table(columns, cells, keys=2))
     return Group(Text(title, "bold"), table, *notes, "")

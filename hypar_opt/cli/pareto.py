@@ -96,19 +96,14 @@ def pareto(
     _write(fronts, csv_file, picture)
     if as_json:
         output.print_json(fronts.document())
-        return
-    from hypar_opt.report.terminal.pareto import pareto_view
-
-    output.print_view(pareto_view(fronts))
+    else:
+        output.print_view(fronts)
 
 
 def _write(fronts: ParetoFronts, csv_file: Path | None, picture: Path | None) -> None:
     """Write the points as CSV, and draw the fronts."""
-    from hypar_opt.documents.files import csv_text, write_whole
-
     if csv_file is not None:
-        rows = fronts.rows()
-        write_whole(csv_file, csv_text(list(rows[0]), (row.values() for row in rows)))
+        output.write_csv(fronts.rows(), csv_file)
     if picture is not None:
         from hypar_opt.report import pictures
 

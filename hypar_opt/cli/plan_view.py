@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import output
@@ -11,7 +10,7 @@ from hypar_opt.errors import NoAnswerError
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.studies.alternatives import BestPlans, Regrets
 
 
 def print_plan(
@@ -39,8 +38,8 @@ def print_plan(
     from hypar_opt.workload.kept import remarks_on
 
     late: NoAnswerError | None = None
-    plans: Sequence[Alternative] | None = None
-    regrets: Sequence[Regret] | None = None
+    plans: BestPlans | None = None
+    regrets: Regrets | None = None
     try:
         # The best plans first: a refusal of them is immediate, while regrets may take long.
         plans = None if best is None else _best_plans(plan, best, deadline)
@@ -61,19 +60,19 @@ def print_plan(
         from hypar_opt.report.terminal.plan import plan_view
 
         joint = advice.joint_optimum(plan, deadline) if plan.solver.scope == "level" else None
-        view = plan_view(plan, joint, regrets or (), plans or (), layouts=layouts)
+        view = plan_view(plan, joint, regrets, plans, layouts=layouts)
         output.print_view(view, folds=True)
     if late is not None:
         raise late
 
 
-def _best_plans(plan: Plan, number: int, deadline: Deadline) -> Sequence[Alternative]:
+def _best_plans(plan: Plan, number: int, deadline: Deadline) -> BestPlans:
     from hypar_opt.studies import alternatives
 
     return alternatives.best_plans(plan, number, deadline)
 
 
-def _regrets(plan: Plan, deadline: Deadline) -> Sequence[Regret]:
+def _regrets(plan: Plan, deadline: Deadline) -> Regrets:
     from hypar_opt.studies import alternatives
 
     with output.progress_bar("choices") as progress:

@@ -61,7 +61,8 @@ def reproduce(
         # On standard error, since standard output may be one JSON document.
         output.note(f"wrote {', '.join(map(str, written)) or 'no picture'}")
     if csv_file is not None:
-        _write(rows, csv_file)
+        numbers = [{"figure": figure, **vars(row)} for figure in rows for row in rows[figure]]
+        output.write_csv(numbers, csv_file)
     _print(rows, every_row=every_row, as_json=as_json)
     # Last, so that the rows on which the check fails are printed above.
     unexpected = paper.unexpected_rows(rows)
@@ -80,17 +81,6 @@ def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) ->
 
     # Without rows only the call is checked: matplotlib, formats and folder.
     return draw_paper(rows, folder, formats=formats.split(","))
-
-
-def _write(rows: Mapping[str, Sequence[PaperRow]], csv_file: Path) -> None:
-    from dataclasses import fields
-
-    from hypar_opt import paper
-    from hypar_opt.documents.files import csv_text, write_whole
-
-    head = ["figure", *(field.name for field in fields(paper.PaperRow))]
-    cells = ([figure, *vars(row).values()] for figure, rows_of in rows.items() for row in rows_of)
-    write_whole(csv_file, csv_text(head, cells))
 
 
 def _print(rows: Mapping[str, Sequence[PaperRow]], *, every_row: bool, as_json: bool) -> None:

@@ -71,10 +71,7 @@ def run(
     if as_json:
         output.print_json(document)
     else:
-        # Imported late: --json needs no rich.
-        from hypar_opt.report.terminal.run import run_view
-
-        output.print_view(run_view(result))
+        output.print_view(result)
     wrong = list(result.disagreements())
     if wrong:
         more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""

@@ -214,8 +214,7 @@ def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None
 
     # Part of a problem, so that the batch is checked as everywhere else.
     problem = problem_of(batch=1 if batch is None else batch)
-    description = described(network, problem.batch)
     if as_json:
-        output.print_json(description)
-        return
-    output.print_view(network_view(description, network.repeats))
+        output.print_json(described(network, problem.batch))
+    else:
+        output.print_view(network_view(network, problem.batch))

@@ -81,11 +81,8 @@ def simulate(
     _warn(plan, array, step, run, other_array=other_array)
     if as_json:
         output.print_json(document)
-        return
-    # Imported late: --json needs no rich.
-    from hypar_opt.report.terminal.step import step_view
-
-    output.print_view(step_view(step))
+    else:
+        output.print_view(step)
 
 
 def _write(

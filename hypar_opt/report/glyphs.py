@@ -52,6 +52,10 @@ class Symbol(NamedTuple):
     light: Shade
     dark: Shade
 
+    def drawn(self, *, ascii_only: bool) -> str:
+        """Return the character."""
+        return self.ascii_glyph if ascii_only else self.glyph
+
 
 SYMBOLS = tuple(
     Symbol(choice.word, choice.glyph, choice.ascii_glyph, colour, Shade(*light), Shade(*dark))
@@ -108,8 +112,7 @@ def _kinds() -> Iterator[type[Operator]]:
 
 def glyph(choice: Parallelism, *, ascii_only: bool = False) -> str:
     """Return the character for a choice."""
-    own = symbol(choice)
-    return own.ascii_glyph if ascii_only else own.glyph
+    return symbol(choice).drawn(ascii_only=ascii_only)
 
 
 def colour(choice: Parallelism) -> str:

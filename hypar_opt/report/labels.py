@@ -56,9 +56,11 @@ def level_costs(cost: Cost) -> tuple[int | float, ...]:
     return cost.per_level if cost.communication is None else cost.communication
 
 
-def local_cost(cost: Cost) -> tuple[str, int | float] | None:
-    """Return the name and the amount of a cost's local part, if it has one."""
+def total_costs(cost: Cost) -> list[tuple[str, int | float]]:
+    """Return the names and the amounts of a cost's local part, if it has one, and its total."""
+    total = ("total", cost.total)
     if cost.communication is None:
-        return None
+        return [total]
     # A plug-in's cost model does not name its local part.
-    return _LOCAL_COSTS.get(cost.kind, "local"), cost.total - sum(cost.communication)
+    local = cost.total - sum(cost.communication)
+    return [(_LOCAL_COSTS.get(cost.kind, "local"), local), total]

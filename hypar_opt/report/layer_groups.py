@@ -94,30 +94,6 @@ def drawn_keys(plan: Plan, stored: Stored) -> list[Hashable]:
     return list(zip(drawn_choices(plan), shown, strict=True))
 
 
-class LayerGroup(NamedTuple):
-    """Layers shown together, and their name."""
-
-    name: str
-    positions: tuple[int, ...]
-
-
-def layer_groups(plan: Plan, *, runs: bool = False) -> list[LayerGroup]:
-    """Return a plan's layers in the groups shown together; each separately for a short chain.
-
-    Parameters
-    ----------
-    runs
-        As for `folded`.
-    """
-    if is_short_chain(plan):
-        return [LayerGroup(name, (n,)) for n, name in enumerate(plan.layers)]
-    return [
-        LayerGroup(f"{section.label}." * bool(section.block) + row.label(), row.positions)
-        for section in folded(plan, runs=runs)
-        for row in section.rows
-    ]
-
-
 class LayerShape(NamedTuple):
     """The shapes of a layer; layers with the same shapes are equal."""
 

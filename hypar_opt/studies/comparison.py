@@ -112,10 +112,6 @@ class ComparisonRow:
 class Comparison(Results[ComparisonRow]):
     """The plans of some cases side by side: one `ComparisonRow` per plan and case."""
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each plan and case: the rows of a data frame."""
-        return [dict(vars(row)) for row in self]
-
     def __repr__(self) -> str:
         cases = {row.case for row in self}
         plans = ", ".join(dict.fromkeys(row.plan for row in self))

@@ -159,7 +159,7 @@ def test_a_symbol_is_a_column_whatever_a_kind_calls_it() -> None:
 def test_show_prints_a_block_once_and_what_layers_read(gpt: Path) -> None:
     network = ho.read_network(gpt)
     description = described(network, 1)
-    lines = [line.split() for line in printed(network_view(description, network.repeats))]
+    lines = [line.split() for line in printed(network_view(network))]
     names = [words[0] for words in lines if words]
     assert names[2:8] == ["token", "decoder.0-3", "qkv", "attention", "add", "norm"]
     heading = next(words for words in lines if words and words[0] == "decoder.0-3")

@@ -2,94 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import explained, legend, symbol
-from hypar_opt.report.labels import level_costs, local_cost
-from hypar_opt.report.layer_groups import folded, is_short_chain
+from hypar_opt.report.labels import level_costs, total_costs
+from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.units import format_page_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.folding import Section
     from hypar_opt.report.glyphs import Symbol
     from hypar_opt.report.page.cells import ChoiceCost
     from hypar_opt.report.page.contents import Contents
+    from hypar_opt.report.plan_grid import GridRow
 
 _HEADINGS = {"bytes": "communication", "time": "time", "energy": "energy"}
-
 
 MAX_COLUMNS = 100
 """Beyond this many columns, neighbouring layers are folded too, not only repetitions."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """Layers shown as one.
-
-    Parameters
-    ----------
-    name
-        The name of the layers, with that of their block.
-    label
-        The column's heading, below the block's name.
-    positions
-        The positions of the layers.
-    """
-
-    name: str
-    label: str
-    positions: tuple[int, ...]
-
-
 def grid_view(contents: Contents) -> dict[str, Any]:
     """Return the template's grid: one row per level, one cell per group of equal layers."""
     plan, cost = contents.plan, contents.plan.cost
-    groups = _groups(plan)
-    columns = [column for _, columns in groups for column in columns]
+    grid = plan_grid(plan, runs=False)
+    if len(grid.rows) > MAX_COLUMNS:
+        grid = plan_grid(plan)
+    columns = grid.rows
+    groups = [(heading, len(rows)) for heading, rows in grid.sections]
     levels: list[dict[str, Any]] = []
     for level, (row, charge) in enumerate(zip(contents.cells, level_costs(cost), strict=True), 1):
         cells = [_cell(contents, column, level, row) for column in columns]
         levels.append(
             {"name": f"H{level}", "cells": cells, "charge": format_page_cost(charge, cost.unit)}
         )
-    local = local_cost(cost)
     return {
         "layers": [column.label for column in columns],
         # The names of blocks, above their layers.
-        "groups": [(label, len(own)) for label, own in groups] if any(dict(groups)) else [],
+        "groups": groups if any(heading for heading, _ in groups) else [],
         "folded": any(len(column.positions) > 1 for column in columns),
         "levels": levels,
         # A plug-in's cost is headed by its name.
         "heading": _HEADINGS.get(cost.kind, cost.kind),
-        "local": None if local is None else (local[0], format_page_cost(local[1], cost.unit)),
-        "total": format_page_cost(cost.total, cost.unit),
+        "totals": [
+            (name, format_page_cost(amount, cost.unit)) for name, amount in total_costs(cost)
+        ],
         "legend": [(own.name, own.glyph, words) for own, words in legend(explained(plan))],
         "tied": any(cell["tied"] for level in levels for cell in level["cells"]),
     }
 
 
-def _groups(plan: Plan) -> list[tuple[str, list[Column]]]:
-    """Return the columns, each with the label of its block."""
-    if is_short_chain(plan):
-        return [("", [Column(name, name, (n,)) for n, name in enumerate(plan.layers)])]
-    sections = folded(plan, runs=False)
-    if sum(len(section.rows) for section in sections) > MAX_COLUMNS:
-        sections = folded(plan)
-    return [(section.heading(), _columns(section)) for section in sections]
-
-
-def _columns(section: Section) -> list[Column]:
-    prefix = f"{section.label}." if section.block else ""
-    return [Column(prefix + row.label(), row.label(), row.positions) for row in section.rows]
-
-
 def _cell(
-    contents: Contents, column: Column, level: int, row: Sequence[Sequence[ChoiceCost]]
+    contents: Contents, column: GridRow, level: int, row: Sequence[Sequence[ChoiceCost]]
 ) -> dict[str, Any]:
     """Return a cell, with the cost of each choice of all its layers together."""
     # Kinds of layers have different words for a choice: equal symbols are one option.

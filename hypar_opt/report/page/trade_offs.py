@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.report.page.figure import Chart, chart_of, figure_of
-from hypar_opt.report.terminal.pareto import ending, format_amount
+from hypar_opt.report.terminal.console import as_text
+from hypar_opt.report.terminal.tables import OBJECTIVES, ending
 from hypar_opt.studies.pareto import ParetoFronts, ParetoPoint, fronts_of, point_of
 from hypar_opt.units import axis_byte_unit, format_bytes, format_number
 
@@ -26,8 +27,6 @@ _COLOURS = {"bytes": "#5a8fd6", "time": "#c9649b", "energy": "#7da83f"}
 _MARKERS = ("circle", "square", "triangle-up")
 _BEYOND = 0.08
 """Share of the range of memory drawn beyond its ends."""
-
-_AMOUNTS = ("bytes", "time", "energy")
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def by_memory(shown: TradeOffs) -> Chart:
         "Cost against memory",
         "The least that any plan of this problem costs within a memory: exact, over all levels"
         f" together. A star is this plan. {_endings(shown.fronts)}",
-        ("memory", *_AMOUNTS, "least of all within that memory"),
+        ("memory", *OBJECTIVES, "least of all within that memory"),
         _rows(shown.fronts, shown.plan),
     )
 
@@ -99,8 +98,8 @@ def _rows(fronts: ParetoFronts, plan: ParetoPoint) -> list[tuple[str, ...]]:
 
 
 def _amounts(point: ParetoPoint) -> tuple[str, ...]:
-    shown = (format_amount(point, objective) for objective in _AMOUNTS)
-    return (format_bytes(point.memory), *shown)
+    amounts = (as_text(point.amount(name), form) for name, form in OBJECTIVES.items())
+    return (format_bytes(point.memory), *amounts)
 
 
 def _figure(fronts: ParetoFronts, plan: ParetoPoint) -> Any:

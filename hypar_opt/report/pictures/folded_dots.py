@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.report.glyphs import explained, legend, stored_symbol
 from hypar_opt.report.labels import level_costs
-from hypar_opt.report.layer_groups import Stored, folded, stored_outputs
+from hypar_opt.report.layer_groups import Stored
 from hypar_opt.report.pictures.canvas import new_figure
 from hypar_opt.report.pictures.marks import (
     CELL,
@@ -20,6 +20,7 @@ from hypar_opt.report.pictures.marks import (
     scatter,
     write_above,
 )
+from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.folding import FoldedLayers
+    from hypar_opt.report.plan_grid import GridRow, PlanGrid
+
+    Lines = Sequence[tuple[str, GridRow | None]]
 
 _SEPARATED = 0.7
 """Cells between the choices and the layouts of stored tensors."""
@@ -40,28 +43,20 @@ _MAX_PANELS = 8
 """Groups of rows side by side; with more rows each group is longer."""
 
 
-class _DotRow(NamedTuple):
-    """A row: its label, its layers, and the layouts of their output."""
-
-    label: str
-    layers: FoldedLayers | None
-    stored: tuple[StoredLayout, ...]
-
-
 def folded_dots(plan: Plan, which: Stored) -> Figure:
     """Draw one row per group of equal layers, one column per level, and its cost below."""
-    lines = _lines(plan, which)
-    stored = any(line.stored for line in lines)
+    grid = plan_grid(plan, stored=which)
+    lines, stored = grid.lines("    "), bool(grid.layouts)
     parts = evenly(len(lines), max(_MAX_ROWS, -(-len(lines) // _MAX_PANELS)))
     rows = len(parts[0])
     # Rows are lower if all layers differ.
     cell = min(CELL, MAX_LENGTH / rows)
     above, below, right = 0.75, 0.95, 0.3
-    left = 0.25 + 0.062 * max(len(line.label) for line in lines)
+    left = 0.25 + 0.062 * max(len(label) for label, _ in lines)
     columns = 2 * plan.levels + _SEPARATED if stored else max(plan.levels, 1)
     panel = left + CELL * columns + right
     # Wide enough for the legend's words, about 0.06 inches per character.
-    drawn_words = _drawn_words(plan, which)
+    drawn_words = _drawn_words(plan, grid)
     words = [0.06 * len(label) + 0.4 for _, label in legend(drawn_words)]
     width = max(panel * len(parts), 4.4, sum(words))
     height = above + cell * rows + below
@@ -91,55 +86,36 @@ def folded_dots(plan: Plan, which: Stored) -> Figure:
     return figure
 
 
-def _lines(plan: Plan, which: Stored) -> list[_DotRow]:
-    """Return the rows from top to bottom, a block's below a heading unless all are alike."""
-    stored = stored_outputs(plan, which)
-
-    def line(label: str, layers: FoldedLayers) -> _DotRow:
-        # All layers of a row are equal.
-        own = next((stored[p] for p in layers.positions if stored[p]), None)
-        return _DotRow(label, layers, own or ())
-
-    lines = []
-    for section in folded(plan, stored=which):
-        if section.block and len(section.rows) == 1:
-            lines.append(line(section.heading(), section.rows[0]))
-            continue
-        if section.block:
-            lines.append(_DotRow(section.heading(), None, ()))
-        lines += [line("    " * bool(section.block) + row.label(), row) for row in section.rows]
-    return lines
-
-
-def _draw_lines(axes: Axes, plan: Plan, lines: Sequence[_DotRow], cell: float) -> None:
+def _draw_lines(
+    axes: Axes, plan: Plan, lines: Sequence[tuple[str, GridRow | None]], cell: float
+) -> None:
     """Draw each row's choices, and beside them the layouts of its output."""
     choices = [
-        (level, n, row[line.layers.positions[0]])
-        for n, line in enumerate(lines)
-        if line.layers
-        for level, row in enumerate(plan.parallelism)
+        (level, n, choice)
+        for n, (_, row) in enumerate(lines)
+        for level, choice in enumerate(row.choices if row else ())
     ]
     size = draw_marks(axes, choices, cell)
     for layout in StoredLayout:
         points = [
             (plan.levels + _SEPARATED + level, n)
-            for n, line in enumerate(lines)
-            for level, own in enumerate(line.stored)
+            for n, (_, row) in enumerate(lines)
+            for level, own in enumerate(row.stored if row else ())
             if own is layout
         ]
         mark = MARKS[stored_symbol(layout)]
         scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
 
 
-def _label_lines(axes: Axes, lines: Sequence[_DotRow], cell: float) -> None:
+def _label_lines(axes: Axes, lines: Lines, cell: float) -> None:
     """Write the layers' names on the left."""
     axes.set_ylim(len(lines) - 0.5, -0.5)
     size = min(7, 72 * cell * 0.8)
-    axes.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=size)
-    for text, line in zip(axes.get_yticklabels(), lines, strict=True):
+    axes.set_yticks(range(len(lines)), [label for label, _ in lines], fontsize=size)
+    for text, (_, row) in zip(axes.get_yticklabels(), lines, strict=True):
         text.set_horizontalalignment("left")
-        text.set_fontweight("normal" if line.layers else "bold")
-    longest = max(len(line.label) for line in lines)
+        text.set_fontweight("normal" if row else "bold")
+    longest = max(len(label) for label, _ in lines)
     axes.tick_params(axis="y", length=0, pad=72 * (0.062 * longest + 0.05) * size / 7)
     axes.spines[:].set_visible(False)
 
@@ -151,9 +127,7 @@ def _write_level_costs(axes: Axes, plan: Plan) -> None:
     axes.tick_params(axis="x", length=0, pad=3)
 
 
-def _drawn_words(plan: Plan, which: Stored) -> list[Parallelism]:
+def _drawn_words(plan: Plan, grid: PlanGrid) -> list[Parallelism]:
     """Return the words of all marks, with `whole` also if only a stored tensor has it."""
-    words = explained(plan)
-    stored = {layout for own in stored_outputs(plan, which) for layout in own or ()}
-    whole = Parallelism(StoredLayout.WHOLE)
-    return [*words, whole] if StoredLayout.WHOLE in stored and whole not in words else words
+    words, whole = explained(plan), Parallelism(StoredLayout.WHOLE)
+    return [*words, whole] if StoredLayout.WHOLE in grid.layouts and whole not in words else words

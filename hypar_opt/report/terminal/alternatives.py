@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.text import Text
 
 from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import glyph
 from hypar_opt.report.labels import cost_name
 from hypar_opt.report.layer_groups import is_short_chain
-from hypar_opt.report.terminal.console import ascii_only, new_table
+from hypar_opt.report.terminal.console import COUNT, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
@@ -19,39 +21,42 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Alternative, Regret
+    from hypar_opt.studies.alternatives import Alternative, BestPlans, Regret, Regrets
     from hypar_opt.workload.parallelism import Parallelism
 
 
-def regret_parts(plan: Plan, regrets: Sequence[Regret]) -> list[RenderableType]:
+def regrets_view(regrets: Regrets) -> RenderableType:
     """Show the extra cost of each other choice, below a title."""
+    plan = regrets.plan
     if not regrets:
-        return [Text("There is no other choice.")]
+        return Text("There is no other choice.")
     within = plan.constraints.within
     title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
-    return [title, _regret_table(plan, regrets)]
+    return Group(title, _regret_table(plan, regrets))
 
 
-def best_parts(plan: Plan, best: Sequence[Alternative]) -> list[RenderableType]:
+def best_view(best: BestPlans) -> RenderableType:
     """Show the best plans of a plan's problem, below a title."""
-    title = Text(f"Best plans over all levels together{plan.constraints.within}:")
-    return [title, *_best_tables(plan, best)]
+    title = Text(f"Best plans over all levels together{best.plan.constraints.within}:")
+    return Group(title, *_best_tables(best.plan, best))
 
 
 def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
     """Show the extra cost of each other choice: rows of layers and choices, columns of levels."""
     unit = plan.cost.unit
     levels = range(1, max(regret.level for regret in regrets) + 1)
-    table = new_table("layer", "other choice", *(f"H{level}" for level in levels), keys=2)
+    columns = ("layer", "other choice", *(f"H{level}" for level in levels))
     cells: dict[tuple[str, str], dict[int, str]] = {}
     for regret in regrets:
         row = cells.setdefault((regret.layer, regret.choice), {})
         row[regret.level] = _extra(regret, unit)
-    for name, layer in _shown_layers(plan, cells):
+    rows = (
+        (name, choice, *(cells[layer, choice].get(level, "") for level in levels))
+        for name, layer in _shown_layers(plan, cells)
         # By the choice's name within a layer.
-        for choice in sorted(choice for own, choice in cells if own == layer):
-            row = cells[layer, choice]
-            table.add_row(Text(name), choice, *(row.get(level, "") for level in levels))
+        for choice in sorted(choice for own, choice in cells if own == layer)
+    )
+    table = new_table(texts(*columns), rows, keys=2)
     table.caption = "- where no plan has it"
     table.caption_justify = "left"
     return table
@@ -99,19 +104,20 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
         In order of cost; ``extra`` is relative to the first.
     """
     unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
-    order = f"levels, {_level_order(best)}"
-    table = new_table("", cost_name(plan), "extra", "plans", *([] if apart else [order]))
-    for column in table.columns[:4]:
-        column.justify, column.no_wrap = "right", True
+    total = partial(format_cost, unit=unit)
+    columns: list[Column | None] = [
+        *(("", COUNT), (cost_name(plan), total), ("extra", COUNT), ("plans", COUNT)),
+        None if apart else (f"levels, {_level_order(best)}", str),
+    ]
+    rows = []
     # Totals may differ after the four digits shown; the extra cost tells them apart.
     extras = _told_apart([plans.total - best[0].total for plans in best], unit)
     for rank, (plans, extra) in enumerate(zip(best, extras, strict=True), 1):
-        rows = [
+        levels = (
             "".join(glyph(choice, ascii_only=plain) for choice in row) for row in plans.parallelism
-        ]
-        total = format_cost(plans.total, unit)
-        choices = [] if apart else [" ".join(rows)]
-        table.add_row(f"{rank}", total, extra, f"{plans.count:,}", *choices)
+        )
+        rows.append((f"{rank}", plans.total, extra, plans.count, " ".join(levels)))
+    table = new_table(columns, rows)
     if not apart:
         return [table]
     heading = f"layers, {_level_order(best)}"
@@ -151,10 +157,11 @@ def choices_table(
         )
         for n in range(len(plan.layers))
     ]
-    table = new_table(heading, *(f"{rank}" for rank in range(1, len(plans) + 1)))
     dash = "-" if plain else "–"
-    for section in fold(plan.layers, plan.network.description.repeats, columns):
-        prefix = f"{section.label}." if section.block else ""
-        for row in section.rows:
-            table.add_row(Text(prefix + row.label(dash)), *columns[row.positions[0]])
-    return table
+    rows = (
+        (f"{section.label}." * bool(section.block) + row.label(dash), *columns[row.positions[0]])
+        for section in fold(plan.layers, plan.network.description.repeats, columns)
+        for row in section.rows
+    )
+    headings = (heading, *(f"{rank}" for rank in range(1, len(plans) + 1)))
+    return new_table(texts(*headings), rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.terminal.console import ascii_only, rows_view
+from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_bytes, format_number, format_rate, format_si
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def array_view(array: Array) -> RenderableType:
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
     parts: list[RenderableType] = [Text(title)]
     parts += [Text(array.source, style="dim")] if array.source else []
-    parts += [Text(), rows_view(("an accelerator", ""), _accelerator(array))]
+    parts += [Text(), new_table(texts("an accelerator", ""), _accelerator(array))]
     if array.levels:
         parts += [Text(), _levels(array), Text(), _links(array)]
     return Group(*parts)
@@ -95,28 +95,21 @@ def _accelerator(array: Array) -> list[tuple[str, str]]:
     return [*rows, *((name, format_si(float(joules), "J")) for name, joules in known)]
 
 
-def _splits(array: Array) -> list[tuple[int, Fraction, Fraction, Fraction]]:
-    """Return each level's bit, bandwidth in bytes a second, latency in seconds, and hops."""
-    links = [(bit, array.interconnect.bisection(bit)) for bit in array.placement]
-    return [(bit, 1 / own.seconds_per_byte, own.latency, own.hops) for bit, own in links]
-
-
 def _levels(array: Array) -> RenderableType:
     """Show the bandwidth of an exchange at each level, in the default placement."""
     count = array.interconnect.accelerators
-    rows = [
-        (
-            f"H{level}",
-            f"0 with {1 << bit}",
-            format_rate(bandwidth),
-            format_rate(bandwidth / count),
-            format_si(float(latency), "s"),
-            format_number(float(hops)),
-        )
-        for level, (bit, bandwidth, latency, hops) in enumerate(_splits(array), 1)
+    columns: list[Column] = [
+        *texts("level", "exchanges"),
+        *(("bandwidth", format_rate), ("of each", format_rate)),
+        *(("latency", SECONDS), ("hops", format_number)),
     ]
-    head = ("level", "exchanges", "bandwidth", "of each", "latency", "hops")
-    return rows_view(head, rows, right=(2, 3, 4, 5))
+    rows = []
+    for level, bit in enumerate(array.placement, 1):
+        link = array.interconnect.bisection(bit)
+        rate = 1 / link.seconds_per_byte
+        amounts = (rate, rate / count, float(link.latency), float(link.hops))
+        rows.append((f"H{level}", f"0 with {1 << bit}", *amounts))
+    return new_table(columns, rows)
 
 
 def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
@@ -142,15 +135,12 @@ def _between(link: Link) -> str:
 
 def _links(array: Array) -> RenderableType:
     times = "x" if ascii_only() else "×"
-    rows = [
-        (
-            f"{count:,} {times}",
-            between,
-            format_rate(bandwidth),
-            format_si(float(latency), "s"),
-            duplex,
-        )
-        for (between, bandwidth, latency, duplex), count in _link_kinds(array).items()
+    columns: list[Column] = [
+        *(("links", COUNT), ("between", str), ("bandwidth", format_rate)),
+        *(("latency", SECONDS), ("duplex", str)),
     ]
-    head = ("links", "between", "bandwidth", "latency", "duplex")
-    return rows_view(head, rows, right=(0, 2, 3))
+    rows = (
+        (f"{count:,} {times}", between, bandwidth, float(latency), duplex)
+        for (between, bandwidth, latency, duplex), count in _link_kinds(array).items()
+    )
+    return new_table(columns, rows)

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.table import Column, Table
+from rich.table import Column as RichColumn
+from rich.table import Table
 from rich.text import Text
+
+from hypar_opt.units import format_si
+
+Form = Callable[[Any], str]
+"""How the values of a column are written."""
+
+Column = tuple[str, Form]
+"""A column's heading, and the form of its values."""
+
+COUNT: Form = "{:,}".format
+SECONDS: Form = partial(format_si, symbol="s")
+JOULES: Form = partial(format_si, symbol="J")
 
 _MIN_WIDTH = 60
 """A narrower terminal wraps the lines; columns are never dropped."""
@@ -81,7 +96,7 @@ class StackedTable(Table):
             used += width
         return groups
 
-    def _needed(self, console: Console, options: ConsoleOptions, column: Column) -> int:
+    def _needed(self, console: Console, options: ConsoleOptions, column: RichColumn) -> int:
         """Return the least width that breaks no word or number of a column."""
         unlimited = options.update(width=_UNBOUNDED_WIDTH)
         cells = [
@@ -104,46 +119,58 @@ class StackedTable(Table):
         return table
 
 
-def new_table(*header: str, right: tuple[int, ...] = (), keys: int = 1) -> StackedTable:
-    """Return an empty table; the columns numbered in ``right`` hold numbers.
+def new_table(
+    columns: Sequence[Column | None],
+    rows: Iterable[Iterable[Any]] = (),
+    *,
+    totals: Collection[Iterable[Any]] = (),
+    keys: int = 1,
+) -> StackedTable:
+    """Return a table of values, ``-`` for None; texts stay as they are.
 
     Parameters
     ----------
+    columns
+        Values of any form but `str` are numbers, which are aligned right and never folded. Those
+        of None are left out.
+    totals
+        Rows below a rule.
     keys
         The number of first columns that name a row: a table too wide for the terminal is split
         into several, which all have them.
     """
     table = StackedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.keys = keys
-    # Names may fold on a narrow terminal; a broken number would look like two.
-    for column, name in enumerate(header):
-        numeric = column in right
-        justify = "right" if numeric else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=numeric)  # type: ignore[arg-type]
-    return table
-
-
-def rows_view(
-    header: Iterable[str],
-    rows: Iterable[Iterable[str]],
-    right: tuple[int, ...] = (),
-    *,
-    keys: int = 1,
-) -> StackedTable:
-    """Return a plain table of texts.
-
-    Parameters
-    ----------
-    right
-        Indices of columns of numbers, which are aligned right and never folded.
-    keys
-        As for `new_table`.
-    """
-    table = new_table(*header, right=right, keys=keys)
+    # As texts: rich would interpret brackets in a name as markup.
+    for heading, form in filter(None, columns):
+        # Names may fold on a narrow terminal; a broken number would look like two.
+        numeric = form is not str
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(Text(heading), justify=justify, overflow="fold", no_wrap=numeric)
     for row in rows:
-        # As texts: rich would interpret brackets in a name as markup.
-        table.add_row(*map(Text, row))
+        table.add_row(*_cells(row, columns))
+    if totals:
+        table.add_section()
+    for row in totals:
+        table.add_row(*_cells(row, columns))
     return table
+
+
+def _cells(row: Iterable[Any], columns: Sequence[Column | None]) -> list[Text]:
+    shown = [(value, column[1]) for value, column in zip(row, columns, strict=False) if column]
+    return [
+        value if isinstance(value, Text) else Text(as_text(value, form)) for value, form in shown
+    ]
+
+
+def texts(*headings: str) -> list[Column]:
+    """Return columns of texts."""
+    return [(heading, str) for heading in headings]
+
+
+def as_text(value: Any, form: Form) -> str:
+    """Return a value as text: ``-`` for None, and what is text already as it is."""
+    return value if isinstance(value, str) else "-" if value is None else form(value)
 
 
 def unbroken(table: StackedTable) -> StackedTable:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from functools import partial
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -14,7 +15,8 @@ from hypar_opt.plan.plan import columns_of
 from hypar_opt.report.glyphs import legend
 from hypar_opt.report.layer_groups import is_short_chain
 from hypar_opt.report.terminal.alternatives import choices_table
-from hypar_opt.report.terminal.console import ascii_only, rows_view
+from hypar_opt.report.terminal.console import COUNT, Column, Form, ascii_only, new_table, texts
+from hypar_opt.report.terminal.plan import legend_line
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.units import format_cost, format_ratio
@@ -55,7 +57,7 @@ def exploration_view(
         _summary(exploration),
         *(Text(note) for note in (*notes, front_note(exploration)) if note is not None),
         Text(),
-        rows_view(("from", "to", "plans", ""), _histogram(exploration, relative), (0, 1, 2)),
+        _histogram(exploration, relative),
         Text(),
         *best(plan, exploration.best_plans(max_plans), f"Best plans ({listed})"),
     )
@@ -93,21 +95,17 @@ def compared(exploration: Exploration) -> str:
 
 def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
     """Show plans in the paper's form, one row each."""
-    rows = [
+    rows = (
         ["".join(map(str, level)) for level in columns_of(parallelism, plan.words)]
         for parallelism in best
-    ]
-    table = rows_view([f"H{level}" for level in range(1, plan.levels + 1)], rows)
+    )
+    table = new_table(texts(*plan.level_names), rows)
     return Text(f"{title}, a digit a layer: {digits_legend(plan)}."), table
 
 
 def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
     """Show plans of a graph, one column each."""
-    plain = ascii_only()
-    words = "   ".join(
-        f"{own.ascii_glyph if plain else own.glyph} {names}"
-        for own, names in legend(plan.vocabulary)
-    )
+    words = legend_line(legend(plan.vocabulary))
     return Text(f"{title}: {words}"), choices_table(plan, best, "layers, H1 first")
 
 
@@ -138,48 +136,44 @@ def _summary(exploration: Exploration) -> Table:
     """Return one row each for the best plan, the solver's, the worst and Data Parallelism."""
     plan, ties = exploration.plan, exploration.ties
     tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
-    best_run, own_run = (
-        format_ratio(priced.executed_ratio) for priced in (exploration.first, exploration.own)
-    )
-    own = f"{plan.solver.name} {plan.solver.search}"
-    # In the reading `executed`, the ratio is that of a run.
-    with_run = plan.cost.reading != "executed"
-    rows = [
-        [
-            name,
-            format_cost(value, exploration.unit),
-            format_ratio(exploration.ratio(value)),
-            *([run] if with_run else []),
-            note,
-        ]
+    columns: list[Column | None] = [
+        ("", str),
+        (exploration.objective, partial(format_cost, unit=exploration.unit)),
+        ("over Data", format_ratio),
+        # In the reading `executed`, the ratio is that of a run.
+        None if plan.cost.reading == "executed" else ("when run", format_ratio),
+        ("plans", str),
+    ]
+    rows = (
+        (name, value, exploration.ratio(value), run, note)
         for name, value, run, note in (
             # Only the plans that a user may run are priced by `executed`, not the costliest.
-            ("best", exploration.best_cost, best_run, tied),
-            (own, exploration.plan_cost, own_run, f"{ordinal(exploration.rank)} of all"),
+            ("best", exploration.best_cost, exploration.first.executed_ratio, tied),
+            (
+                f"{plan.solver.name} {plan.solver.search}",
+                exploration.plan_cost,
+                exploration.own.executed_ratio,
+                f"{ordinal(exploration.rank)} of all",
+            ),
             ("worst", exploration.highest_cost, "", ""),
             ("Data Parallelism", exploration.data_parallel_cost, "", ""),
         )
-    ]
-    header = ["", exploration.objective, "over Data", *(["when run"] if with_run else []), "plans"]
-    return rows_view(header, rows, right=tuple(range(1, len(header) - 1)))
+    )
+    return new_table(columns, rows)
 
 
-def _histogram(exploration: Exploration, relative: bool) -> list[list[str]]:
+def _histogram(exploration: Exploration, relative: bool) -> Table:
     counts, edges = exploration.histogram(relative=relative)
     bar = "#" if ascii_only() else "█"
     # Relative to the fullest bin, whose bar has the full width.
     highest = max(counts.tolist(), default=0)
-
-    def label(edge: float) -> str:
-        return f"{edge:.4g}" if relative else format_cost(edge, exploration.unit)
-
-    return [
+    edge: Form = "{:.4g}".format if relative else partial(format_cost, unit=exploration.unit)
+    rows = (
         # Rounded up, so that every bin with a plan has a bar.
-        [label(low), label(high), f"{count:,}", bar * -(-count * _BAR_WIDTH // highest)]
-        for low, high, count in zip(
-            edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True
-        )
-    ]
+        (low, high, count, bar * -(-count * _BAR_WIDTH // highest))
+        for (low, high), count in zip(pairwise(edges.tolist()), counts.tolist(), strict=True)
+    )
+    return new_table([("from", edge), ("to", edge), ("plans", COUNT), ("", str)], rows)
 
 
 def ordinal(rank: int) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.report.layer_groups import LayerGroup, layer_groups
+from hypar_opt.report.plan_grid import GridRow, plan_grid
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
 
 
-def layer_times(plan: Plan, step: StepResult) -> list[tuple[LayerGroup, float, float]]:
+def layer_times(plan: Plan, step: StepResult) -> list[tuple[GridRow, float, float]]:
     """Return each group of layers with its seconds of compute and of communication.
 
     Layers of a short chain are shown separately, repetitions in a graph that make the same choices
@@ -28,5 +28,5 @@ def layer_times(plan: Plan, step: StepResult) -> list[tuple[LayerGroup, float, f
             sum(compute[plan.layers[n]] for n in group.positions),
             sum(communication[plan.layers[n]] for n in group.positions),
         )
-        for group in layer_groups(plan)
+        for group in plan_grid(plan, runs=False).rows
     ]

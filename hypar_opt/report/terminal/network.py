@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.folding import fold
-from hypar_opt.report.terminal.console import new_table
+from hypar_opt.report.terminal.console import COUNT, Column, new_table, texts
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
 
@@ -24,29 +24,17 @@ MAX_ROWS = 1000
 _MAX_NAME = 32
 """Names up to this length are not folded."""
 
-_HEADER = (
-    *("layer", "kind", "input", "weight", "output", "pooled"),
-    *("weights", "feature map", "MACs"),
-)
 _COUNTS = ("weights", "feature_map", "macs")
 _ALIKE = ("kind", "input", "weight", "output", "pooled", *_COUNTS)
 """The key by which repetitions are shown as one."""
 
 
-def network_view(
-    description: dict[str, Any], repeats: Sequence[Repetitions] = ()
-) -> RenderableType:
+def network_view(network: Network, batch: int = 1) -> RenderableType:
     """Show a network's layers: shapes, weights, feature maps and multiply-accumulates.
 
     Equal repetitions of a block are shown once, below a heading.
-
-    Parameters
-    ----------
-    description
-        As `described` returns it; counts are in elements.
-    repeats
-        The repeated blocks.
     """
+    description, repeats = described(network, batch), network.repeats
     source = description["source"]
     title = Text(f"{description['name']} ({source})" if source else description["name"])
     # Feature maps and MACs below are of the whole batch, unlike the shapes.
@@ -55,21 +43,26 @@ def network_view(
     lines = _lines(layers, repeats)
     # In a chain each layer reads the one before, so the column is left out.
     graph = any(line.reads for line in lines)
-    table = new_table(*_HEADER[:2], *(["reads"] if graph else []), *_HEADER[2:])
+    columns: list[Column | None] = [
+        *texts("layer", "kind"),
+        ("reads", str) if graph else None,
+        *texts("input", "weight", "output", "pooled"),
+        *(("weights", COUNT), ("feature map", COUNT), ("MACs", COUNT)),
+    ]
+    total = description["total"]
+    blanks = [""] * (len(columns) - 1 - len(_COUNTS))
+    table = new_table(
+        columns,
+        (line.cells() for line in lines[:MAX_ROWS]),
+        totals=[("total", *blanks, *(total[count] for count in _COUNTS))],
+    )
     # Names may fold on a narrow terminal; a broken shape would look like two.
     for column in table.columns[1:]:
-        column.no_wrap = column.header != "reads"
+        column.no_wrap = True
     if graph:
+        table.columns[2].no_wrap = False
         table.columns[0].min_width = min(max(len(line.name) for line in lines), _MAX_NAME)
         table.columns[2].min_width = min(max(len(line.reads) for line in lines), _MAX_NAME)
-    for column in table.columns[-len(_COUNTS) :]:
-        column.justify = "right"
-    for line in lines[:MAX_ROWS]:
-        table.add_row(*line.cells(graph=graph))
-    table.add_section()
-    total = description["total"]
-    blanks = [""] * (len(table.columns) - 1 - len(_COUNTS))
-    table.add_row("total", *blanks, *(f"{total[count]:,}" for count in _COUNTS))
     partial = f"The first {MAX_ROWS:,} of {len(lines):,} layers; --json has all. "
     note = Text(partial if len(lines) > MAX_ROWS else "")
     note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
@@ -97,13 +90,11 @@ class _LayerRow:
     counts: tuple[int, ...]
     layer: dict[str, Any] | None = None
 
-    def cells(self, *, graph: bool) -> list[str | Text]:
-        """Return the row's cells; ``graph`` adds a column of the layer's sources."""
-        reads = [Text(self.reads)] if graph else []
-        counts = [f"{count:,}" for count in self.counts]
+    def cells(self) -> list[Any]:
+        """Return the row's values."""
         if self.layer is None:
-            return [Text(self.name, style="bold"), "", *reads, "", "", "", "", *counts]
-        return [Text(self.name), self.layer["kind"], *reads, *_shapes(self.layer), *counts]
+            return [Text(self.name, style="bold"), "", self.reads, "", "", "", "", *self.counts]
+        return [self.name, self.layer["kind"], self.reads, *_shapes(self.layer), *self.counts]
 
 
 def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[_LayerRow]:

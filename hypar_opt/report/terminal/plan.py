@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.glyphs import colour, explained, glyph, legend, stored_legend, stored_symbol
-from hypar_opt.report.labels import cost_name, level_costs, local_cost, optimality
-from hypar_opt.report.layer_groups import Stored, folded, is_short_chain, stored_outputs
-from hypar_opt.report.terminal.console import ascii_only, new_table
+from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
+from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
+from hypar_opt.report.layer_groups import Stored, is_short_chain
+from hypar_opt.report.plan_grid import plan_grid
+from hypar_opt.report.terminal.console import Column, ascii_only, new_table, texts
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Alternative, Regret
-    from hypar_opt.workload.parallelism import Parallelism
-
-Layouts = Sequence["StoredLayout"]
-"""The layouts of one tensor, H1 first."""
+    from hypar_opt.report.glyphs import Symbol
+    from hypar_opt.report.plan_grid import PlanGrid
+    from hypar_opt.studies.alternatives import BestPlans, Regrets
 
 _MAX_RUNS = 8
 """Chains with up to this many runs of a kind of layer, one column each, are shown as columns."""
@@ -34,8 +33,8 @@ _MAX_RUNS = 8
 def plan_view(
     plan: Plan,
     joint: Plan | None = None,
-    regrets: Sequence[Regret] = (),
-    best: Sequence[Alternative] = (),
+    regrets: Regrets | None = None,
+    best: BestPlans | None = None,
     *,
     layouts: bool = False,
 ) -> RenderableType:
@@ -48,25 +47,21 @@ def plan_view(
     joint
         The optimum over all levels jointly, to show its savings.
     regrets, best
-        The extra costs of other choices, and the cheapest plans; each may be empty.
+        The extra costs of other choices, and the cheapest plans; an empty one is not shown.
     layouts
         Show how every layer's output is stored, not only tensors with several readers.
     """
-    plain = ascii_only()
-    words = "   ".join(
-        f"{symbol.ascii_glyph if plain else symbol.glyph} {words}"
-        for symbol, words in legend(explained(plan))
-    )
     parts: list[RenderableType] = [Text(plan_title(plan))]
-    in_line = is_short_chain(plan) and len(_runs_of_a_kind(plan)) <= _MAX_RUNS
-    which = Stored.ALL if layouts else Stored.SHARED
-    stored = stored_outputs(plan, which)
-    if in_line and not layouts:
-        parts.append(_grid(plan))
+    runs = _runs_of_a_kind(plan)
+    stored = Stored.ALL if layouts else Stored.SHARED
+    grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
+    if is_short_chain(plan) and len(runs) <= _MAX_RUNS and not layouts:
+        parts.append(_levels(plan, runs))
     else:
-        parts += [_layers(plan, which, stored), Text(), _levels(plan)]
-    parts.append(Text(words, style="dim"))
-    parts += [Text(line, style="dim") for line in _stored_legend(stored)]
+        parts += [_layers(plan, grid), Text(), _levels(plan)]
+    parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
+    if grid.layouts:
+        parts.append(Text(f"stored: {legend_line(stored_legend(grid.layouts))}", style="dim"))
     parts += [Text(), baselines_table(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
     executed = as_executed(plan.cost)
@@ -74,14 +69,8 @@ def plan_view(
         parts.append(Text(executed))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
-    if regrets:
-        from hypar_opt.report.terminal.alternatives import regret_parts
-
-        parts += [Text(), *regret_parts(plan, regrets)]
-    if best:
-        from hypar_opt.report.terminal.alternatives import best_parts
-
-        parts += [Text(), *best_parts(plan, best)]
+    # Each has a view of its own.
+    parts += [part for other in (regrets, best) if other for part in (Text(), other)]
     return Group(*parts)
 
 
@@ -101,116 +90,79 @@ def plan_title(plan: Plan) -> str:
     return f"{plan.network.name}: {', '.join(options)}"
 
 
-def _grid(plan: Plan) -> Table:
-    """Return one row per level, with a column of glyphs per run of layers of a kind."""
+def _glyphs(symbols: Iterable[Symbol]) -> Text:
     plain = ascii_only()
-    dash = "-" if plain else "–"
-    runs = _runs_of_a_kind(plan)
-    grid = new_table("level")
-    grid.columns[0].no_wrap = True
-    for start, stop in runs:
-        names = plan.layers[start], plan.layers[stop - 1]
-        # A run's names may be long; on a narrow terminal its glyphs may fold too.
-        grid.add_column(Text(dash.join(dict.fromkeys(names))), overflow="fold")
-    grid.add_column(cost_name(plan), justify="right", no_wrap=True)
-    dots = [[_glyphs(row[start:stop]) for start, stop in runs] for row in plan.parallelism]
-    _add_costs(grid, plan, dots)
-    return grid
+    return Text.assemble(*((own.drawn(ascii_only=plain), own.colour) for own in symbols))
 
 
-def _glyphs(choices: Iterable[Parallelism]) -> Text:
+def legend_line(entries: Iterable[tuple[Symbol, str]]) -> str:
+    """Return symbols with their words, on one line."""
     plain = ascii_only()
-    return Text.assemble(*((glyph(choice, ascii_only=plain), colour(choice)) for choice in choices))
+    return "   ".join(f"{own.drawn(ascii_only=plain)} {words}" for own, words in entries)
 
 
-def _add_costs(table: Table, plan: Plan, dots: Sequence[Sequence[Text]]) -> None:
-    """Add one row per level, with its glyphs between its name and its cost; then the total."""
-    cost = plan.cost
-    for level, (glyphs, charge) in enumerate(zip(dots, level_costs(cost), strict=True), 1):
-        table.add_row(f"H{level}", *glyphs, format_cost(charge, cost.unit))
-    table.add_section()
-    blanks = [""] * (len(table.columns) - 2)
-    local = local_cost(cost)
-    # Compute and local memory belong to no level, so they have a separate row.
-    if local is not None:
-        table.add_row(local[0], *blanks, format_cost(local[1], cost.unit))
-    table.add_row("total", *blanks, format_cost(cost.total, cost.unit))
-
-
-def _layers(plan: Plan, which: Stored, stored: Sequence[Layouts | None]) -> Table:
-    """Return one row per group of equal layers, with the levels' glyphs, H1 first.
+def _levels(plan: Plan, runs: Sequence[tuple[int, int]] = ()) -> Table:
+    """Return one row per level, with its cost, and the total.
 
     Parameters
     ----------
-    stored
-        The layouts of each layer to show, in a separate column if there are any.
+    runs
+        The first and the last layer of each column of glyphs.
     """
-    dash = "-" if ascii_only() else "–"
-    ends = dict.fromkeys(("H1", f"H{plan.levels}"))
-    levels = dash.join(ends) if plan.levels else ""
-    columns = ("layers", levels, *(["stored"] if any(stored) else []))
-    table = new_table(*columns)
-    for glyphs in table.columns[1:]:
-        glyphs.no_wrap = True
-    for section in folded(plan, stored=which):
-        label = section.heading("x" if ascii_only() else "×")
-        # A block whose layers are all equal is a single row.
-        whole = bool(section.block) and len(section.rows) == 1
-        if section.block and not whole:
-            table.add_row(Text(label))
-        for row in section.rows:
-            name = label if whole else "  " * bool(section.block) + row.label(dash)
-            column = [level[row.positions[0]] for level in plan.parallelism]
-            # All layers of a row are equal.
-            own = next((stored[n] for n in row.positions if stored[n]), None) or ()
-            cells = [_glyphs(column), _stored_glyphs(own)]
-            table.add_row(Text(name), *cells[: len(columns) - 1])
+    cost, dash = plan.cost, "-" if ascii_only() else "–"
+    # A run's names may be long; on a narrow terminal its glyphs may fold too.
+    names = ((plan.layers[first], plan.layers[last]) for first, last in runs)
+    columns = texts("level", *(dash.join(dict.fromkeys(ends)) for ends in names))
+    rows = (
+        (level, *(_glyphs(map(symbol, row[first : last + 1])) for first, last in runs), charge)
+        for level, row, charge in zip(
+            plan.level_names, plan.parallelism, level_costs(cost), strict=True
+        )
+    )
+    # Compute and local memory belong to no level, so they have a separate row.
+    totals = [(name, *[""] * len(runs), amount) for name, amount in total_costs(cost)]
+    columns.append((cost_name(plan), partial(format_cost, unit=cost.unit)))
+    table = new_table(columns, rows, totals=totals)
+    table.columns[0].no_wrap = True
     return table
 
 
-def _stored_glyphs(layouts: Layouts) -> Text:
-    plain = ascii_only()
-    symbols = map(stored_symbol, layouts)
-    return Text.assemble(
-        *((own.ascii_glyph if plain else own.glyph, own.colour) for own in symbols)
+def _layers(plan: Plan, grid: PlanGrid) -> Table:
+    """Return one row per group of equal layers, with the levels' glyphs, H1 first.
+
+    Layouts have a separate column if there are any.
+    """
+    ends = dict.fromkeys(("H1", f"H{plan.levels}"))
+    levels = ("-" if ascii_only() else "–").join(ends) if plan.levels else ""
+    stored: Column | None = ("stored", str) if grid.layouts else None
+    rows = (
+        (label, _glyphs(map(symbol, row.choices)), _glyphs(map(stored_symbol, row.stored)))
+        if row
+        else (label,)
+        for label, row in grid.lines("  ")
     )
-
-
-def _stored_legend(stored: Sequence[Layouts | None]) -> list[str]:
-    """Return the legend of the column of layouts, if there is one."""
-    plain = ascii_only()
-    present = stored_legend(layout for own in stored for layout in own or ())
-    words = [f"{own.ascii_glyph if plain else own.glyph} {name}" for own, name in present]
-    return [f"stored: {'   '.join(words)}"] if words else []
-
-
-def _levels(plan: Plan) -> Table:
-    """Return the costs of the levels, for a plan whose glyphs have a separate table."""
-    table = new_table("level", cost_name(plan), right=(1,))
-    _add_costs(table, plan, [[] for _ in range(plan.levels)])
+    table = new_table([*texts("layers", levels), stored], rows)
+    for glyphs in table.columns[1:]:
+        glyphs.no_wrap = True
     return table
 
 
 def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
-    """Return the start and stop of each run of layers of one kind."""
-    runs, start = [], 0
-    for _, run in groupby(layer.kind for layer in plan.network.description.layers):
-        length = len(list(run))
-        runs.append((start, start + length))
-        start += length
-    return runs
+    """Return the first and the last layer of each run of layers of one kind."""
+    layers = enumerate(plan.network.description.layers)
+    runs = ([n for n, _ in run] for _, run in groupby(layers, key=lambda layer: layer[1].kind))
+    return [(run[0], run[-1]) for run in runs]
 
 
 def baselines_table(plan: Plan) -> Table:
     """Show the costs of Data and Model Parallelism, also relative to the plan's."""
     cost = plan.cost
-    table = new_table("", cost_name(plan), "times this plan", right=(1, 2))
-    for name, total, ratio in (
+    form = partial(format_cost, unit=cost.unit)
+    rows = (
         ("Data Parallelism", cost.baselines.data, cost.ratios.data),
         ("Model Parallelism", cost.baselines.model, cost.ratios.model),
-    ):
-        table.add_row(name, format_cost(total, cost.unit), format_ratio(ratio))
-    return table
+    )
+    return new_table([("", str), (cost_name(plan), form), ("times this plan", format_ratio)], rows)
 
 
 def _saving(plan: Plan, joint: Plan) -> str:

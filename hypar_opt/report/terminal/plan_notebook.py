@@ -10,8 +10,9 @@ from rich.console import Group
 from rich.text import Text
 
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
-from hypar_opt.report.labels import cost_name, level_costs, local_cost
-from hypar_opt.report.layer_groups import Stored, folded, is_short_chain
+from hypar_opt.report.labels import cost_name, level_costs, total_costs
+from hypar_opt.report.layer_groups import Stored, is_short_chain
+from hypar_opt.report.plan_grid import plan_grid
 from hypar_opt.report.terminal.notebook import SCROLLED, html_of
 from hypar_opt.report.terminal.plan import baselines_table, plan_title
 from hypar_opt.studies.advice import as_executed
@@ -20,6 +21,7 @@ from hypar_opt.units import format_cost
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.report.glyphs import Symbol
+    from hypar_opt.report.plan_grid import GridRow, PlanGrid
 
 _GRID = "border-collapse:separate;border-spacing:2px;font-variant-numeric:tabular-nums"
 _NAME = "text-align:left;font-weight:normal;padding:.1em .8em .1em 0"
@@ -27,7 +29,7 @@ _LEVEL = "text-align:center;padding:.1em .5em"
 _AMOUNT = "text-align:right;padding:.1em .5em;white-space:nowrap"
 _SWATCH = "padding:0 .4em;border-radius:3px"
 
-_TIMES, _INDENT, _GAP = "×", "\N{EM SPACE}", " \N{EM SPACE}"
+_INDENT, _GAP = "\N{EM SPACE}", " \N{EM SPACE}"
 
 
 def plan_html(plan: Plan) -> str:
@@ -36,8 +38,8 @@ def plan_html(plan: Plan) -> str:
     Equal layers have the same choices and layouts of their outputs. Below the grid are the levels'
     costs, the legend and the baselines.
     """
-    stored = plan.layouts is not None and plan.levels > 0
-    heads = ["layer", *plan.level_names, *(["stored"] if stored else [])]
+    grid = plan_grid(plan, stored=Stored.ALL, runs=not is_short_chain(plan))
+    heads = ["layer", *plan.level_names, *(["stored"] if grid.layouts else [])]
     head = "".join(f'<th scope="col" style="{_LEVEL}">{name}</th>' for name in heads)
     executed = Text(as_executed(plan.cost) or "")
     return "\n".join(
@@ -48,46 +50,38 @@ def plan_html(plan: Plan) -> str:
             f'<table style="{_GRID}">',
             f"<thead><tr>{head}</tr></thead>",
             "<tbody>",
-            *_layers(plan, len(heads)),
+            *_layers(plan, grid, len(heads)),
             "</tbody>",
             "<tfoot>",
             *_costs(plan),
             "</tfoot>",
             "</table>",
             "</div>",
-            *_legends(plan),
+            *_legends(plan, grid),
             html_of(Group(baselines_table(plan), executed)),
             "</div>",
         ]
     )
 
 
-def _layers(plan: Plan, columns: int) -> Iterator[str]:
+def _layers(plan: Plan, grid: PlanGrid, columns: int) -> Iterator[str]:
     """Yield one row per group of equal layers, and a heading row above each block."""
-    if is_short_chain(plan):
-        yield from (_row(plan, name, n) for n, name in enumerate(plan.layers))
-        return
-    for section in folded(plan, stored=Stored.ALL):
-        label = section.heading(_TIMES)
-        whole = bool(section.block) and len(section.rows) == 1
-        if section.block and not whole:
+    for label, row in grid.lines(_INDENT):
+        if row is not None:
+            yield _row(plan, label, row)
+        else:
             yield f'<tr><th colspan="{columns}" style="{_NAME}">{escape(label)}</th></tr>'
-        for row in section.rows:
-            name = label if whole else _INDENT * bool(section.block) + row.label()
-            yield _row(plan, name, row.positions[0])
 
 
-def _row(plan: Plan, name: str, position: int) -> str:
+def _row(plan: Plan, name: str, row: GridRow) -> str:
     """Return the row of a group of equal layers."""
     cells = [f'<th scope="row" style="{_NAME}">{escape(name)}</th>']
-    for level, row in zip(plan.level_names, plan.parallelism, strict=True):
-        choice = row[position]
+    for level, choice in zip(plan.level_names, row.choices, strict=True):
         cells.append(_cell(f"{name.strip()}, {level}: {choice}", [symbol(choice)]))
-    layouts = (plan.layouts or {}).get(plan.layers[position], ())
-    if layouts:
-        words = zip(plan.level_names, layouts, strict=True)
+    if row.stored:
+        words = zip(plan.level_names, row.stored, strict=True)
         title = ", ".join(f"{level}: {layout}" for level, layout in words)
-        cells.append(_cell(f"stored {title}", [stored_symbol(layout) for layout in layouts]))
+        cells.append(_cell(f"stored {title}", [stored_symbol(layout) for layout in row.stored]))
     return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -105,8 +99,7 @@ def _costs(plan: Plan) -> Iterator[str]:
     if charges:
         amounts = "".join(f'<td style="{_AMOUNT}">{charge}</td>' for charge in charges)
         yield f'<tr><th scope="row" style="{_NAME}">{escape(cost_name(plan))}</th>{amounts}</tr>'
-    local = local_cost(cost)
-    for name, amount in (*([local] if local else []), ("total", cost.total)):
+    for name, amount in total_costs(cost):
         shown = escape(format_cost(amount, cost.unit))
         yield (
             f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>'
@@ -114,12 +107,10 @@ def _costs(plan: Plan) -> Iterator[str]:
         )
 
 
-def _legends(plan: Plan) -> Iterator[str]:
+def _legends(plan: Plan, grid: PlanGrid) -> Iterator[str]:
     yield _legend("", legend(explained(plan)))
-    layouts = (layout for own in (plan.layouts or {}).values() for layout in own)
-    present = stored_legend(layouts)
-    if present:
-        yield _legend("stored: ", present)
+    if grid.layouts:
+        yield _legend("stored: ", stored_legend(grid.layouts))
 
 
 def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:

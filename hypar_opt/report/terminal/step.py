@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.labels import ENERGY_PARTS
-from hypar_opt.report.terminal.console import new_table
+from hypar_opt.report.terminal.console import JOULES, SECONDS, Column, new_table
 from hypar_opt.report.terminal.layer_times import layer_times
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
@@ -16,6 +16,7 @@ from hypar_opt.units import format_bytes, format_percent, format_si
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hypar_opt.report.plan_grid import GridRow
     from hypar_opt.simulator.result import StepResult
 
 _OVERLAPPED = {
@@ -23,6 +24,8 @@ _OVERLAPPED = {
     "gradient": "gradient exchanges overlap",
     "branches": "all exchanges overlap what does not wait for them",
 }
+
+_SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
 _LOCKSTEP = 1e-9
 """Relative: the simulator and the closed form sum the same seconds in different orders."""
@@ -56,42 +59,32 @@ def _options(step: StepResult) -> str:
 
 
 def _phases(step: StepResult) -> Table:
-    table = new_table("phase", "compute", "communication", right=(1, 2))
-    for phase, (compute, communication) in step.phases.items():
-        table.add_row(phase, format_si(compute, "s"), format_si(communication, "s"))
-    table.add_section()
+    rows = ((phase, *seconds) for phase, seconds in step.phases.items())
     # With overlap the two add up to more than the step.
-    table.add_row("total", format_si(step.compute, "s"), format_si(step.communication, "s"))
-    return table
+    totals = [("total", step.compute, step.communication)]
+    return new_table([("phase", str), *_SECONDS], rows, totals=totals)
 
 
 def _layers(step: StepResult) -> Table:
     """Sum the passes of each group of equal layers."""
-    table = new_table("layer", "compute", "communication", right=(1, 2))
-    for group, compute, communication in layer_times(step.plan, step):
+
+    def name(group: GridRow) -> str:
         count = len(group.positions)
-        name = f"{group.name} x{count}" if count > 1 else group.name
-        table.add_row(Text(name), format_si(compute, "s"), format_si(communication, "s"))
-    return table
+        return f"{group.name} x{count}" if count > 1 else group.name
+
+    rows = ((name(group), *seconds) for group, *seconds in layer_times(step.plan, step))
+    return new_table([("layer", str), *_SECONDS], rows)
 
 
 def _levels(step: StepResult) -> Table:
-    table = new_table("level", "bytes", "time", right=(1, 2))
-    for level in step.levels:
-        seconds = format_si(level.seconds, "s")
-        table.add_row(f"H{level.level}", format_bytes(level.bytes), seconds)
-    return table
+    rows = ((f"H{level.level}", level.bytes, level.seconds) for level in step.levels)
+    return new_table([("level", str), ("bytes", format_bytes), ("time", SECONDS)], rows)
 
 
 def _energy(step: StepResult) -> Table:
-    table = new_table("energy", "", right=(1,))
-    for part, joules in vars(step.energy).items():
-        # A part for which the array has no constant is left out, not shown as 0.
-        if joules:
-            table.add_row(ENERGY_PARTS[part], format_si(joules, "J"))
-    table.add_section()
-    table.add_row("total", format_si(step.energy.total, "J"))
-    return table
+    # A part for which the array has no constant is left out, not shown as 0.
+    parts = ((ENERGY_PARTS[part], joules) for part, joules in vars(step.energy).items() if joules)
+    return new_table([("energy", str), ("", JOULES)], parts, totals=[("total", step.energy.total)])
 
 
 def _bounds(step: StepResult) -> list[str]:

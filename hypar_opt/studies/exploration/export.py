@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hypar_opt.documents.files import csv_text
 from hypar_opt.errors import shell_words, worded
 from hypar_opt.plan.plan import words_of
 from hypar_opt.studies.exploration.values import exact_number
@@ -23,11 +24,7 @@ def plans_csv(exploration: Exploration) -> str:
     RefusedError
         If there are too many plans.
     """
-    header, rows = exploration.table(worded("plans_csv", "--output"))
-    lines = [",".join(header)]
-    # A plan that costs 0 has no ratio, and CSV has no NaN.
-    lines += [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
-    return "\n".join(lines) + "\n"
+    return csv_text(*exploration.table(worded("plans_csv", "--output")))
 
 
 MAX_POINTS = 1000

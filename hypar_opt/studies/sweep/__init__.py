@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.files import check_outputs, recorded_reads
@@ -29,10 +29,6 @@ class SweepResult(Results[SweepRow]):
     """A finished table, one `SweepRow` per case, and the number of rows the journal had before."""
 
     done_before: int
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each case: the rows of a data frame."""
-        return [row.model_dump() for row in self]
 
     def __repr__(self) -> str:
         refused = f", {self.refused:,} refused" if self.refused else ""
