@@ -8,7 +8,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Size
-from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    OUTPUT,
+    Choice,
+    Contraction,
+    Parts,
+    Run,
+)
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 
@@ -86,6 +93,15 @@ class Attention(Operator):
             "s": keys[0].tokens if keys else maps.input.tokens,
             "e": maps.input.channels // parts,
         }
+
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        if maps.others:
+            return super().parts(maps)
+        sizes = self.sizes(maps)
+        heads, queries, size = sizes["g"], sizes["r"] * sizes["e"], sizes["e"]
+        starts = (0, heads * queries, heads * (queries + size))
+        fused = (Run(0, *run) for run in zip((queries, size, size), starts, strict=True))
+        return (Parts(HEADS.part, heads, (Run(OUTPUT, queries), *fused)),)
 
     def macs(self, sizes: Mapping[str, int]) -> int:
         # Q K^T over the e features of a key, then the weighted sum of values of d.

@@ -64,6 +64,46 @@ REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is halved: both sides read all, and write all."""
 
 
+OUTPUT = -1
+"""The number of a layer's output, which follows its inputs: the last."""
+
+
+class Run(NamedTuple):
+    """Channels of one tensor that belong to a layer's parts: ``scale`` to each, part by part.
+
+    Parameters
+    ----------
+    tensor
+        The number of an input, or `OUTPUT`.
+    offset
+        The first of them.
+    repeats
+        How often all parts follow one another.
+    """
+
+    tensor: int
+    scale: int = 1
+    offset: int = 0
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a layer that are computed apart, so that a split keeps each together.
+
+    Parameters
+    ----------
+    name
+        The name of one part, for messages: ``group``, ``key-value head``.
+    runs
+        Where its inputs and its output have them.
+    """
+
+    name: str
+    count: int
+    runs: tuple[Run, ...]
+
+
 class Contraction(NamedTuple):
     """The axes of a layer's input, weights and output, in the order of their shapes."""
 

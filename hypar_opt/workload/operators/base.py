@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from pydantic import AfterValidator, Field
 
 from hypar_opt.documents.document import Document, Name, rule
-from hypar_opt.workload.operators.axes import Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    BATCH,
+    OUTPUT,
+    Choice,
+    Contraction,
+    Parts,
+    Run,
+)
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
@@ -74,6 +81,9 @@ class Operator(Document):
     shuffles: ClassVar[bool] = False
     """Whether it reorders channels, so that a split of them cannot be kept."""
 
+    flattens: ClassVar[bool] = False
+    """Whether it reads an image as one vector, all positions of a channel together."""
+
     reads_ids: ClassVar[bool] = False
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
 
@@ -99,6 +109,27 @@ class Operator(Document):
     @abstractmethod
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         """Return the size of every axis but the batch's."""
+
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        """Return the channels of its inputs and its output that belong together.
+
+        Unless a kind says otherwise, these are each index of an axis that a choice halves in both;
+        none, where a choice halves either side alone.
+        """
+        sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
+        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH}
+        return tuple(
+            Parts(
+                choice.part,
+                sizes[choice.axis],
+                tuple(
+                    Run(number, over.channels // sizes[choice.axis])
+                    for number, over in enumerate(tensors, OUTPUT)
+                ),
+            )
+            for choice in self.splits
+            if choice.axis in both
+        )
 
     def weights(self, maps: LayerMaps) -> int:
         """Return the elements of its weights W, without biases."""

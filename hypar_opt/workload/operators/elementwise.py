@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import ClassVar, Literal
 
 from hypar_opt.documents.document import Size
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
+    OUTPUT,
     Choice,
+    Parts,
+    Run,
 )
 from hypar_opt.workload.operators.base import Activation, Statistics
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
@@ -75,6 +79,15 @@ class Concat(Weightless):
             raise self.refuse("inputs", f"should differ in {self.axis} alone, got {got}")
         return LayerMaps(first, output, output, tuple(others))
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        if self.axis == "tokens":
+            return super().parts(maps)
+        counts = [read.channels for read in maps.inputs]
+        return tuple(
+            Parts(CHANNELS.part, count, (Run(OUTPUT, offset=end - count), Run(number)))
+            for number, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True))
+        )
+
 
 class Pool(Weightless):
     """A pool of its own, where it cannot join the layer before it."""
@@ -127,6 +140,13 @@ class Flatten(Weightless):
         sizes = {"c": maps.input.channels}
         return {"t": maps.output.tokens, **sizes} if maps.output.tokens else sizes
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        if self.to == "tokens" or not maps.input.tokens:
+            return super().parts(maps)
+        # A sequence is flattened token by token, where an image is channel by channel.
+        runs = Run(OUTPUT, repeats=maps.input.tokens), Run(0)
+        return (Parts(CHANNELS.part, maps.input.channels, runs),)
+
 
 class Shuffle(Weightless):
     """ShuffleNet's channel shuffle: the channels of ``groups`` groups, dealt out in turn.
@@ -146,6 +166,9 @@ class Shuffle(Weightless):
                 "groups", f"should divide the {read.channels} channels, got {self.groups}"
             )
         return LayerMaps(read, read, read)
+
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
+        return ()  # each part of its output is of all groups of its input
 
 
 class Output(Weightless):
