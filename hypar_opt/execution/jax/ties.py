@@ -54,7 +54,9 @@ def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
     first = frozenset(
         position
         for position, (layer, reads) in enumerate(layers)
-        if layer.flattens and NETWORK_INPUT not in reads and len(maps.read_positions(reads[0])) == 2
+        if layer.contraction.is_matrix_product
+        and NETWORK_INPUT not in reads
+        and len(maps.read_positions(reads[0])) == 2
     )
     while True:
         tying = _Tying(maps, program, AxisTies(len(program.rows)), first)
@@ -139,7 +141,8 @@ class _Tying:
             return Shapes((), writes, rows)
         if position in self.flattened_first:
             return Shapes((), writes, None)
-        if layer.flattens and maps.input.positions > 1 and not maps.input.tokens:
+        image = maps.input.positions > 1 and not maps.input.tokens
+        if image and layer.contraction.is_matrix_product:
             features = self.ties.new(maps.input.elements, f"{name}, features")
             self.ties.tie(sources[0], features, scale=maps.input.positions)
             return Shapes((features,), writes, None)

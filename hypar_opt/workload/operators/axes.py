@@ -134,6 +134,16 @@ class Contraction(NamedTuple):
         return " -> ".join(filter(None, (" * ".join(tensors), f"y[{','.join(self.output)}]")))
 
     @property
+    def contracted(self) -> tuple[str, ...]:
+        """The axes of its input and its weights over which products are summed."""
+        return tuple(a for a in self.weight if a in self.input and a not in self.output)
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether it multiplies features by a matrix: those of an image, flattened."""
+        return len(self.weight) == 2 and bool(self.contracted)
+
+    @property
     def iterated(self) -> tuple[str, ...]:
         """The axes of its loop nest: a multiply-accumulate for each index of them.
 

@@ -81,11 +81,22 @@ class Operator(Document):
     shuffles: ClassVar[bool] = False
     """Whether it reorders channels, so that a split of them cannot be kept."""
 
-    flattens: ClassVar[bool] = False
-    """Whether it reads an image as one vector, all positions of a channel together."""
+    merges: ClassVar[bool] = False
+    """Whether it joins branches of a network side by side, or as a sum."""
+
+    ends: ClassVar[bool] = False
+    """Whether it is there to end a network, so that no layer needs to read it."""
+
+    adds_bias: ClassVar[bool] = False
+    """Whether ``bias`` is a vector beside its weights, which is neither charged nor computed."""
 
     reads_ids: ClassVar[bool] = False
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it has a bias beside its weights."""
+        return self.adds_bias and bool(getattr(self, "bias", None))
 
     @property
     def fused_pool(self) -> PoolWindow | None:
@@ -137,8 +148,14 @@ class Operator(Document):
 
     def parameters(self, maps: LayerMaps) -> int:
         """Return the number of its learned parameters, with biases."""
-        biases = maps.output.channels if getattr(self, "bias", None) else 0
-        return self.weights(maps) + biases
+        return self.weights(maps) + maps.output.channels * self.has_bias
+
+    def fan_in(self, sizes: Mapping[str, int]) -> int:
+        """Return how many products with weights each output sums; 0 where weights only scale.
+
+        Random weights are scaled by it.
+        """
+        return elements(tuple({*self.contraction.weight} - {*self.contraction.output}), sizes)
 
     def macs(self, sizes: Mapping[str, int]) -> int:
         """Return the multiply-accumulates of one pass.

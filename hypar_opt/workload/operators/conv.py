@@ -49,6 +49,7 @@ class Conv(Operator):
     # Convolutions have few weights and large feature maps; data parallelism moves the weights.
     trick: ClassVar[str] = "data"
     reads_images: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     @property
     def fused_pool(self) -> PoolWindow | None:

@@ -45,6 +45,8 @@ class Add(_Broadcast):
 
     kind: Literal["add"]
 
+    merges: ClassVar[bool] = True
+
 
 class Mul(_Broadcast):
     """The product of its inputs, element by element: a gate."""
@@ -59,6 +61,7 @@ class Concat(Weightless):
     axis: Literal["channels", "tokens"] = "channels"
 
     reads: ClassVar[tuple[int, int]] = (2, 2**31)
+    merges: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
         first, *others = reads
@@ -179,6 +182,7 @@ class Output(Weightless):
 
     # Whole, each side would compute all of the loss: what it ends with is split.
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    ends: ClassVar[bool] = True
 
     @property
     def statistics(self) -> Statistics:

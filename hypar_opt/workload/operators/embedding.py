@@ -49,5 +49,8 @@ class Embedding(Operator):
         assert self.vocabulary is not None
         return {"t": maps.output.tokens, "i": self.vocabulary, "o": self.features}
 
+    def fan_in(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
+        return 1  # a row
+
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # rows are read, not multiplied

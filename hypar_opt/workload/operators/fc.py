@@ -33,7 +33,7 @@ class FullyConnected(Operator):
     # Fully-connected layers have many weights and small outputs.
     trick: ClassVar[str] = "model"
     writes_vectors: ClassVar[bool] = True
-    flattens: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     @property
     def shares_weights_with(self) -> str | None:
