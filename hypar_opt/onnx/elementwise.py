@@ -117,7 +117,7 @@ def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -
         real = [features for features in groups if features.source != INPUT]
         masks = [features for features in groups if features.source == INPUT]
         groups = real or groups[:1]
-    scores = [group for group in groups if state.layer(group.source).kind == "scores"]
+    scores = [group for group in groups if state.layer(group.source).is_scores]
     for mask in masks if scores else ():
         read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
@@ -174,7 +174,7 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
     constant = state.constant(name)
     layer = state.layer(features.source)
     dims = broadcast(features, constant.shape, state.input.batch)
-    if layer.kind == "scores":
+    if layer.is_scores:
         read_mask(state, node, features, name)
         number = constant.elements == 1 and node.op in ("Mul", "Div")
         done = with_constant(node, constant, absorbed=not number)
@@ -220,7 +220,7 @@ def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) 
     """Return a map with a shift of each channel: a bias if the layer before can take one."""
     layer = state.layer(features.source)
     norm = features.norm
-    takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
+    takes_bias = layer.operator.adds_bias and not layer.keys.get("bias")
     if norm is None and takes_bias and activation(features.operators) is None:
         layer.add_bias(state.constant(name).stored)
         return features
@@ -287,7 +287,7 @@ def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def softmax(state: ImportState, node: OnnxNode) -> None:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
-    if state.layer(features.source).kind == "scores":
+    if state.layer(features.source).is_scores:
         axis = node.attributes().get("axis", -1) % len(features.dims)
         keys = state.layer(features.source).sizes["s"]
         if digits_of("s", [features.dims[axis]]) != whole_dim("s", keys):
