@@ -17,10 +17,15 @@ from hypar_opt.workload.operators.axes import (
     Run,
 )
 from hypar_opt.workload.operators.base import Operator, default
+from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
 """Each side has half of the heads: with grouped queries, those of half of the keys."""
+
+
+_SMALL_HEAD = 2
+"""Features of a head in a small network."""
 
 
 class Attention(Operator):
@@ -107,3 +112,11 @@ class Attention(Operator):
         # Q K^T over the e features of a key, then the weighted sum of values of d.
         pairs = sizes["b"] * sizes["t"] * sizes["s"] * sizes["g"] * sizes["r"]
         return pairs * (sizes["e"] + sizes["d"])
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        queries, one = min(self.heads // self._kv_heads, 2), small.parts * _SMALL_HEAD
+        widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
+        for read, width in zip(reads, widths, strict=True):
+            small.equate(read.channels, constant(width), self.name)
+        keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}
+        return SmallMap(constant(queries * one), reads[0].tokens), keys

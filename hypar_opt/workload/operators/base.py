@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from pydantic import AfterValidator, Field
 
 from hypar_opt.documents.document import Document, Name, rule
+from hypar_opt.errors import RefusedError
 from hypar_opt.workload.operators.axes import (
     BATCH,
     OUTPUT,
@@ -18,6 +19,7 @@ from hypar_opt.workload.operators.axes import (
     Parts,
     Run,
 )
+from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
@@ -141,6 +143,25 @@ class Operator(Document):
             for choice in self.splits
             if choice.axis in both
         )
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        """Return what it writes in a small network of the same structure, and the sizes there.
+
+        Unless a kind says otherwise, it has no sizes and writes a map as it reads.
+
+        Parameters
+        ----------
+        maps
+            The layer's maps in the network itself.
+
+        Raises
+        ------
+        RefusedError
+            If it has no smaller sizes of that structure.
+        """
+        if maps.pooled != maps.input:
+            raise RefusedError(f"layer {self.name!r}: kind {self.kind!r} has no known small size")
+        return reads[0], {}
 
     def weights(self, maps: LayerMaps) -> int:
         """Return the elements of its weights W, without biases."""

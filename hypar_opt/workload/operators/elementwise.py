@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import ClassVar, Literal
@@ -16,6 +17,14 @@ from hypar_opt.workload.operators.axes import (
     Run,
 )
 from hypar_opt.workload.operators.base import Activation, Statistics
+from hypar_opt.workload.operators.free_sizes import (
+    FreeSizes,
+    SmallLayer,
+    SmallMap,
+    constant,
+    plus,
+    times,
+)
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.weightless import Weightless
 from hypar_opt.workload.operators.windows import PoolWindow
@@ -38,6 +47,14 @@ class _Broadcast(Weightless):
                     f"should be of one size, got {described(largest)} and {described(read)}",
                 )
         return LayerMaps(reads[0], largest, largest, reads[1:])
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        first = reads[maps.inputs.index(maps.output)]
+        for read, was in zip(reads, maps.inputs, strict=True):
+            small.equate(read.channels, first.channels, self.name)
+            if was.positions == maps.output.positions and first.tokens and read.tokens:
+                small.equate(read.tokens, first.tokens, self.name)
+        return first, {}
 
 
 class Add(_Broadcast):
@@ -91,6 +108,17 @@ class Concat(Weightless):
             for number, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True))
         )
 
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        first, *others = reads
+        tokens = [read.tokens for read in reads if read.tokens]
+        if self.axis == "tokens":
+            for read in others:
+                small.equate(read.channels, first.channels, self.name)
+            return first._replace(tokens=plus(tokens)), {}
+        for size in tokens[1:]:
+            small.equate(size, tokens[0], self.name)
+        return first._replace(channels=plus(read.channels for read in reads)), {}
+
 
 class Pool(Weightless):
     """A pool of its own, where it cannot join the layer before it."""
@@ -105,6 +133,11 @@ class Pool(Weightless):
         assert isinstance(read, FeatureMap)
         output = self.pool.pooled(self.name, read)
         return LayerMaps(read, output, output)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,) = reads
+        pooled = self.pool.pooled(self.name, FeatureMap(1, *read.extent))
+        return read._replace(extent=(pooled.height, pooled.width)), {}
 
 
 class GlobalPool(Weightless):
@@ -121,6 +154,9 @@ class GlobalPool(Weightless):
             raise self.refuse("over", f"{self.over!r} needs tokens, got {described(read)}")
         output = FeatureMap(read.channels)
         return LayerMaps(read, output, output)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        return SmallMap(reads[0].channels, None), {}
 
 
 class Flatten(Weightless):
@@ -150,6 +186,13 @@ class Flatten(Weightless):
         runs = Run(OUTPUT, repeats=maps.input.tokens), Run(0)
         return (Parts(CHANNELS.part, maps.input.channels, runs),)
 
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,) = reads
+        positions = read.tokens or constant(math.prod(read.extent))
+        if self.to == "tokens":
+            return SmallMap(read.channels, positions), {}
+        return SmallMap(times(read.channels, small.of(positions)), None), {}
+
 
 class Shuffle(Weightless):
     """ShuffleNet's channel shuffle: the channels of ``groups`` groups, dealt out in turn.
@@ -172,6 +215,9 @@ class Shuffle(Weightless):
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
         return ()  # each part of its output is of all groups of its input
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        return reads[0], {"groups": constant(min(2, self.groups))}
 
 
 class Output(Weightless):
