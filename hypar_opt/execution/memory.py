@@ -6,17 +6,15 @@ for its backward pass and those that it works with. Index arrays and Python obje
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from hypar_opt.execution.virtual.arithmetic import arithmetic_of
 from hypar_opt.sharding.layouts import Layout
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.program import Program
-    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.operators.base import Operator
 
 ELEMENT_BYTES = 8
 """The size of a float64."""
@@ -29,7 +27,7 @@ def step_bytes(network: Network, program: Program) -> int:
     for position, layer in enumerate(network.layers):
         node = position + workload.shared
         weights, copies = workload.weights[node], _weight_copies(program, node)
-        footprint = _footprint(layer, workload.nodes[node])
+        footprint = arithmetic_of(layer).footprint(workload.nodes[node])
         read_copies = _copies(program, program.read[node])
         inputs = workload.inputs[node] * read_copies
         written = workload.outputs[node] * _copies(program, program.written[node])
@@ -47,41 +45,6 @@ def step_bytes(network: Network, program: Program) -> int:
     for shared, writer in workload.tensor_writers.items():
         held += 2 * workload.pooled[writer] * _copies(program, program.stored[shared])
     return ELEMENT_BYTES * (held + working)
-
-
-class _Footprint(NamedTuple):
-    """The memory of a layer's arithmetic besides its input and output.
-
-    Parameters
-    ----------
-    kept
-        Elements kept on every device that has the input.
-    inputs
-        Arrays kept, each of the input's size.
-    working
-        Temporary elements, on one device at a time.
-    """
-
-    kept: int = 0
-    inputs: int = 0
-    working: int = 0
-
-
-def _footprint(layer: Operator, tensors: LayerTensors) -> _Footprint:
-    sizes = tensors.sizes
-    if layer.kind == "conv":
-        # The input is unfolded: each window of each group is a row.
-        window = math.prod(getattr(layer, "kernel", (1, 1))) * sizes["i"] * sizes.get("g", 1)
-        unfolded = sizes["b"] * window * math.prod(tensors.output[2:])
-        return _Footprint(kept=unfolded, working=3 * unfolded)
-    if layer.kind == "attention":
-        scores = math.prod(sizes[axis] for axis in ("b", "g", "r", "t", "s"))
-        return _Footprint(kept=scores, working=5 * scores)
-    return _Footprint(inputs=_INPUTS.get(layer.kind, 0))
-
-
-_INPUTS = {"norm": 3, "output": 3, "global_pool": 2, "pool": 1}
-"""Arrays of the input's size that are kept, by kind of layer."""
 
 
 def _copies(program: Program, layouts: Layouts) -> int:

@@ -17,21 +17,27 @@ if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.workload.operators.base import Operator
 
 SCHEMA = "hypar-opt/shardings/1"
 
 _WEIGHTS = {
-    "conv": ("rows", "columns", "inputs", "outputs"),
-    "norm": ("scale and shift", "channels"),
-    "embedding": ("vocabulary", "features"),
+    "k": "rows",
+    "l": "columns",
+    "i": "inputs",
+    "o": "outputs",
+    "s": "scale and shift",
+    "c": "channels",
 }
+_TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features"}
+"""Names of the dimensions of weights, and of an embedding's, by axis."""
 
 
 def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
     """Return the document that ``export --to json`` writes, as plain data."""
     layers = sharded.network.layers
-    kinds = {layer.name: layer.kind for layer in layers}
-    positions = dict(zip(kinds, sharded.positions, strict=True))
+    operators = {layer.name: layer for layer in layers}
+    positions = dict(zip(operators, sharded.positions, strict=True))
     stored = stored_tensors(sharded)
     return {
         "schema": SCHEMA,
@@ -45,7 +51,7 @@ def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
         },
         "weights": {
             name: {
-                **_array(one.tensor, _WEIGHTS.get(kinds[name], ("inputs", "outputs"))),
+                **_array(one.tensor, _weights(operators[name])),
                 "all_reduced": _mesh_axes(one.reduced),
             }
             for name, one in weights_of(sharded).items()
@@ -96,6 +102,11 @@ def _dimension(name: str, dim: StoredAxis | int) -> dict[str, Any]:
         "levels": _mesh_axes(dim.split),
         "segments": list(dim.segments),
     }
+
+
+def _weights(layer: Operator) -> list[str]:
+    names = _TABLE if layer.reads_ids else _WEIGHTS
+    return [names.get(axis, axis) for axis in layer.contraction.weight if axis != "g"]
 
 
 def _mesh_axes(levels: Sequence[int]) -> list[str]:

@@ -32,7 +32,7 @@ def halvings_of(workload: Workload, choices: int, levels: int) -> NDArray[np.int
 
 def axes_of(layer: LayerTensors, columns: int) -> str:
     """Return the sizes of the axes that a layer's choices halve, for a message."""
-    if layer.kind in ("conv", "fc") and len(layer.operator.splits) == 3:
+    if layer.operator.contraction.contracted and len(layer.operator.splits) == 3:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"

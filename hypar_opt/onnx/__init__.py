@@ -59,7 +59,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
             source += f", written by {_printable(graph.producer)}"
         name = _printable(Path(file).stem) or "model"
         content = document(name, source, state.input.layer.sizes, layers)
-        biased = (layer.keys.get("bias") for layer in layers if layer.kind != "norm")
+        biased = (layer.operator.adds_bias and layer.keys.get("bias") for layer in layers)
         statements: dict[str, Any] = {
             "element_type": state.element_type,
             "not_kept": [

@@ -62,7 +62,7 @@ def _tied_weights(layers: Sequence[Layer]) -> str:
     """Return which layers share weights, except heads, which share an embedding's on purpose."""
     tied = [layer for layer in layers if "tied" in layer.keys]
     pairs = [(layer, layers[layer.keys["tied"]]) for layer in tied]
-    pairs = [(layer, owner) for layer, owner in pairs if owner.kind == "fc"]
+    pairs = [(layer, owner) for layer, owner in pairs if not owner.operator.reads_ids]
     if not pairs:
         return ""
     shown = [f"{layer.name!r} has those of {owner.name!r}" for layer, owner in pairs[:_SHOWN]]

@@ -39,10 +39,10 @@ def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features
     a, b = state.settle(a, node), state.settle(b, node)
     if len(a.dims) < 3 or len(b.dims) < 3 or a.shape[-1] != b.shape[-2]:
         raise shape_error(node, a.shape, b.shape)
-    if state.layer(b.source).kind == "scores":
+    if state.layer(b.source).is_scores:
         # Transposed values times transposed scores are the transposed product.
         return _transposed(product_of_maps(state, node, _transposed(b), _transposed(a)))
-    if state.layer(a.source).kind == "scores":
+    if state.layer(a.source).is_scores:
         return _weighted_values(state, node, a, b)
     return _scores(state, node, a, _transposed(b))
 

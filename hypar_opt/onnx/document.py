@@ -8,6 +8,7 @@ from typing import Any
 
 from hypar_opt.onnx.blocks import RepeatedRun, block_names, runs_of
 from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.losses import is_chain
 from hypar_opt.onnx.names import proposals, unique
 
 SCHEMA = "hypar-opt/network/2"
@@ -20,7 +21,7 @@ def document(
 ) -> Table:
     """Return a network file's content, with repeated runs as blocks."""
     names = proposals(layers)
-    runs = [] if _is_chain(layers) else runs_of(layers, names)
+    runs = [] if is_chain(layers) else runs_of(layers, names)
     full, tables = _named(layers, names, runs)
     for layer, name_ in zip(layers, full, strict=True):
         layer.name = name_
@@ -47,13 +48,6 @@ def document(
     if blocks:
         out["block"] = blocks
     return out
-
-
-def _is_chain(layers: Sequence[Layer]) -> bool:
-    return all(
-        layer.kind in ("conv", "fc") and layer.inputs == [position - 1]
-        for position, layer in enumerate(layers)
-    )
 
 
 def _named(
@@ -154,7 +148,7 @@ def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
         return {"channels": sizes["c"], "height": sizes["h"], "width": sizes["w"]}
     if "t" in sizes and "c" not in sizes:
         # The ids index the largest of the tables that are read by index.
-        rows = (x.keys["vocabulary"] for x in layers if x.kind == "embedding" and x.inputs)
+        rows = (x.keys["vocabulary"] for x in layers if x.looks_up)
         return {"tokens": sizes["t"], "vocabulary": max(rows, default=1)}
     if "t" in sizes:
         return {"tokens": sizes["t"], "features": sizes["c"]}
@@ -164,6 +158,5 @@ def _input(sizes: Mapping[str, int], layers: Sequence[Layer]) -> Table:
 def _drop_vocabularies(layers: Sequence[Layer], shown: Table) -> None:
     """Leave out vocabularies that equal the input's."""
     for layer in layers:
-        by_index = layer.kind == "embedding" and layer.inputs
-        if by_index and layer.keys["vocabulary"] == shown.get("vocabulary"):
+        if layer.looks_up and layer.keys["vocabulary"] == shown.get("vocabulary"):
             del layer.keys["vocabulary"]

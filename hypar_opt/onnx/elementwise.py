@@ -17,12 +17,13 @@ from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import GELU_BY_ERF, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, shape_error
-from hypar_opt.onnx.joins import fit, join
+from hypar_opt.onnx.joins import fit, join, layer_of
 from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.table import activation
+from hypar_opt.onnx.table import EXACT, activation
 from hypar_opt.onnx.views import broadcast
+from hypar_opt.workload.operators import OPERATORS
 
 # Operators whose constants are learned: shifts and scales. Exporters do not subtract weights or
 # divide by them.
@@ -41,7 +42,15 @@ _ATTRIBUTES: dict[str, tuple[str, object, object]] = {
 
 
 def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
-    """An operator that does the same to every element, whatever the layout."""
+    """An operator that does the same to every element, whatever the layout.
+
+    Its word may be a kind of layer of one input; attributes with the names of keys are these.
+    """
+    if word in OPERATORS.built_in_names() and OPERATORS[word].reads == (1, 1):
+        keys = OPERATORS[word].model_fields.keys() & node.attributes().keys()
+        given = {key: node.attributes()[key] for key in sorted(keys)}
+        state.put(node, layer_of(state, node, word, given, state.settled(node.inputs[0], node)))
+        return
     _check_attributes(state, node)
     if len(node.inputs) == 1:
         features = state.features(node.inputs[0])
@@ -104,7 +113,7 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
     groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
-    if node.op not in ("Add", "Sum", "Mul", "BiasGelu"):
+    if node.op not in EXACT:
         means = "product" if word == "mul" else "sum"
         state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
     return join(state, node, word or "add", groups)
@@ -117,7 +126,7 @@ def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -
         real = [features for features in groups if features.source != INPUT]
         masks = [features for features in groups if features.source == INPUT]
         groups = real or groups[:1]
-    scores = [group for group in groups if state.layer(group.source).kind == "scores"]
+    scores = [group for group in groups if state.layer(group.source).is_scores]
     for mask in masks if scores else ():
         read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
@@ -174,7 +183,7 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
     constant = state.constant(name)
     layer = state.layer(features.source)
     dims = broadcast(features, constant.shape, state.input.batch)
-    if layer.kind == "scores":
+    if layer.is_scores:
         read_mask(state, node, features, name)
         number = constant.elements == 1 and node.op in ("Mul", "Div")
         done = with_constant(node, constant, absorbed=not number)
@@ -220,7 +229,7 @@ def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) 
     """Return a map with a shift of each channel: a bias if the layer before can take one."""
     layer = state.layer(features.source)
     norm = features.norm
-    takes_bias = layer.kind in ("conv", "fc") and not layer.keys.get("bias")
+    takes_bias = layer.operator.adds_bias and not layer.keys.get("bias")
     if norm is None and takes_bias and activation(features.operators) is None:
         layer.add_bias(state.constant(name).stored)
         return features
@@ -287,7 +296,7 @@ def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def softmax(state: ImportState, node: OnnxNode) -> None:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
-    if state.layer(features.source).kind == "scores":
+    if state.layer(features.source).is_scores:
         axis = node.attributes().get("axis", -1) % len(features.dims)
         keys = state.layer(features.source).sizes["s"]
         if digits_of("s", [features.dims[axis]]) != whole_dim("s", keys):

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from hypar_opt.onnx.axes import DigitRange, Dim, extent, without_copies
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, Regions
+from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.weightless import Weightless
 
 INPUT = -1
 """The network's input, among positions of layers."""
@@ -85,6 +88,10 @@ class Features(NamedTuple):
         return self.source == other.source and self.taken == other.taken
 
 
+_PENDING = ("input", "scores", "slice")
+"""What stands among layers for a tensor that is no layer of a network, or not yet."""
+
+
 @dataclass
 class Layer:
     """A layer of the network while the graph is read."""
@@ -110,6 +117,26 @@ class Layer:
         """Give the layer a bias."""
         self.keys["bias"] = True
         self.weights = replace(self.weights, vectors=(*self.weights.vectors, *bias))
+
+    @property
+    def operator(self) -> type[Operator]:
+        """What its kind declares; of what is no layer of a network yet, nothing."""
+        return Weightless if self.kind in _PENDING else OPERATORS[self.kind]
+
+    @property
+    def is_scores(self) -> bool:
+        """Whether it is the first product of an attention that is written out."""
+        return self.kind == "scores"
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a range of the channels of a layer, which is divided later."""
+        return self.kind == "slice"
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it is a table that the network's ids index."""
+        return self.operator.reads_ids and bool(self.inputs)
 
     @property
     def is_image(self) -> bool:

@@ -293,7 +293,7 @@ class ImportState:
             Where the node reads less than the whole map, or copies of it.
         """
         layer = self.layer(features.source)
-        if layer.kind == "scores":
+        if layer.is_scores:
             raise node.refuse("reads the scores of attention; only their product with V may")
         word = self.activation_of(features, node)
         if features.taken:

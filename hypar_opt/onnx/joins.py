@@ -1,13 +1,15 @@
-"""Sums and products of feature maps, element by element."""
+"""Layers that write a map as they read it, and those that join several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hypar_opt.onnx.axes import Dim, extent, without_copies
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.regions import LayerWeights
 
 
 def fit(rows: Sequence[Sequence[Dim]]) -> tuple[Dim, ...] | None:
@@ -39,8 +41,23 @@ def positions_of(state: ImportState) -> Callable[[int], int]:
     return positions
 
 
+def layer_of(
+    state: ImportState,
+    node: OnnxNode,
+    kind: str,
+    keys: dict[str, Any],
+    features: Features,
+    weights: LayerWeights = LayerWeights(),  # noqa: B008 - frozen
+) -> Features:
+    """Return the output of a new layer of a kind that writes a map as it reads it."""
+    features = state.sliced(state.ordered(features, node), node)
+    source = state.read(features, node)
+    made = state.emit(node, kind, keys, [source], state.layer(source).sizes, weights)
+    return state.whole_output(made, features.dims)
+
+
 def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]) -> Features:
-    """Return the output of a new layer that adds or multiplies several layers' maps.
+    """Return the output of a new layer of a kind that joins several layers' maps.
 
     Raises
     ------

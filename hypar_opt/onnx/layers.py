@@ -41,7 +41,7 @@ def _ends(state: ImportState) -> list[int]:
             features = state.settled(name, nodes[name])
         layer = state.layer(features.source)
         layer.read_as.add(state.activation_of(features, nodes[name]))
-        if layer.kind == "scores":
+        if layer.is_scores:
             # Scores that are written out besides their attention add no layer.
             if not layer.keys.get("read"):
                 raise nodes[name].refuse("multiplies two feature maps, but is not attention")
@@ -62,7 +62,7 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
             alive.add(position)
             waiting += layers[position].inputs
     read = {source for position in alive for source in layers[position].inputs}
-    loose = [end for end in ends if end not in read and layers[end].kind != "output"]
+    loose = [end for end in ends if end not in read and not layers[end].operator.ends]
     kept = sorted(alive)
     if len(ends) - sum(end in read for end in ends) > 1:
         for end in loose:
@@ -72,7 +72,7 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
     out = []
     for position in kept:
         layer = layers[position]
-        if layer.kind == "scores":
+        if layer.is_scores:
             assert layer.node is not None
             raise layer.node.refuse("multiplies two feature maps, but is not attention")
         out.append(replace(layer, inputs=[new[source] for source in layer.inputs]))
@@ -85,7 +85,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
     for position, layer in enumerate(layers):
         for source in layer.inputs:
             readers.setdefault(source, []).append(position)
-    cut = {layer.inputs[0] for layer in layers if layer.kind == "slice"}
+    cut = {layer.inputs[0] for layer in layers if layer.is_slice}
     if not cut:
         return layers
     out: list[Layer] = []
@@ -95,9 +95,9 @@ def _divided(layers: list[Layer]) -> list[Layer]:
         if position in cut:
             _check_division(layer, [layers[reader] for reader in readers[position]])
             new[position] = position  # only slices read it, and they look it up in ``layers``
-        elif layer.kind == "slice":
+        elif layer.is_slice:
             whole = layers[layer.inputs[0]]
-            size = "filters" if whole.kind == "conv" else "units"
+            size = "filters" if "filters" in whole.keys else "units"
             keys = {**whole.keys, size: layer.keys["size"]}
             inputs = [new[source] for source in whole.inputs]
             new[position] = len(out)
@@ -111,15 +111,15 @@ def _divided(layers: list[Layer]) -> list[Layer]:
 
 
 def _check_division(layer: Layer, readers: list[Layer]) -> None:
-    parts = sorted((r.keys["start"], r.keys["size"]) for r in readers if r.kind == "slice")
+    parts = sorted((r.keys["start"], r.keys["size"]) for r in readers if r.is_slice)
     end = 0
     for start, size in parts:
         if start != end:
             break
         end += size
-    whole = layer.kind in ("conv", "fc") and "groups" not in layer.keys
+    whole = layer.operator.contraction.contracted and "groups" not in layer.keys
     if not whole or end != layer.channels or len(parts) != len(readers):
-        node = next(reader.node for reader in readers if reader.kind == "slice")
+        node = next(reader.node for reader in readers if reader.is_slice)
         assert node is not None
         raise node.refuse(
             f"reads a part of what a layer of kind {layer.kind!r} writes; only fc and conv can"
@@ -129,14 +129,11 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
 
 def _activate(state: ImportState, layer: Layer) -> None:
     """Give a layer the activation through which all its readers see it."""
-    words = layer.read_as
-    if len(words) == 1 and None not in words and layer.kind in _ACTIVATED:
+    words, takes_one = layer.read_as, "activation" in layer.operator.model_fields
+    if takes_one and len(words) == 1 and None not in words:
         layer.keys["activation"] = next(iter(words))
         return
     for word in sorted(filter(None, words)):
         why = f", which not all that read a layer of kind {layer.kind!r} see"
-        why = why if layer.kind in _ACTIVATED else f" after a layer of kind {layer.kind!r}"
+        why = why if takes_one else f" after a layer of kind {layer.kind!r}"
         state.omitted.add(f"the activation {word!r}{why}", layer.node)
-
-
-_ACTIVATED = frozenset({"conv", "fc", "norm", "add", "mul"})

@@ -9,6 +9,8 @@ the layer writes one vector of at least two numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.import_state import ImportState
 
@@ -20,7 +22,7 @@ CHAIN = (
 
 def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
     """Add the loss of logits with a remark, except to a chain, as in the paper's networks."""
-    if not layers or layers[-1].kind == "output":
+    if not layers or layers[-1].operator.ends:
         if layers and is_chain(layers[:-1]) and layers[-1].inputs == [len(layers) - 2]:
             layers.pop()
             state.omitted.add(CHAIN)
@@ -42,10 +44,10 @@ def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
     )
 
 
-def is_chain(layers: list[Layer]) -> bool:
+def is_chain(layers: Sequence[Layer]) -> bool:
     """Whether layers are a non-empty chain of the paper's kinds."""
     return bool(layers) and all(
-        layer.kind in ("conv", "fc") and layer.inputs == [position - 1]
+        layer.operator.contraction.contracted and layer.inputs == [position - 1]
         for position, layer in enumerate(layers)
     )
 
@@ -55,10 +57,11 @@ def _logits(state: ImportState, layers: list[Layer], ends: list[int]) -> str | N
     if len(ends) != 1:
         return None
     layer = layers[ends[0]]
-    if layer.kind != "fc" or layer.read_as != {None} or layer.channels < 2:
+    is_linear = layer.operator.contraction.is_matrix_product and layer.read_as == {None}
+    if not is_linear or layer.channels < 2:
         return None
     if layer.is_tokens:
-        tables = [x.keys["vocabulary"] for x in layers if x.kind == "embedding" and x.inputs]
+        tables = [x.keys["vocabulary"] for x in layers if x.looks_up]
         return (
             "words" if state.input.is_tokens and layer.channels == max(tables, default=0) else None
         )

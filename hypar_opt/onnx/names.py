@@ -29,13 +29,13 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
     Names may repeat.
     """
     shared = Counter(layer.weights.name for layer in layers)
-    tables = {layer.weights.name for layer in layers if layer.kind == "embedding"}
+    tables = {layer.weights.name for layer in layers if layer.operator.reads_ids}
     names = []
     for layer in layers:
         # Exporters write equal tensors once, so that a shared tensor's name fits no layer, except a
         # head that shares an embedding's.
         weight = layer.weights.name
-        fits = shared[weight] == 1 or (layer.kind == "fc" and weight in tables)
+        fits = shared[weight] == 1 or ("tied" in layer.keys and weight in tables)
         names.append(_name(layer, weight if fits else ""))
     # Drop a first component that all names share, such as gpu_0/.
     firsts = {name.partition(".")[0] for name in names if name}
@@ -48,7 +48,7 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
 def _name(layer: Layer, weight: str) -> str:
     node = layer.node
     candidates = []
-    if layer.kind in ("conv", "fc", "embedding", "norm") and weight:
+    if weight:
         candidates.append(_WEIGHTS.sub("", weight))
     if node is not None and layer.kind not in _NAMELESS:
         candidates += [node.name, node.outputs[0] if node.outputs else ""]

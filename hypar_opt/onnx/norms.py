@@ -8,7 +8,7 @@ from hypar_opt.onnx.axes import axes_of, is_whole
 from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState
-from hypar_opt.onnx.joins import join
+from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 
@@ -25,13 +25,10 @@ def _norm(
     bias: bool,
 ) -> Features:
     """Add a norm and return its output, in the dimensions of its input."""
-    features = state.sliced(state.ordered(features, node), node)
     keys: dict[str, Any] = {"norm": kind}
     if bias != (kind != "rms"):
         keys["bias"] = bias
-    source = state.read(features, node)
-    made = state.emit(node, "norm", keys, [source], state.layer(source).sizes, weights)
-    return state.whole_output(made, features.dims)
+    return layer_of(state, node, "norm", keys, features, weights)
 
 
 def _learned(state: ImportState, node: OnnxNode, *places: int) -> LayerWeights:

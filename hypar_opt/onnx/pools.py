@@ -35,7 +35,7 @@ def pool(state: ImportState, node: OnnxNode, word: str) -> None:
     padding = window_padding(node, image, attributes, window, stride, dilation)
     features = image.features._replace(border=None)
     layer = state.layer(features.source)
-    joins = features.only and layer.kind == "conv" and "pool" not in layer.keys
+    joins = features.only and "pool" in layer.operator.model_fields and "pool" not in layer.keys
     if not joins and not any(padding[:2]) and _is_whole(image, window):
         axes = list(range(2, len(features.dims)))
         _reduce(state, node, features, axes, keep=True, word=word)
@@ -147,7 +147,7 @@ def _reduce(
         for axis, dim in enumerate(features.dims)
         if keep or axis not in axes
     )
-    if layer.kind == "scores":
+    if layer.is_scores:
         raise node.refuse("reduces the scores of attention")
     exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
     operators = features.operators | (frozenset() if exact else {node.op})

@@ -78,10 +78,15 @@ def _tie(layers: list[Layer], uses: _Uses, position: int) -> None:
 def _may_tie(owner: Layer, layer: Layer) -> bool:
     """Whether a layer has exactly its owner's weights, or an embedding's transposed."""
     theirs = owner.weights.matrix
-    if owner.kind == "embedding":
+    if owner.operator.reads_ids:
         theirs = tuple(region._replace(dims=region.dims[::-1]) for region in theirs)
-    may = layer.kind == "fc" and owner.kind in ("fc", "embedding")
-    return may and layer.weights.matrix == theirs
+    return _same_axes(owner, layer) and layer.weights.matrix == theirs
+
+
+def _same_axes(owner: Layer, layer: Layer) -> bool:
+    """Whether a layer may be tied to another: it has a key for that, and weights of such axes."""
+    weight = layer.operator.contraction.weight
+    return "tied" in layer.operator.model_fields and owner.operator.contraction.weight == weight
 
 
 def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
@@ -111,18 +116,21 @@ def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
     )
 
 
+_REFUSED = {
+    ("conv", "conv"): "; convolutions of a network cannot share weights",
+    ("embedding", "embedding"): " by other ids; a network has one input of ids",
+}
+"""Why two kinds of layers cannot share weights, where it is not plain."""
+
+
 def _refused(layers: list[Layer], layer: Layer, use: _Use) -> InputError:
     owner = layers[use.owner]
     assert layer.node is not None
     assert owner.node is not None
-    kinds = (owner.kind, layer.kind)
     why = ", which a network cannot express for these operators"
-    if kinds in (("fc", "fc"), ("embedding", "fc")):
+    why = _REFUSED.get((owner.kind, layer.kind), why)
+    if _same_axes(owner, layer):
         why = ", as another matrix: in parts or transposed"
-    elif kinds == ("conv", "conv"):
-        why = "; convolutions of a network cannot share weights"
-    elif kinds == ("embedding", "embedding"):
-        why = " by other ids; a network has one input of ids"
     return layer.node.refuse(
         f"reads elements of {use.region.name!r} that node {owner.node.label!r} ({owner.node.op})"
         f" reads too{why}; give each an initializer of its own"

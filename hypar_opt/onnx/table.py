@@ -21,7 +21,8 @@ class Row(NamedTuple):
     rule
         The name of the rule.
     word
-        An elementwise operator's activation, a norm's kind, or a pool's ``max`` or ``average``.
+        An elementwise operator's activation or kind of layer, a norm's kind, or a pool's ``max`` or
+        ``average``.
     """
 
     rule: str
@@ -79,7 +80,7 @@ _VIEWS = (
 
 _ENDS = _rows("softmax", Softmax="softmax", LogSoftmax="softmax")
 
-# Operators on two feature maps, and the kind of the layer that joins these.
+# Operators on several feature maps, and the kind of the layer that joins these.
 _TWO = (
     _rows("elementwise", Add="add", Sub="add", Sum="add", Mean="add", Max="add", Min="add")
     | _rows("elementwise", Mul="mul", Div="mul", Pow="mul", Mod="mul", Where="add", BiasGelu="add")
@@ -87,6 +88,9 @@ _TWO = (
     | _rows("elementwise", Greater="add", GreaterOrEqual="add", Less="add", LessOrEqual="add")
     | _rows("elementwise", PRelu="mul", BiasAdd="add")
 )
+
+EXACT = frozenset({"Add", "BiasGelu", "Mul", "Sum"})
+"""Those which the layer does too; the others are taken as it, with a note."""
 
 ELEMENTWISE = _rows(
     "elementwise",

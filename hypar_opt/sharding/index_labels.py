@@ -127,7 +127,7 @@ class _Labelling:
         sizes = {Axis(INPUT): network.input.feature_map().channels}
         for position, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             sizes[Axis(position)] = maps.pooled.channels
-            if layer.kind == "embedding":
+            if layer.reads_ids:
                 sizes[Axis(position, rows=True)] = layer.sizes(maps)["i"]
         self.axes = list(sizes)
         ends = np.cumsum(list(sizes.values()))
@@ -164,7 +164,7 @@ class _Labelling:
                     axes.add(Axis(position))
                 if node < shared:
                     continue
-                if self.network.layers[position].kind == "embedding":
+                if self.network.layers[position].reads_ids:
                     if program.written[node][level] is Layout.PARTIAL:
                         axes.add(Axis(position, rows=True))
                 elif program.read[node][level] is Layout.CHANNEL:
@@ -243,9 +243,12 @@ class _Labelling:
 
     def weight_axis(self, position: int, column: int) -> Axis:
         """Return the axis along which a choice of a layer splits the weights that it shares."""
-        if self.network.layers[position].kind == "embedding":
-            return Axis(position, rows=column == 2)
-        return Axis(position) if column == 2 else Axis(self.network.sources[position][0])
+        layer = self.network.layers[position]
+        if layer.splits[column].axis in layer.contraction.output:
+            return Axis(position)
+        if layer.reads_ids:
+            return Axis(position, rows=True)
+        return Axis(self.network.sources[position][0])
 
     def pairs(self, tie: Tie) -> tuple[Integers, Integers]:
         left, right = self.slices[tie.left].start, self.slices[tie.right].start

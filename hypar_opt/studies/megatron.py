@@ -17,20 +17,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.operators.attention import HEADS
+from hypar_opt.workload.operators.axes import CHANNELS
 from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
-
-_FC = ("fc", "linear")
-
-_PASSED = ("mul", "flatten", "shuffle", "pool", "global_pool")
-"""Layers that may lie between the two layers of a pair: gates and views, no residuals or norms."""
+    from hypar_opt.workload.operators.base import Operator
 
 
 def degrees(network: Network, levels: int) -> tuple[int, ...]:
     """Return the degrees of tensor parallelism on 2^levels accelerators; none without attention."""
-    if all(layer.kind != "attention" for layer in network.layers):
+    if all(HEADS not in layer.splits for layer in network.layers):
         return ()
     return tuple(2**k for k in range(levels + 1))
 
@@ -60,16 +58,16 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
     if token is not None:
         words[token] = "model"
     for n, layer in enumerate(layers):
-        if layer.kind == "attention":
-            words[n] = "heads"
+        if HEADS in layer.splits:
+            words[n] = HEADS.word
             words |= dict.fromkeys(graph.before(n), "output")
             words |= dict.fromkeys(graph.behind(n), "model")
-        elif layer.kind == "output" and getattr(layer, "loss", None) == "softmax":
+        elif getattr(layer, "loss", None) == "softmax":
             (head,) = network.sources[n]
-            if head >= 0 and layers[head].kind in _FC:
+            if head >= 0 and layers[head].contraction.is_matrix_product:
                 words |= {n: "channel", head: "output"}
     for n, layer in enumerate(layers):
-        if layer.kind not in _FC or n in words:
+        if not layer.contraction.is_matrix_product or n in words:
             continue
         second = graph.behind(n)
         # An MLP's first layer, or its first two where one gates the other.
@@ -83,16 +81,16 @@ def _token_embedding(network: Network) -> int | None:
     rows = {
         n: getattr(layer, "vocabulary", None) or 0
         for n, layer in enumerate(network.layers)
-        if layer.kind == "embedding" and network.sources[n]
+        if layer.reads_ids and network.sources[n]
     }
     return max(rows, key=rows.__getitem__, default=None)
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """The kinds of a network's layers, and the layers before and after each."""
+    """A network's layers, and those before and after each."""
 
-    kinds: tuple[str, ...]
+    layers: tuple[Operator, ...]
     sources: tuple[tuple[int, ...], ...]
     readers: tuple[tuple[int, ...], ...]
 
@@ -103,29 +101,34 @@ class _Graph:
             for source in dict.fromkeys(reads):
                 if source >= 0:
                     readers[source].append(target)
-        kinds = tuple(layer.kind for layer in network.layers)
-        return cls(kinds, network.sources, tuple(map(tuple, readers)))
+        return cls(network.layers, network.sources, tuple(map(tuple, readers)))
 
     def before(self, layer: int) -> list[int]:
         """Return the fully-connected layers whose outputs a layer reads; norms may lie between."""
         reads = [source for source in self.sources[layer] if source >= 0]
-        return self._reached(reads, self.sources, (*_PASSED, "norm"))
+        return self._reached(reads, self.sources, norms=True)
 
     def behind(self, layer: int) -> list[int]:
         """Return the fully-connected layers that read a layer's output."""
-        return self._reached(self.readers[layer], self.readers, _PASSED)
+        return self._reached(self.readers[layer], self.readers, norms=False)
 
     def _reached(
-        self, start: Iterable[int], ends: tuple[tuple[int, ...], ...], passed: tuple[str, ...]
+        self, start: Iterable[int], ends: tuple[tuple[int, ...], ...], *, norms: bool
     ) -> list[int]:
-        layers, waiting = [], list(start)
+        """Return fully-connected layers with only gates, views and perhaps norms between."""
+        found, waiting = [], list(start)
         seen = set(waiting)
         while waiting:
-            layer = waiting.pop()
-            if self.kinds[layer] in _FC:
-                layers.append(layer)
-            elif self.kinds[layer] in passed:
-                new = {end for end in ends[layer] if end >= 0} - seen
+            position = waiting.pop()
+            layer = self.layers[position]
+            if layer.contraction.is_matrix_product:
+                found.append(position)
+            elif (
+                CHANNELS in layer.choices
+                and not layer.merges
+                and (norms or not layer.contraction.weight)
+            ):
+                new = {end for end in ends[position] if end >= 0} - seen
                 seen |= new
                 waiting += sorted(new)
-        return sorted(layers)
+        return sorted(found)

@@ -177,7 +177,7 @@ def _cycle(sources: Sequence[tuple[int, ...]], missing: Sequence[int]) -> list[i
 def _check_all_read(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]]) -> None:
     read = {source for reads in sources for source in reads}
     for position, layer in enumerate(layers[:-1]):
-        if position not in read and layer.kind != "output":
+        if position not in read and not layer.ends:
             raise rule(f"layer {layer.name!r}: no layer reads it; make it an 'output' or remove it")
 
 

@@ -15,7 +15,7 @@ def left_out(network: Network) -> tuple[str, ...]:
     These are what its file lists, and the biases of its layers, which are neither charged nor
     computed.
     """
-    biased = (getattr(layer, "bias", None) for layer in network.layers if layer.kind != "norm")
+    biased = (layer.has_bias for layer in network.layers)
     return tuple(dict.fromkeys((*(network.not_kept or ()), *biases(biased))))
 
 

@@ -202,7 +202,7 @@ class Network(Displayed, Document):
             owner = layers.get(layer.shares_weights_with)
             if (
                 owner is None
-                or owner.kind not in ("embedding", "fc")
+                or owner.contraction.weight != layer.contraction.weight
                 or owner.shares_weights_with is not None
             ):
                 name = shown(layer.shares_weights_with)
@@ -213,8 +213,7 @@ class Network(Displayed, Document):
             sizes, needed = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
             # An embedding's rows are the units of the layer that is tied to it: transposed.
             shape = sizes["i"], sizes["o"]
-            transposed = owner.kind == "embedding"
-            if (needed["i"], needed["o"]) != (shape[::-1] if transposed else shape):
+            if (needed["i"], needed["o"]) != (shape[::-1] if owner.reads_ids else shape):
                 raise rule(
                     f"layer {layer.name!r}, tied: {owner.name!r} has weights of {sizes['i']} by"
                     f" {sizes['o']}, this layer needs {needed['i']} by {needed['o']}"
@@ -312,7 +311,7 @@ def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Docume
     if len(set(reads)) < len(reads):
         raise layer.refuse("inputs", "should be different layers, got one twice")
     ids = isinstance(network_input, TokenInput) and network_input.vocabulary is not None
-    if layer.kind == "embedding":
+    if layer.reads_ids:
         if reads and (reads != (-1,) or not ids):
             raise layer.refuse(
                 "inputs", "should be the network's 'input' of token ids, or none for a table"

@@ -75,8 +75,8 @@ EXECUTION = (
     Mutant(
         "a grouped convolution keeps the first group's weights",
         "execution/virtual/weights",
-        "of_group = np.unique(written // shape[4])",
-        "of_group = np.unique(written * 0)",
+        'held["g"] = np.unique(written // sizes["o"])',
+        'held["g"] = np.unique(written * 0)',
         ("execution/test_run",),
     ),
     Mutant(

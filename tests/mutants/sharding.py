@@ -92,8 +92,8 @@ SHARDING = (
     Mutant(
         "a group's channels may be torn apart",
         "sharding/ties",
-        "        if groups > 1:\n",
-        "        if groups > 10**9:\n",
+        "for parts in layer.parts(maps):",
+        'for parts in layer.parts(maps) if layer.kind != "conv" else ():',
         ("execution/test_run", "sharding/test_index_labels"),
     ),
     Mutant(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hypar_opt.onnx import read_model, read_onnx
+from hypar_opt.onnx.table import OPERATORS, Row
 from tests.onnx.graph_writer import GraphWriter, attributes, kinds, parameters, sources
 
 BATCH, TOKENS, WIDTH = 2, 16, 24
@@ -327,3 +328,14 @@ def test_a_norm_without_weights_may_be_the_output(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(g.model(y).SerializeToString())
     assert [layer.kind for layer in read_onnx(path).layers] == ["fc", "norm"]
+
+
+def test_an_operator_may_be_a_kind_of_layer_whose_keys_are_its_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPERATORS, "Hardmax", Row("elementwise", "shuffle"))
+    g = GraphWriter(SEQUENCE)
+    x = g("Hardmax", g.linear("x", "first", WIDTH, 48), groups=4, axis=-1)
+    network = g.network(tmp_path, g.linear(x, "second", 48, 10))
+    assert kinds(network) == ["fc", "shuffle", "fc"]
+    assert attributes(network, "shuffle") == [{"groups": 4}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +24,9 @@ from hypar_opt.costs.states import of_rows
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import Contraction
+from hypar_opt.workload.operators.axes import OUTPUT, Contraction
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.strategies.networks import networks
 
@@ -117,6 +119,19 @@ def test_layouts_follow_from_the_axes() -> None:
     read, written = layouts(workload_of(ho.load("lenet-c"), 4), 3)
     assert read.tolist() == [[Layout.BATCH, Layout.CHANNEL, Layout.WHOLE]] * 4
     assert written.tolist() == [[Layout.BATCH, Layout.PARTIAL, Layout.CHANNEL]] * 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_take_every_channel_that_a_layer_writes_once(seed: int) -> None:
+    network = random_graph(random.Random(seed))
+    for layer, maps in zip(network.layers, network.maps(), strict=True):
+        taken = []
+        for parts in layer.parts(maps):
+            for run in parts.runs:
+                count = parts.count * run.scale * run.repeats
+                assert run.offset + count <= [*maps.inputs, maps.output][run.tensor].channels
+                taken += [count] if run.tensor == OUTPUT else []
+        assert sum(taken) in {0, maps.output.channels}
 
 
 @pytest.mark.parametrize("kind", OPERATORS)

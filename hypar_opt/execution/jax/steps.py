@@ -7,7 +7,6 @@ import keyword
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
@@ -63,7 +62,6 @@ class Lines:
         self.shared = sharded.shared
         self.inputs = inputs_of(sharded)[1]
         self.names = _identifiers([layer.name for layer in self.network.layers], reserved)
-        self._numbers = count(1)
         self._exchanged: set[int | str] = set()
 
     def layer(self, position: int) -> list[str]:
@@ -73,7 +71,6 @@ class Lines:
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
-        errors = 0
         for number, source in enumerate(self.network.sources[position]):
             name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
             converted = list(self._read(position, source, name))
@@ -83,10 +80,6 @@ class Lines:
             else:
                 lines += converted
                 reads.append(name)
-            # A sum passes the same error to all its inputs.
-            if layer.kind == "add" and source != NETWORK_INPUT:
-                errors += 1
-                reads[-1] = self._apart(reads[-1]) if errors > 1 else reads[-1]
         lines += self._computed(position, layer, reads)
         return [lines[0], *map(_wrapped, lines[1:])]
 
@@ -112,14 +105,14 @@ class Lines:
             key = self.inputs[position]
             value = f"inputs[{quoted(key)}]"
             repeated = self._repeated(position, key, ())
-            yield f"{name} = {self._apart(value) if repeated else value}"
+            yield f"{name} = {self.values.apart(value) if repeated else value}"
             return
         boundary = self.program.workload.boundary_between[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
         if self._repeated(position, source, steps):
-            value = self._apart(value)
+            value = self.values.apart(value)
         shuffles = self.network.layers[position].shuffles
         if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
@@ -177,12 +170,6 @@ class Lines:
             yield f"{name} = {call}"
             value = name
 
-    def _apart(self, value: str) -> str:
-        """Return a value tagged with a unique number, so that XLA does not merge it with equals."""
-        if self.alone or value.startswith("apart("):
-            return value
-        return f"apart({value}, {next(self._numbers)})"
-
     def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:
         """Return whether XLA may merge this exchange with that of another reader of the tensor.
 
@@ -190,7 +177,7 @@ class Lines:
         """
         layer = self.network.layers[position]
         shared = {node for users in self.program.workload.weight_users.values() for node in users}
-        has_own_weights = layer.kind in ("conv", "fc") and position + self.shared not in shared
+        has_own_weights = layer.contraction.contracted and position + self.shared not in shared
         if has_own_weights and not steps:
             return False
         again = tensor in self._exchanged

@@ -15,14 +15,6 @@ from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.program import Program
 
-KINDS = frozenset(
-    (
-        *("conv", "fc", "embedding", "attention", "norm", "add", "mul", "concat", "pool"),
-        *("global_pool", "flatten", "shuffle", "output"),
-    )
-)
-"""The kinds of layers that have a JAX program."""
-
 ACTIVATIONS = {
     "elu": "jax.nn.elu",
     "gelu": "jax.nn.gelu",
@@ -100,15 +92,13 @@ class ShardedNetwork(NetworkMaps):
     Raises
     ------
     HyparError
-        If a kind of layer or an activation has no program, or a size cannot be split evenly.
+        If an activation has no program, or a size cannot be split evenly.
     """
 
     program: Program
 
     def __post_init__(self) -> None:
         for layer in self.network.layers:
-            if layer.kind not in KINDS:
-                raise HyparError(f"layer {layer.name!r}: {layer.kind!r} has no program in JAX")
             activation = getattr(layer, "activation", None)
             if activation is not None and activation not in ACTIVATIONS:
                 known = ", ".join(ACTIVATIONS)

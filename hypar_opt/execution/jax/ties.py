@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.execution.jax.axes import AxisTies, StoredAxis
 from hypar_opt.execution.jax.maps import NETWORK_INPUT, NetworkMaps
 from hypar_opt.sharding.layouts import Layout
-from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
@@ -55,7 +54,7 @@ def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
     first = frozenset(
         position
         for position, (layer, reads) in enumerate(layers)
-        if layer.kind == "fc"
+        if layer.contraction.is_matrix_product
         and NETWORK_INPUT not in reads
         and len(maps.read_positions(reads[0])) == 2
     )
@@ -133,89 +132,32 @@ class _Tying:
 
     def _tied(self, position: int, layer: Operator, sources: list[int]) -> Shapes:
         """Return a layer's axes, after tying those that it reads to the one that it writes."""
-        written = self.maps.maps[position]
-        name = f"layer {layer.name!r}"
-        if layer.kind in ("norm", "add", "mul", "pool", "global_pool", "output"):
-            for other in sources[1:]:
-                self.ties.same(sources[0], other)
-            return Shapes(tuple(sources), sources[0], None)
-        writes = self.ties.new(written.channels, f"{name}, channels")
-        if layer.kind == "embedding":
-            rows = self.ties.new(
-                layer.sizes(self.maps.layer_maps[position])["i"], f"{name}, vocabulary"
-            )
-            node = position + self._shared
-            self.ties.split(rows, _where(self.program.written[node], Layout.PARTIAL))
+        maps, name = self.maps.layer_maps[position], f"layer {layer.name!r}"
+        writes = self.ties.new(maps.output.channels, f"{name}, channels")
+        if layer.reads_ids:
+            rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
+            written = self.program.written[position + self._shared]
+            self.ties.split(rows, _where(written, Layout.PARTIAL))
             return Shapes((), writes, rows)
-        if layer.kind == "concat":
-            offset = 0
-            sizes = [
-                self.maps.read_map(source).channels
-                for source in self.maps.network.sources[position]
-            ]
-            if getattr(layer, "axis", "channels") == "tokens":
-                for source in sources:
-                    self.ties.same(sources[0], source)
-                return Shapes(tuple(sources), sources[0], None)
-            for source, size in zip(sources, sizes, strict=True):
-                self.ties.tie(source, writes, offset=offset)
-                offset += size
-            return Shapes(tuple(sources), writes, None)
-        (first, *_) = (self.maps.read_map(source) for source in self.maps.network.sources[position])
-        if layer.kind == "fc" and position in self.flattened_first:
+        if position in self.flattened_first:
             return Shapes((), writes, None)
-        if layer.kind == "fc":
-            return Shapes((self._flattened(position, sources[0], name),), writes, None)
-        if layer.kind == "flatten":
-            if getattr(layer, "to", "features") == "tokens":
-                return Shapes((sources[0],), sources[0], None)
-            return Shapes((sources[0],), self._flattened(position, sources[0], name), None)
-        if layer.kind == "attention":
-            self._tie_heads(position, sources, writes)
-        if layer.kind == "shuffle":
-            groups = layer.groups  # type: ignore[attr-defined]
+        image = maps.input.positions > 1 and not maps.input.tokens
+        if image and layer.contraction.is_matrix_product:
+            features = self.ties.new(maps.input.elements, f"{name}, features")
+            self.ties.tie(sources[0], features, scale=maps.input.positions)
+            return Shapes((features,), writes, None)
+        axes = [*sources, writes]
+        for parts in layer.parts(maps):
+            inner = self.ties.new(parts.count, f"{name}, {parts.name}s")
+            for run in parts.runs:
+                self.ties.tie(inner, axes[run.tensor], run.scale, run.offset, run.repeats)
+        if layer.shuffles:
+            groups: int = layer.groups  # type: ignore[attr-defined]
             outer = self.ties.new(groups, f"{name}, groups")
-            self.ties.tie(outer, sources[0], scale=first.channels // groups)
-            inner = self.ties.new(first.channels // groups, f"{name}, channels of a group")
+            self.ties.tie(outer, sources[0], scale=maps.input.channels // groups)
+            inner = self.ties.new(maps.input.channels // groups, f"{name}, channels of a group")
             self.ties.tie(inner, writes, scale=groups)
-        groups = getattr(layer, "groups", None) or 1
-        if layer.kind == "conv" and groups > 1:
-            group = self.ties.new(groups, f"{name}, groups")
-            self.ties.tie(group, sources[0], scale=first.channels // groups)
-            self.ties.tie(group, writes, scale=written.channels // groups)
         return Shapes(tuple(sources), writes, None)
-
-    def _flattened(self, position: int, source: int, name: str) -> int:
-        """Return the axis of a layer's flattened input."""
-        (read,) = self.maps.network.sources[position]
-        over = self.maps.read_map(read)
-        tokens = isinstance(over, TokenMap)
-        if (
-            tokens and self.maps.network.layers[position].kind == "fc"
-        ) or not self.maps.read_positions(read):
-            return source
-        flat = self.ties.new(over.elements, f"{name}, features")
-        if tokens:
-            self.ties.tie(source, flat, repeats=over.tokens)
-        else:
-            self.ties.tie(source, flat, scale=over.positions)
-        return flat
-
-    def _tie_heads(self, position: int, sources: Sequence[int], writes: int) -> None:
-        layer, maps = self.maps.network.layers[position], self.maps.layer_maps[position]
-        sizes = layer.sizes(maps)
-        groups, each = sizes["g"], sizes["r"]
-        heads = self.ties.new(groups, f"layer {layer.name!r}, key-value heads")
-        self.ties.tie(heads, writes, scale=each * sizes["d"])
-        if len(sources) == 1:
-            offset = 0
-            for scale in (each * sizes["e"], sizes["e"], sizes["e"]):
-                self.ties.tie(heads, sources[0], scale, offset)
-                offset += groups * scale
-            return
-        scales = (each * sizes["e"], sizes["e"], sizes["d"])
-        for source, scale in zip(sources, scales, strict=True):
-            self.ties.tie(heads, source, scale)
 
 
 def _where(layouts: Layouts, wanted: Layout) -> Iterator[int]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.jax.maps import NETWORK_INPUT
 from hypar_opt.execution.jax.weights import split_by, split_ends
 from hypar_opt.sharding.layouts import Layout
 
@@ -28,12 +31,19 @@ class Values:
         self.sharded, self.alone = sharded, alone
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
+        self._numbers = count(1)
 
     def of(self, position: int, layer: Operator, reads: Sequence[str]) -> str:
-        """Return the expression of a layer, before its partial sums are reduced."""
-        build: Any = getattr(self, f"_{layer.kind}")
-        value: str = build(position, layer, *reads)
-        return value
+        """Return the expression of a layer, before its partial sums are reduced.
+
+        Raises
+        ------
+        HyparError
+            If its kind has no program.
+        """
+        if layer.kind not in KINDS:
+            raise HyparError(f"layer {layer.name!r}: {layer.kind!r} has no program in JAX")
+        return KINDS[layer.kind](self, position, layer, *reads)
 
     def _weights(self, position: int) -> str:
         """Return a layer's weights; of shared weights, the slice that it uses."""
@@ -65,6 +75,12 @@ class Values:
         """Return the levels of the module's mesh among some: none on one device."""
         return () if self.alone else levels
 
+    def apart(self, value: str) -> str:
+        """Return a value tagged with a unique number, so that XLA does not merge it with equals."""
+        if self.alone or value.startswith("apart("):
+            return value
+        return f"apart({value}, {next(self._numbers)})"
+
     def _fc(self, position: int, layer: Operator, read: str) -> str:
         del layer
         (source,) = self.network.sources[position]
@@ -87,7 +103,7 @@ class Values:
         over = maps.output if self.network.layers[position].fused_pool else maps.input
         extents = (over.height, over.width)  # type: ignore[union-attr]
         borders = []
-        for extent, count, size, stride, (before, after) in zip(
+        for extent, windows, size, stride, (before, after) in zip(
             extents,
             (maps.pooled.height, maps.pooled.width),  # type: ignore[union-attr]
             pool.size,
@@ -96,7 +112,7 @@ class Values:
             strict=True,
         ):
             # A last window that only partly covers the map needs a wider border.
-            borders.append((before, max(after, (count - 1) * stride + size - extent - before)))
+            borders.append((before, max(after, (windows - 1) * stride + size - extent - before)))
         padding = tuple(borders)
         return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding})"
 
@@ -149,7 +165,14 @@ class Values:
 
     def _add(self, position: int, layer: Operator, *reads: str) -> str:
         del layer
-        return self._broadcast(position, reads, "+")
+        sources = self.network.sources[position]
+        first = next((source for source in sources if source != NETWORK_INPUT), NETWORK_INPUT)
+        # A sum passes the same error to all its inputs.
+        terms = [
+            read if source in (first, NETWORK_INPUT) else self.apart(read)
+            for read, source in zip(reads, sources, strict=True)
+        ]
+        return self._broadcast(position, terms, "+")
 
     def _mul(self, position: int, layer: Operator, *reads: str) -> str:
         del layer
@@ -185,6 +208,24 @@ class Values:
     def _output(self, position: int, layer: Operator, read: str) -> str:
         del position, layer
         return read
+
+
+KINDS: dict[str, Callable[..., str]] = {
+    "conv": Values._conv,
+    "fc": Values._fc,
+    "embedding": Values._embedding,
+    "attention": Values._attention,
+    "norm": Values._norm,
+    "add": Values._add,
+    "mul": Values._mul,
+    "concat": Values._concat,
+    "pool": Values._pool,
+    "global_pool": Values._global_pool,
+    "flatten": Values._flatten,
+    "shuffle": Values._shuffle,
+    "output": Values._output,
+}
+"""The kinds of layers that have a JAX program."""
 
 
 def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:

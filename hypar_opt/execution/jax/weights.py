@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -77,28 +76,16 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         if not sharded.program.workload.stored[node]:
             continue
         sizes = layer.sizes(sharded.layer_maps[position])
-        lead: tuple[int, ...] = ()
-        match layer.kind:
-            case "embedding":
-                ends: tuple[StoredAxis | int, ...] = (
-                    sharded.rows(position),
-                    sharded.written(position),
-                )
-            case "norm":
-                lead, ends = (sizes["s"],), (sharded.written(position),)
-            case "conv":
-                inputs: StoredAxis | int = sizes["i"] if "g" in sizes else sharded.read(position)
-                lead, ends = (sizes["k"], sizes["l"]), (inputs, sharded.written(position))
-            case _:
-                ends = (sharded.read(position), sharded.written(position))
-        split = split_ends(sharded, node)
+        axes = [axis for axis in layer.contraction.weight if axis in sizes and axis != "g"]
+        dims: dict[str, StoredAxis | int] = {axis: sizes[axis] for axis in axes}
+        if "i" in dims and "g" not in sizes:
+            dims["i"] = sharded.rows(position) if layer.reads_ids else sharded.read(position)
+        dims |= {axis: sharded.written(position) for axis in ("o", "c") if axis in dims}
+        ends = split_ends(sharded, node)
+        split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
+        tensor = StoredTensor(tuple(dims.values()), tuple(split))
         reduced = tuple(step.level for step in sharded.program.gradient_steps(node))
-        summed = {"embedding": 1, "norm": 0}.get(layer.kind)
-        if summed is None:
-            summed = sizes["i"] * math.prod(lead)
-        empty: tuple[tuple[int, ...], ...] = ((),) * len(lead)
-        tensor = StoredTensor((*lead, *ends), (*empty, *split[-len(ends) :]))
-        stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), summed)
+        stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), layer.fan_in(sizes))
     return stored
 
 
@@ -111,11 +98,13 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
     workload = sharded.program.workload
     users = workload.weight_users.get(node)
     named = node if users is None else sharded.owner(users[0] - sharded.shared) + sharded.shared
-    splits = workload.nodes[named].operator.splits
+    layer = workload.nodes[named].operator
     for level, row in enumerate(sharded.program.rows):
-        axis = splits[row[node]].axis
-        if axis in _ENDS:
-            ends[_ENDS[axis]].append(level)
+        choice = layer.splits[row[node]]
+        if choice.axis in _ENDS:
+            ends[_ENDS[choice.axis]].append(level)
+        elif choice.axis in layer.contraction.weight:
+            raise HyparError(f"layer {layer.name!r}: {choice.word!r} has no program in JAX")
     return tuple(ends[0]), tuple(ends[1])
 
 

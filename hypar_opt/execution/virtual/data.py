@@ -13,6 +13,7 @@ from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map
@@ -56,9 +57,9 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
     read = {source for sources in network.sources for source in sources}
     weights, targets, errors = {}, {}, {}
     for position, (layer, maps, _) in enumerate(_layers(network)):
-        shape = workload.layers[position].weight
-        if shape and layer.shares_weights_with is None:
-            weights[position] = _weights(layer.kind, shape, rng)
+        tensors = workload.layers[position]
+        if tensors.weight and layer.shares_weights_with is None:
+            weights[position] = _weights(tensors, rng)
         if getattr(layer, "loss", None) == "softmax":
             positions = (batch, maps.output.positions)
             targets[position] = rng.integers(maps.output.channels, size=positions)
@@ -71,15 +72,13 @@ def _layers(network: Network) -> Iterator[tuple[Operator, LayerMaps, tuple[int, 
     yield from zip(network.layers, network.maps(), network.sources, strict=True)
 
 
-def _weights(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    if kind == "norm":
-        scale = rng.normal(1.0, 0.1, shape)
-        scale[1:] -= 1.0  # the shift
-        return scale
-    # The axes before the last are summed over; a grouped kernel's second to last ones.
-    summed = shape[:2] + shape[3:4] if len(shape) == 5 else shape[:-1]
-    spread = 1.0 if kind == "embedding" else 1.0 / math.sqrt(math.prod(summed))
-    return rng.normal(0.0, spread, shape)
+def _weights(tensors: LayerTensors, rng: np.random.Generator) -> Array:
+    fan_in = tensors.operator.fan_in(tensors.sizes)
+    if fan_in:
+        return rng.normal(0.0, 1.0 / math.sqrt(fan_in), tensors.weight)
+    scale = rng.normal(1.0, 0.1, tensors.weight)
+    scale[1:] -= 1.0  # the shift
+    return scale
 
 
 def array_shape(batch: int, over: Map) -> tuple[int, ...]:

@@ -213,8 +213,7 @@ class Division:
             (split, _) = tensor.masks(self.program.read[node])[1]
             read = tensor.channels.held((split & levels, 0), device)
         return held_weights(
-            layer.kind,
-            self.program.workload.layers[position].weight,
+            self.program.workload.layers[position],
             read,
             written.channels.held((by_channel & levels, 0), device),
             self._rows(position, device, levels),

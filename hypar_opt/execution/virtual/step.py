@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic import arithmetic
+from hypar_opt.execution.virtual.arithmetic import arithmetic_of
 from hypar_opt.execution.virtual.arithmetic.losses import SoftmaxLoss
 from hypar_opt.execution.virtual.epilogue import Epilogue
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
@@ -94,7 +94,8 @@ class TrainingStep:
             if not layer.reads_ids
         ]
         of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
-        layers = [arithmetic(self.division.shard(position, d, self.data)) for d in self.devices]
+        shards = (self.division.shard(position, device, self.data) for device in self.devices)
+        layers = [arithmetic_of(layer)(shard) for shard in shards]
         self._arithmetic[position] = layers
         partial_sums = [one.sums(read) for one, read in zip(layers, of_device, strict=True)]
         sums = self._sums(position, phase, partial_sums)

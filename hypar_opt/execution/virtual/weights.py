@@ -10,41 +10,32 @@ from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
+    from hypar_opt.workload.layer_tensors import LayerTensors
 
 Held = tuple["Indices", ...]
 """Ascending indices along each axis of the weights; their product is held."""
 
 
 def held_weights(
-    kind: str,
-    shape: tuple[int, ...],
-    read: Indices,
-    written: Indices,
-    rows: Indices,
-    channels: int,
+    tensors: LayerTensors, read: Indices, written: Indices, rows: Indices, channels: int
 ) -> Held:
     """Return the weights that a device needs for the channels that it reads and writes.
 
     Parameters
     ----------
-    shape
-        The shape of the layer's weights.
     rows
         The device's rows of an embedding's table.
     channels
         All channels that the layer reads; a fully-connected layer has weights per position.
     """
-    if kind == "norm":
-        return np.arange(shape[0]), written
-    if kind == "embedding":
-        return rows, written
-    if kind == "fc":
-        return features(read, shape[0] // channels), written
-    kernel = np.arange(shape[0]), np.arange(shape[1])
-    if len(shape) == 5:  # of groups: kernel, group, input and output channels of it
-        of_group = np.unique(written // shape[4])
-        return *kernel, of_group, np.arange(shape[3]), np.arange(shape[4])
-    return *kernel, read, written
+    layer, sizes = tensors.operator, tensors.sizes
+    held = {axis: np.arange(sizes[axis]) for axis in layer.contraction.weight if axis in sizes}
+    if "g" in held:  # whole groups
+        held["g"] = np.unique(written // sizes["o"])
+        return tuple(held.values())
+    if "i" in held:
+        held["i"] = rows if layer.reads_ids else features(read, sizes["i"] // channels)
+    return tuple(written if axis in ("o", "c") else held[axis] for axis in held)
 
 
 def features(channels: Indices, positions: int) -> Indices:

@@ -8,12 +8,24 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Size
-from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    OUTPUT,
+    Choice,
+    Contraction,
+    Parts,
+    Run,
+)
 from hypar_opt.workload.operators.base import Operator, default
+from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
 """Each side has half of the heads: with grouped queries, those of half of the keys."""
+
+
+_SMALL_HEAD = 2
+"""Features of a head in a small network."""
 
 
 class Attention(Operator):
@@ -87,7 +99,24 @@ class Attention(Operator):
             "e": maps.input.channels // parts,
         }
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        if maps.others:
+            return super().parts(maps)
+        sizes = self.sizes(maps)
+        heads, queries, size = sizes["g"], sizes["r"] * sizes["e"], sizes["e"]
+        starts = (0, heads * queries, heads * (queries + size))
+        fused = (Run(0, *run) for run in zip((queries, size, size), starts, strict=True))
+        return (Parts(HEADS.part, heads, (Run(OUTPUT, queries), *fused)),)
+
     def macs(self, sizes: Mapping[str, int]) -> int:
         # Q K^T over the e features of a key, then the weighted sum of values of d.
         pairs = sizes["b"] * sizes["t"] * sizes["s"] * sizes["g"] * sizes["r"]
         return pairs * (sizes["e"] + sizes["d"])
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        queries, one = min(self.heads // self._kv_heads, 2), small.parts * _SMALL_HEAD
+        widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
+        for read, width in zip(reads, widths, strict=True):
+            small.equate(read.channels, constant(width), self.name)
+        keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}
+        return SmallMap(constant(queries * one), reads[0].tokens), keys

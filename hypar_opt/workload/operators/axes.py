@@ -64,6 +64,46 @@ REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is halved: both sides read all, and write all."""
 
 
+OUTPUT = -1
+"""The number of a layer's output, which follows its inputs: the last."""
+
+
+class Run(NamedTuple):
+    """Channels of one tensor that belong to a layer's parts: ``scale`` to each, part by part.
+
+    Parameters
+    ----------
+    tensor
+        The number of an input, or `OUTPUT`.
+    offset
+        The first of them.
+    repeats
+        How often all parts follow one another.
+    """
+
+    tensor: int
+    scale: int = 1
+    offset: int = 0
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a layer that are computed apart, so that a split keeps each together.
+
+    Parameters
+    ----------
+    name
+        The name of one part, for messages: ``group``, ``key-value head``.
+    runs
+        Where its inputs and its output have them.
+    """
+
+    name: str
+    count: int
+    runs: tuple[Run, ...]
+
+
 class Contraction(NamedTuple):
     """The axes of a layer's input, weights and output, in the order of their shapes."""
 
@@ -92,6 +132,16 @@ class Contraction(NamedTuple):
             f"{name}[{','.join(axes)}]" for name, axes in zip("xw", self, strict=False) if axes
         ]
         return " -> ".join(filter(None, (" * ".join(tensors), f"y[{','.join(self.output)}]")))
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """The axes of its input and its weights over which products are summed."""
+        return tuple(a for a in self.weight if a in self.input and a not in self.output)
+
+    @property
+    def is_matrix_product(self) -> bool:
+        """Whether it multiplies features by a matrix: those of an image, flattened."""
+        return len(self.weight) == 2 and bool(self.contracted)
 
     @property
     def iterated(self) -> tuple[str, ...]:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from pydantic import AfterValidator, Field
 
 from hypar_opt.documents.document import Document, Name, rule
-from hypar_opt.workload.operators.axes import Choice, Contraction
+from hypar_opt.errors import RefusedError
+from hypar_opt.workload.operators.axes import (
+    BATCH,
+    OUTPUT,
+    Choice,
+    Contraction,
+    Parts,
+    Run,
+)
+from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
@@ -74,8 +83,22 @@ class Operator(Document):
     shuffles: ClassVar[bool] = False
     """Whether it reorders channels, so that a split of them cannot be kept."""
 
+    merges: ClassVar[bool] = False
+    """Whether it joins branches of a network side by side, or as a sum."""
+
+    ends: ClassVar[bool] = False
+    """Whether it is there to end a network, so that no layer needs to read it."""
+
+    adds_bias: ClassVar[bool] = False
+    """Whether ``bias`` is a vector beside its weights, which is neither charged nor computed."""
+
     reads_ids: ClassVar[bool] = False
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it has a bias beside its weights."""
+        return self.adds_bias and bool(getattr(self, "bias", None))
 
     @property
     def fused_pool(self) -> PoolWindow | None:
@@ -100,14 +123,60 @@ class Operator(Document):
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         """Return the size of every axis but the batch's."""
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        """Return the channels of its inputs and its output that belong together.
+
+        Unless a kind says otherwise, these are each index of an axis that a choice halves in both;
+        none, where a choice halves either side alone.
+        """
+        sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
+        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH}
+        return tuple(
+            Parts(
+                choice.part,
+                sizes[choice.axis],
+                tuple(
+                    Run(number, over.channels // sizes[choice.axis])
+                    for number, over in enumerate(tensors, OUTPUT)
+                ),
+            )
+            for choice in self.splits
+            if choice.axis in both
+        )
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        """Return what it writes in a small network of the same structure, and the sizes there.
+
+        Unless a kind says otherwise, it has no sizes and writes a map as it reads.
+
+        Parameters
+        ----------
+        maps
+            The layer's maps in the network itself.
+
+        Raises
+        ------
+        RefusedError
+            If it has no smaller sizes of that structure.
+        """
+        if maps.pooled != maps.input:
+            raise RefusedError(f"layer {self.name!r}: kind {self.kind!r} has no known small size")
+        return reads[0], {}
+
     def weights(self, maps: LayerMaps) -> int:
         """Return the elements of its weights W, without biases."""
         return elements(self.contraction.weight, self.sizes(maps))
 
     def parameters(self, maps: LayerMaps) -> int:
         """Return the number of its learned parameters, with biases."""
-        biases = maps.output.channels if getattr(self, "bias", None) else 0
-        return self.weights(maps) + biases
+        return self.weights(maps) + maps.output.channels * self.has_bias
+
+    def fan_in(self, sizes: Mapping[str, int]) -> int:
+        """Return how many products with weights each output sums; 0 where weights only scale.
+
+        Random weights are scaled by it.
+        """
+        return elements(tuple({*self.contraction.weight} - {*self.contraction.output}), sizes)
 
     def macs(self, sizes: Mapping[str, int]) -> int:
         """Return the multiply-accumulates of one pass.

@@ -14,6 +14,13 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Activation, Operator, default
+from hypar_opt.workload.operators.free_sizes import (
+    FreeSizes,
+    SmallLayer,
+    SmallMap,
+    constant,
+    times,
+)
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, slide
 
@@ -49,6 +56,7 @@ class Conv(Operator):
     # Convolutions have few weights and large feature maps; data parallelism moves the weights.
     trick: ClassVar[str] = "data"
     reads_images: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     @property
     def fused_pool(self) -> PoolWindow | None:
@@ -62,6 +70,11 @@ class Conv(Operator):
     def _groups(self) -> int:
         return self.groups or 1
 
+    def _slide(self, read: FeatureMap, filters: int) -> FeatureMap:
+        rows, columns = self.dilation or (1, 1)
+        window = ((self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1)
+        return slide(self.name, "kernel", read, window, self.stride, self.padding, filters)
+
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         assert isinstance(read, FeatureMap)  # `reads_images`
@@ -70,9 +83,7 @@ class Conv(Operator):
                 raise self.refuse(
                     "groups", f"should divide the {channels} {key}, got {self._groups}"
                 )
-        rows, columns = self.dilation or (1, 1)
-        window = ((self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1)
-        output = slide(self.name, "kernel", read, window, self.stride, self.padding, self.filters)
+        output = self._slide(read, self.filters)
         # The pool belongs to the layer: the next layer reads the pooled map, so that is what
         # crosses the boundary.
         pooled = self.pool.pooled(self.name, output) if self.pool else output
@@ -94,3 +105,15 @@ class Conv(Operator):
             "q": output.width,
         }
         return {"g": self._groups, **sizes} if self._groups > 1 else sizes
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        (read,) = reads
+        keys = {"filters": small.free()}
+        if self._groups == maps.input.channels > 1:  # depthwise: one group per channel
+            keys["filters"] = times(read.channels, self.filters // self._groups)
+            keys["groups"] = read.channels
+        elif self._groups > 1:
+            keys["groups"] = constant(small.parts)
+        output = self._slide(FeatureMap(1, *read.extent), 1)
+        output = self.pool.pooled(self.name, output) if self.pool else output
+        return SmallMap(keys["filters"], None, (output.height, output.width)), keys

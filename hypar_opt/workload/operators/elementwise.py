@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import ClassVar, Literal
 
 from hypar_opt.documents.document import Size
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
+    OUTPUT,
     Choice,
+    Parts,
+    Run,
 )
 from hypar_opt.workload.operators.base import Activation, Statistics
+from hypar_opt.workload.operators.free_sizes import (
+    FreeSizes,
+    SmallLayer,
+    SmallMap,
+    constant,
+    plus,
+    times,
+)
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.weightless import Weightless
 from hypar_opt.workload.operators.windows import PoolWindow
@@ -35,11 +48,21 @@ class _Broadcast(Weightless):
                 )
         return LayerMaps(reads[0], largest, largest, reads[1:])
 
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        first = reads[maps.inputs.index(maps.output)]
+        for read, was in zip(reads, maps.inputs, strict=True):
+            small.equate(read.channels, first.channels, self.name)
+            if was.positions == maps.output.positions and first.tokens and read.tokens:
+                small.equate(read.tokens, first.tokens, self.name)
+        return first, {}
+
 
 class Add(_Broadcast):
     """The sum of its inputs: a residual connection, or an embedding of positions."""
 
     kind: Literal["add"]
+
+    merges: ClassVar[bool] = True
 
 
 class Mul(_Broadcast):
@@ -55,6 +78,7 @@ class Concat(Weightless):
     axis: Literal["channels", "tokens"] = "channels"
 
     reads: ClassVar[tuple[int, int]] = (2, 2**31)
+    merges: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
         first, *others = reads
@@ -75,6 +99,26 @@ class Concat(Weightless):
             raise self.refuse("inputs", f"should differ in {self.axis} alone, got {got}")
         return LayerMaps(first, output, output, tuple(others))
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        if self.axis == "tokens":
+            return super().parts(maps)
+        counts = [read.channels for read in maps.inputs]
+        return tuple(
+            Parts(CHANNELS.part, count, (Run(OUTPUT, offset=end - count), Run(number)))
+            for number, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True))
+        )
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        first, *others = reads
+        tokens = [read.tokens for read in reads if read.tokens]
+        if self.axis == "tokens":
+            for read in others:
+                small.equate(read.channels, first.channels, self.name)
+            return first._replace(tokens=plus(tokens)), {}
+        for size in tokens[1:]:
+            small.equate(size, tokens[0], self.name)
+        return first._replace(channels=plus(read.channels for read in reads)), {}
+
 
 class Pool(Weightless):
     """A pool of its own, where it cannot join the layer before it."""
@@ -89,6 +133,11 @@ class Pool(Weightless):
         assert isinstance(read, FeatureMap)
         output = self.pool.pooled(self.name, read)
         return LayerMaps(read, output, output)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,) = reads
+        pooled = self.pool.pooled(self.name, FeatureMap(1, *read.extent))
+        return read._replace(extent=(pooled.height, pooled.width)), {}
 
 
 class GlobalPool(Weightless):
@@ -105,6 +154,9 @@ class GlobalPool(Weightless):
             raise self.refuse("over", f"{self.over!r} needs tokens, got {described(read)}")
         output = FeatureMap(read.channels)
         return LayerMaps(read, output, output)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        return SmallMap(reads[0].channels, None), {}
 
 
 class Flatten(Weightless):
@@ -127,6 +179,20 @@ class Flatten(Weightless):
         sizes = {"c": maps.input.channels}
         return {"t": maps.output.tokens, **sizes} if maps.output.tokens else sizes
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
+        if self.to == "tokens" or not maps.input.tokens:
+            return super().parts(maps)
+        # A sequence is flattened token by token, where an image is channel by channel.
+        runs = Run(OUTPUT, repeats=maps.input.tokens), Run(0)
+        return (Parts(CHANNELS.part, maps.input.channels, runs),)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,) = reads
+        positions = read.tokens or constant(math.prod(read.extent))
+        if self.to == "tokens":
+            return SmallMap(read.channels, positions), {}
+        return SmallMap(times(read.channels, small.of(positions)), None), {}
+
 
 class Shuffle(Weightless):
     """ShuffleNet's channel shuffle: the channels of ``groups`` groups, dealt out in turn.
@@ -147,6 +213,12 @@ class Shuffle(Weightless):
             )
         return LayerMaps(read, read, read)
 
+    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
+        return ()  # each part of its output is of all groups of its input
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        return reads[0], {"groups": constant(min(2, self.groups))}
+
 
 class Output(Weightless):
     """The end of a network: softmax and loss, of each token or image; or an output as it is."""
@@ -156,6 +228,7 @@ class Output(Weightless):
 
     # Whole, each side would compute all of the loss: what it ends with is split.
     choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    ends: ClassVar[bool] = True
 
     @property
     def statistics(self) -> Statistics:

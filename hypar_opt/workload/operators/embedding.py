@@ -8,6 +8,13 @@ from typing import ClassVar, Literal
 from hypar_opt.documents.document import Size
 from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT_CHANNELS, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.free_sizes import (
+    MAX_TOKENS,
+    FreeSizes,
+    SmallLayer,
+    SmallMap,
+    constant,
+)
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
 
 VOCABULARY = Choice("model", "i", "token of the vocabulary", "●", "M")
@@ -49,5 +56,18 @@ class Embedding(Operator):
         assert self.vocabulary is not None
         return {"t": maps.output.tokens, "i": self.vocabulary, "o": self.features}
 
+    def fan_in(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
+        return 1  # a row
+
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # rows are read, not multiplied
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        features, rows = small.free(), maps.output.tokens
+        if reads:
+            words = small.words if self.vocabulary == small.vocabulary else small.free()
+        else:
+            words = constant(1) if rows == 1 else small.free(min(rows, MAX_TOKENS))
+        small.tie(self.name, self.name, features, words)  # as a layer tied to it reads it
+        written = SmallMap(features, small.tokens if reads else words)
+        return written, {"features": features, "vocabulary": words}

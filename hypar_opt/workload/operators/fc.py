@@ -14,6 +14,7 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Activation, Operator, default
+from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
 
 
@@ -33,6 +34,7 @@ class FullyConnected(Operator):
     # Fully-connected layers have many weights and small outputs.
     trick: ClassVar[str] = "model"
     writes_vectors: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     @property
     def shares_weights_with(self) -> str | None:
@@ -49,3 +51,9 @@ class FullyConnected(Operator):
             return {"t": maps.input.tokens, "i": maps.input.channels, "o": self.units}
         # Flattening turns channels, height and width into input features.
         return {"i": maps.input.elements, "o": self.units}
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,) = reads
+        units = small.free()
+        small.tie(self.name, self.tied or self.name, read.channels, units)
+        return SmallMap(units, read.tokens), {"units": units}

@@ -58,6 +58,11 @@ class LayerMaps(NamedTuple):
     others: tuple[Map, ...] = ()
     """Its further inputs, in order."""
 
+    @property
+    def inputs(self) -> tuple[Map, ...]:
+        """All that it reads, in order."""
+        return self.input, *self.others
+
 
 def described(over: Map) -> str:
     """Return a map's size as a message gives it: ``64 x 56x56``, ``196 tokens of 768``."""

@@ -53,8 +53,8 @@ class Norm(Operator):
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         return {"s": 1 + self._shifts, **channel_sizes(maps)}
 
-    def parameters(self, maps: LayerMaps) -> int:
-        return self.weights(maps)  # the shift is among them
+    def fan_in(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
+        return 0
 
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # elementwise, as activations are

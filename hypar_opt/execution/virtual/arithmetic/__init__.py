@@ -4,49 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.execution.virtual.arithmetic.attention import AttentionArithmetic
-from hypar_opt.execution.virtual.arithmetic.elementwise import (
-    AddArithmetic,
-    ConcatArithmetic,
-    FlattenArithmetic,
-    GlobalPoolArithmetic,
-    MulArithmetic,
-    PoolArithmetic,
-    ShuffleArithmetic,
-)
-from hypar_opt.execution.virtual.arithmetic.losses import IdentityArithmetic, SoftmaxLoss
-from hypar_opt.execution.virtual.arithmetic.norms import NormArithmetic
-from hypar_opt.execution.virtual.arithmetic.products import (
-    ConvArithmetic,
-    EmbeddingArithmetic,
-    FullyConnectedArithmetic,
+from hypar_opt.execution.virtual.arithmetic import (
+    attention,
+    elementwise,
+    losses,
+    norms,
+    products,
 )
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, LayerShard
+    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
+    from hypar_opt.workload.operators.base import Operator
 
-_KINDS: dict[str, type[Arithmetic]] = {
-    "conv": ConvArithmetic,
-    "fc": FullyConnectedArithmetic,
-    "embedding": EmbeddingArithmetic,
-    "attention": AttentionArithmetic,
-    "norm": NormArithmetic,
-    "add": AddArithmetic,
-    "mul": MulArithmetic,
-    "concat": ConcatArithmetic,
-    "pool": PoolArithmetic,
-    "global_pool": GlobalPoolArithmetic,
-    "flatten": FlattenArithmetic,
-    "shuffle": ShuffleArithmetic,
-}
-
-KINDS = (*_KINDS, "output")
+KINDS = products.KINDS | attention.KINDS | norms.KINDS | elementwise.KINDS | losses.KINDS
 """The kinds of layers that can run."""
 
 
-def arithmetic(shard: LayerShard) -> Arithmetic:
-    """Return the arithmetic of a device's part of a layer."""
-    if shard.layer.kind == "output":
-        softmax = getattr(shard.layer, "loss", None) == "softmax"
-        return SoftmaxLoss(shard) if softmax else IdentityArithmetic(shard)
-    return _KINDS[shard.layer.kind](shard)
+def arithmetic_of(layer: Operator) -> type[Arithmetic]:
+    """Return the arithmetic of a layer."""
+    softmax = getattr(layer, "loss", None) == "softmax"
+    return losses.SoftmaxLoss if softmax else KINDS[layer.kind]

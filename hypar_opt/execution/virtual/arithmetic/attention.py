@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, LayerShard
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint, LayerShard
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.attention import Attention
 
 
@@ -19,6 +21,11 @@ class AttentionArithmetic(Arithmetic):
 
     Inside, arrays are ``(images, key-value heads, queries of a head, tokens, features)``.
     """
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:
+        scores = math.prod(tensors.sizes[axis] for axis in "bgrts")
+        return Footprint(kept=scores, working=5 * scores)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -64,3 +71,6 @@ class AttentionArithmetic(Arithmetic):
     def _joined(self, array: Array) -> Array:
         images, heads, queries, tokens, size = array.shape
         return array.transpose(0, 3, 1, 2, 4).reshape(images, tokens, heads * queries * size)
+
+
+KINDS: dict[str, type[Arithmetic]] = {"attention": AttentionArithmetic}

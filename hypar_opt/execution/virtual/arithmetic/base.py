@@ -5,14 +5,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps
+
+
+class Footprint(NamedTuple):
+    """The memory of a layer's arithmetic besides its input and output.
+
+    Parameters
+    ----------
+    kept
+        Elements kept on every device that has the input.
+    inputs
+        Arrays kept, each of the input's size.
+    working
+        Temporary elements, on one device at a time.
+    """
+
+    kept: int = 0
+    inputs: int = 0
+    working: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +74,11 @@ class Arithmetic(ABC):
 
     def __init__(self, shard: LayerShard) -> None:
         self.shard = shard
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
+        """Return an upper bound on the memory that it takes, of the whole layer."""
+        return Footprint()
 
     def sums(self, reads: Sequence[Array]) -> Array | None:  # noqa: ARG002
         """Return the device's sums over the channels of a position: ``(positions, numbers)``."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
+    Footprint,
     LayerShard,
     channel_axis,
     position_axes,
@@ -18,6 +19,7 @@ from hypar_opt.sharding.ties import dealt
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool
     from hypar_opt.workload.operators.maps import FeatureMap
 
@@ -94,6 +96,10 @@ class ConcatArithmetic(Arithmetic):
 
 
 class PoolArithmetic(Arithmetic):
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
+        return Footprint(inputs=1)
+
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
         read, written = shard.maps.input, shard.maps.output
@@ -109,6 +115,10 @@ class PoolArithmetic(Arithmetic):
 
 class GlobalPoolArithmetic(Arithmetic):
     """One vector of all positions."""
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
+        return Footprint(inputs=2)
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         read = reads[0] if reads[0].ndim == 3 else _pixels(reads[0])
@@ -168,3 +178,14 @@ class ShuffleArithmetic(Arithmetic):
         axis = channel_axis(error)
         input_error.swapaxes(axis, 0)[self._order] = error.swapaxes(axis, 0)
         return [input_error], None
+
+
+KINDS: dict[str, type[Arithmetic]] = {
+    "add": AddArithmetic,
+    "mul": MulArithmetic,
+    "concat": ConcatArithmetic,
+    "pool": PoolArithmetic,
+    "global_pool": GlobalPoolArithmetic,
+    "flatten": FlattenArithmetic,
+    "shuffle": ShuffleArithmetic,
+}

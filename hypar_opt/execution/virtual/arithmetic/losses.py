@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, by_position, channel_axis
+from hypar_opt.execution.virtual.arithmetic.base import (
+    Arithmetic,
+    Footprint,
+    by_position,
+    channel_axis,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.workload.layer_tensors import LayerTensors
 
 
 class IdentityArithmetic(Arithmetic):
     """An output without a loss."""
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
+        return Footprint(inputs=3)
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         return reads[0]
@@ -23,7 +33,7 @@ class IdentityArithmetic(Arithmetic):
         return [error], None
 
 
-class SoftmaxLoss(Arithmetic):
+class SoftmaxLoss(IdentityArithmetic):
     """The cross-entropy of softmax with random targets, its mean over images and tokens.
 
     Its sums over channels are three numbers per position: the largest logit, the sum of
@@ -67,3 +77,6 @@ def _combined(one: Array, other: Array) -> Array:
     sums = one[:, 1] * np.exp(one[:, 0] - reference)
     sums += other[:, 1] * np.exp(other[:, 0] - reference)
     return np.stack([largest, sums, one[:, 2] + other[:, 2]], axis=1)
+
+
+KINDS: dict[str, type[Arithmetic]] = {"output": IdentityArithmetic}

@@ -9,6 +9,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
+    Footprint,
     LayerShard,
     along_channels,
     along_positions,
@@ -18,6 +19,7 @@ from hypar_opt.execution.virtual.arithmetic.base import (
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.norm import Norm
 
 EPSILON = 1e-5
@@ -25,6 +27,10 @@ EPSILON = 1e-5
 
 class NormArithmetic(Arithmetic):
     """A norm with its scale and shift; layer and RMS norm use sums over all channels."""
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
+        return Footprint(inputs=3)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -97,3 +103,6 @@ class NormArithmetic(Arithmetic):
             product = (part * normed_part).mean(axis=axes, keepdims=True)
             input_error[images] = part - mean - normed_part * product
         return input_error
+
+
+KINDS: dict[str, type[Arithmetic]] = {"norm": NormArithmetic}

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, LayerShard
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint, LayerShard
 from hypar_opt.execution.virtual.arithmetic.windows import Windows
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.conv import Conv
     from hypar_opt.workload.operators.maps import FeatureMap
 
 
 class ConvArithmetic(Arithmetic):
     """A convolution by unfolding (im2col): one matrix product per group."""
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:
+        # Each window of each group is a row.
+        sizes = tensors.sizes
+        row = math.prod(sizes[axis] for axis in "kli") * sizes.get("g", 1)
+        unfolded = sizes["b"] * row * math.prod(tensors.output[2:])
+        return Footprint(kept=unfolded, working=3 * unfolded)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -120,3 +130,10 @@ class EmbeddingArithmetic(Arithmetic):
         gradient = np.zeros(self._shape)
         np.add.at(gradient, self._row, error[self._held])
         return [], gradient
+
+
+KINDS: dict[str, type[Arithmetic]] = {
+    "conv": ConvArithmetic,
+    "fc": FullyConnectedArithmetic,
+    "embedding": EmbeddingArithmetic,
+}

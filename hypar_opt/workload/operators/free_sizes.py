@@ -1,0 +1,110 @@
+"""The sizes of a small network of the same structure, some of which layers tie together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from hypar_opt.errors import RefusedError
+
+MAX_TOKENS = 4
+"""Tokens of a sequence, or rows of a table, if no other tensor determines them."""
+
+Size = Mapping[int | None, int]
+"""A linear sum: the multiplicity of each free size, and a constant under None."""
+
+
+def constant(number: int) -> Size:
+    """Return a known size."""
+    return {None: number}
+
+
+def plus(sizes: Iterable[Size]) -> Size:
+    """Return the sum of sizes."""
+    total: dict[int | None, int] = {}
+    for size in sizes:
+        for key, count in size.items():
+            total[key] = total.get(key, 0) + count
+    return total
+
+
+def times(size: Size, factor: int) -> Size:
+    """Return a multiple of a size."""
+    return {key: count * factor for key, count in size.items()}
+
+
+class SmallMap(NamedTuple):
+    """A map of a small network: its channels, and either tokens or height and width."""
+
+    channels: Size
+    tokens: Size | None
+    extent: tuple[int, int] = (1, 1)
+
+
+SmallLayer = tuple[SmallMap, dict[str, Size]]
+"""What a layer of a small network writes, and the sizes of its keys."""
+
+
+class FreeSizes:
+    """Free sizes of a small network, some of them determined by others.
+
+    Parameters
+    ----------
+    parts
+        The value of a free size that nothing determines: what all channels are divisible by.
+    tokens, vocabulary
+        The original network's input, where it has them.
+    """
+
+    def __init__(self, parts: int, tokens: int, vocabulary: int | None) -> None:
+        self.parts, self.vocabulary = parts, vocabulary
+        self._defaults: list[int] = []
+        self._value: dict[int, Size] = {}
+        self._weights: dict[str, tuple[Size, Size]] = {}
+        self.tokens = constant(min(tokens, MAX_TOKENS))
+        self.words = self.free()
+
+    def free(self, default: int | None = None) -> Size:
+        """Return a new free size."""
+        self._defaults.append(self.parts if default is None else default)
+        return {len(self._defaults) - 1: 1}
+
+    def equate(self, one: Size, other: Size, layer: str) -> None:
+        """Make two sizes equal, as a layer requires.
+
+        Raises
+        ------
+        RefusedError
+            If both are sums of several sizes, or different constants.
+        """
+        one, other = self._resolved(one), self._resolved(other)
+        if one == other:
+            return
+        for left, right in ((one, other), (other, one)):
+            (key, count), *more = left.items()
+            if not more and key is not None and count == 1 and key not in right:
+                self._value[key] = right
+                return
+        raise RefusedError(f"layer {layer!r} ties sizes for which no small ones are known")
+
+    def tie(self, layer: str, owner: str, read: Size, written: Size) -> None:
+        """Note the sizes of a layer's weights, or equate them with those of their owner."""
+        for size, shared in zip(
+            (read, written), self._weights.setdefault(owner, (read, written)), strict=True
+        ):
+            self.equate(size, shared, layer)
+
+    def of(self, size: Size) -> int:
+        """Return a size as a number."""
+        return sum(
+            count * (1 if key is None else self._defaults[key])
+            for key, count in self._resolved(size).items()
+        )
+
+    def _resolved(self, size: Size) -> Size:
+        while True:
+            known = next((key for key in size if key is not None and key in self._value), None)
+            if known is None:
+                return {key: count for key, count in size.items() if count}
+            rest = {key: count for key, count in size.items() if key != known}
+            size = plus([rest, times(self._value[known], size[known])])
