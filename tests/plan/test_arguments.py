@@ -117,9 +117,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {
             "cost": "time",
-            "array": "hmc-htree-16",
+            "array": "tpu-v4-4x4x4",
             "search": "levelwise",
-            "constraints": {"memory": 9**9},
         },
         "it needs search='joint'",
         "it needs --search joint",
