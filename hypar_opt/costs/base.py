@@ -25,8 +25,9 @@ class CostModel(ABC):
     its own choices and those above; where a ring joins several levels, or copies that are kept
     below repeat an exchange, on others too.
 
-    Arguments broadcast: nodes or boundaries with the choices of every level, and so do the
-    charges of a level. A charge has no need of an axis along which it is the same.
+    States come in blocks of levels (`hypar_opt.costs.states`), which broadcast with the nodes or
+    boundaries that have them, behind the axis of their levels. So do the charges of each level; a
+    charge needs no axis along which it is the same.
 
     Source: docs/decisions/0004-whole-number-tables.md.
     """
