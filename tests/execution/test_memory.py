@@ -18,6 +18,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.limited import GIB, limited
+from tests.slow import slow_after
 
 PYTHON = 100_000
 """Bytes of Python's own objects, which are not counted."""
@@ -44,7 +45,7 @@ def pooled(kind: str, size: int, extent: int) -> dict[str, Any]:
     return {"input": {"channels": 4, "height": extent, "width": extent}, "layer": [layer]}
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", slow_after(2, range(4)))
 def test_no_run_takes_more_than_the_estimate(part: int) -> None:
     """Of any kinds of layers, on up to 8 devices, in batches that outweigh Python's objects."""
     ran = 0

@@ -13,7 +13,7 @@ from tests.slow import slow_after
 CHUNKS = 8
 
 
-@pytest.mark.parametrize("chunk", slow_after(2, range(CHUNKS)))
+@pytest.mark.parametrize("chunk", slow_after(1, range(CHUNKS)))
 def test_random_plans_of_chains_move_what_is_planned(chunk: int) -> None:
     """Bytes at every level and of every kind; of every fifth plan gradients, too."""
     rng = random.Random(chunk)
