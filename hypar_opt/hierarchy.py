@@ -39,6 +39,11 @@ class Hierarchy:
         return len(self.sizes)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the levels, the topmost first: ``H1``, ``H2``, ..."""
+        return tuple(f"H{level}" for level in range(1, self.levels + 1))
+
+    @property
     def accelerators(self) -> int:
         """The number of accelerators."""
         return prod(self.sizes)

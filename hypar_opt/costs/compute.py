@@ -19,6 +19,8 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.tensors import MAX_CHOICES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
@@ -73,18 +75,32 @@ def local_words(
 
     Source: docs/simulator.md.
     """
-    most = workload.elements * math.prod(hierarchy.sizes)
-    dtype = exact_dtype(most)
-    lacking = workload.lacking(MAX_CHOICES)
     weights, inputs, pooled = (
-        np.array(sizes, dtype)[nodes] * copies(lacks, nodes, states, hierarchy)
-        for sizes, lacks in (
-            (workload.weights, lacking.weight),
-            (workload.inputs, lacking.input),
-            (workload.pooled, lacking.output),
-        )
+        sizes[nodes] * copies(lacks, nodes, states, hierarchy)
+        for sizes, lacks in local_tensors(workload, hierarchy)
     )
     return weights, inputs, pooled
+
+
+def local_tensors(
+    workload: Workload, hierarchy: Hierarchy
+) -> list[tuple[Integers, NDArray[np.bool_]]]:
+    """Return the elements of nodes' weights, input and output, and which choices replicate them.
+
+    Elements are integers that hold the copies of all accelerators.
+
+    Returns
+    -------
+    list of (elements, lacks)
+        ``(nodes,)`` and ``(choices, nodes)``.
+    """
+    dtype = exact_dtype(workload.elements * hierarchy.accelerators)
+    lacking = workload.lacking(MAX_CHOICES)
+    return [
+        (np.array(workload.weights, dtype), lacking.weight),
+        (np.array(workload.inputs, dtype), lacking.input),
+        (np.array(workload.pooled, dtype), lacking.output),
+    ]
 
 
 def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import layer_macs
-from hypar_opt.costs.joined_levels import by_levels, joined
+from hypar_opt.costs.compute import layer_macs, local_tensors
+from hypar_opt.costs.joined_levels import joined, with_topmost
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import copies_of, levels_of, shape_of
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.costs.states import added_up, copies_of, levels_of, shape_of
+from hypar_opt.hierarchy import Hierarchy
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
@@ -94,7 +96,7 @@ class EnergyCost(ArrayCost):
     ) -> list[Integers]:
         """Return the charges of the links that rings' bytes cross, with their topmost levels."""
         shape = shape_of(nodes, states)
-        rows = [np.zeros(shape, row.dtype) for row in self.uncharged(levels_of(states))]
+        rows = self.uncharged(levels_of(states))
         passes = [
             joined(self.communication.of(phase).node(workload, nodes, states), shape)
             for phase in self.communication.phases
@@ -106,29 +108,26 @@ class EnergyCost(ArrayCost):
                 same = others == levels
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, others), more
-            for joins, here in by_levels(levels):
-                # Without the remote access of a byte.
-                crossing = self._of_byte(rings.link(joins).hops) - self._of_byte(Fraction())
-                charge = self.charge(reduced[here], (crossing * self.per_unit, Fraction()))
-                rows[joins[0]][here] += charge
+            charged = with_topmost(levels, rows, partial(self._over_ring, rings, reduced))
+            rows = [row + links for row, links in zip(rows, charged, strict=True)]
         return rows
+
+    def _over_ring(self, rings: Rings, reduced: Integers, joins: Levels, here: Places) -> Integers:
+        # Without the remote access of a byte.
+        crossing = self._of_byte(rings.link(joins).hops) - self._of_byte(Fraction())
+        return self.charge(reduced[here], (crossing * self.per_unit, Fraction()))
 
     def _add_local_words(
         self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]
     ) -> None:
         """Add what choices add to local words: a copy of each tensor that lacks their axis."""
-        lacking, parts = workload.lacking(self.choices), self.communication.sizes
-        dtype = exact_dtype(workload.elements * math.prod(parts))
-        for sizes, lacks in (
-            (workload.weights, lacking.weight),
-            (workload.inputs, lacking.input),
-            (workload.pooled, lacking.output),
-        ):
-            elements = np.array(sizes, dtype)[nodes]
+        hierarchy = Hierarchy(self.communication.sizes)
+        for sizes, lacks in local_tensors(workload, hierarchy):
+            elements = sizes[nodes]
             lacked = [lacks[block, nodes] for block in states]
             added = (
                 level
-                for here, copies in zip(lacked, copies_of(lacked, parts), strict=True)
+                for here, copies in zip(lacked, copies_of(lacked, hierarchy.sizes), strict=True)
                 for level in self._touched(elements * copies.above) * here
             )
             rows[:] = [row + words for row, words in zip(rows, added, strict=True)]
@@ -168,11 +167,8 @@ class EnergyCost(ArrayCost):
         energy = self.array.energies
         macs = np.array(layer_macs(workload, self.array.accelerator), object)
         joules_per_mac = (energy.mac + energy.sram) * len(self.communication.phases)
-        weights, inputs, outputs = (
-            np.array(sizes, object)
-            for sizes in (workload.weights, workload.inputs, workload.pooled)
-        )
-        words: Integers = weights + inputs + outputs
+        tensors = local_tensors(workload, Hierarchy(self.communication.sizes))
+        words = added_up([elements for elements, _ in tensors])
         return rounded(macs, joules_per_mac * self.per_unit) + self._touched(words)
 
     def upper_bound(self, workload: Workload) -> Fraction:

@@ -10,13 +10,18 @@ from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.states import added_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.table import Integers
     from hypar_opt.workload.tensors import Workload
+
+
+Levels = tuple[int, ...]
+Places = tuple["NDArray[np.intp]", ...]
+"""Indices of an array's entries."""
 
 
 def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, Integers]:
@@ -43,16 +48,29 @@ def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, 
     return levels, np.broadcast_to(added_up(rows), shape)
 
 
-def by_levels(
-    levels: Integers,
-) -> Iterator[tuple[tuple[int, ...], tuple[NDArray[np.intp], ...]]]:
-    """Yield each set of levels that some node joins, and the indices of all that join it."""
+def with_topmost(
+    levels: Integers, rows: Sequence[Integers], charge: Callable[[Levels, Places], Integers]
+) -> list[Integers]:
+    """Return charges of sets of levels, each reported with the topmost of its levels.
+
+    Parameters
+    ----------
+    levels
+        Which levels each node joins, as `joined` returns them.
+    rows
+        A charge of nothing for each level, of the type of charges.
+    charge
+        Returns what the nodes at some places are charged, given the levels that they join.
+    """
+    charged = [np.zeros(levels.shape, row.dtype) for row in rows]
     order = levels.reshape(-1).argsort(kind="stable")
     distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
     for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         if bits:
-            joins = tuple(level for level in range(bits.bit_length()) if bits >> level & 1)
-            yield joins, np.unravel_index(places, levels.shape)
+            joins = tuple(level for level in range(len(rows)) if bits >> level & 1)
+            here = np.unravel_index(places, levels.shape)
+            charged[joins[0]][here] = charge(joins, here)
+    return charged
 
 
 def messages_of(cost: CommunicationCost, workload: Workload, phase: Phase) -> Integers:

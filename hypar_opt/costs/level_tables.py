@@ -37,12 +37,7 @@ def level_table(
     states = [*(row[..., None] for row in rows), choices[None, None]]
     charges = cost.node(workload, nodes, states)[-1]
     node: Integers = np.broadcast_to(charges, (len(nodes), cost.choices))
-    edge = _edges(cost, workload, np.arange(len(workload.ends)), rows)
-    if workload.has_replicas(cost.choices):
-        coupled = np.flatnonzero(workload.replica_boundaries(cost.choices))
-        charges = _edges(cost, workload, coupled, rows, repeated=True)
-        edge = edge.astype(np.result_type(edge, charges))
-        edge[coupled] = charges
+    edge = _edges(cost, workload, rows)
     # Of int64 where every sum fits it.
     highest = node.max(axis=1, initial=0), edge.max(axis=(1, 2), initial=0)
     dtype = exact_dtype(sum(sum(part.tolist()) for part in highest))
@@ -58,32 +53,17 @@ def level_table(
     )
 
 
-def _edges(
-    cost: CostModel,
-    workload: Workload,
-    boundaries: Indices,
-    rows: Sequence[Indices],
-    *,
-    repeated: bool = False,
-) -> Integers:
-    """Return what a level charges boundaries: ``(n, choices, choices)``.
-
-    Parameters
-    ----------
-    repeated
-        Whether copies below may repeat what levels above are charged.
-    """
-    numbers, choices = boundaries[:, None, None], np.arange(cost.choices)
-    sources, targets = (
-        [row[:, ends, None, None] for row in rows] for ends in workload.ends[boundaries].T
-    )
+def _edges(cost: CostModel, workload: Workload, rows: Sequence[Indices]) -> Integers:
+    """Return what a level charges boundaries: ``(boundaries, choices, choices)``."""
+    numbers, choices = np.arange(len(workload.ends))[:, None, None], np.arange(cost.choices)
+    sources, targets = ([row[:, ends, None, None] for row in rows] for ends in workload.ends.T)
     here = choices[None, None, :, None], choices[None, None, None]
     charges = cost.edge(workload, numbers, [*sources, here[0]], [*targets, here[1]])
-    if repeated:
+    if workload.has_replicas(cost.choices):
         added = added_up(charges) - added_up(cost.edge(workload, numbers, sources, targets))
-    else:
+    else:  # what levels above are charged is the same, whatever is chosen here
         added = charges[-1]
-    return np.broadcast_to(added, (len(boundaries), cost.choices, cost.choices))
+    return np.broadcast_to(added, (len(numbers), cost.choices, cost.choices))
 
 
 def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:

@@ -27,7 +27,7 @@ Rates = tuple[Fraction, Fraction]
 """The charges of a byte, as communication counts them, and of a message."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ArrayCost(CostModel):
     """A physical amount of one training step, in integers of a small unit.
 

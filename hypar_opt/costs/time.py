@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.joined_levels import by_levels, joined, messages_of
+from hypar_opt.costs.joined_levels import joined, messages_of, with_topmost
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, shape_of
@@ -20,6 +20,7 @@ from hypar_opt.hierarchy import Hierarchy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TimeCost(ArrayCost):
     """Seconds of one training step in which nothing overlaps.
 
@@ -46,8 +47,8 @@ class TimeCost(ArrayCost):
     Source: docs/simulator.md.
     """
 
-    splits: tuple[BisectionLink, ...] = ()
-    work: Work | None = None
+    splits: tuple[BisectionLink, ...]
+    work: Work | None
 
     BASE = "seconds"
 
@@ -62,8 +63,8 @@ class TimeCost(ArrayCost):
         """
         array, placement = array_of(problem)
         cost = cls(
-            CommunicationCost.from_problem(problem, workload),
-            Rings.of(array, placement),
+            communication=CommunicationCost.from_problem(problem, workload),
+            rings=Rings.of(array, placement),
             splits=tuple(array.interconnect.bisection(bit) for bit in placement),
             work=Work(array.accelerator, problem.hierarchy, problem.element_bytes),
         )
@@ -106,15 +107,15 @@ class TimeCost(ArrayCost):
     ) -> list[Integers]:
         """Return the time of reductions around rings, each with the topmost level it joins."""
         levels, reduced = joined(moved, steps.shape)
-        rows = [np.zeros(steps.shape, row.dtype) for row in self.uncharged(len(moved))]
-        for joins, here in by_levels(levels):
+
+        def charge(joins: Levels, here: Places) -> Integers:
             # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
             # all-gather takes n - 1 (docs/simulator.md).
             hops = Hierarchy(self.communication.sizes).parts(joins) - 1
-            rates = self._rates_of(rings.link(joins))
             messages = steps[here].astype(object) * hops
-            rows[joins[0]][here] = self.charge(reduced[here], rates, messages)
-        return rows
+            return self.charge(reduced[here], self._rates_of(rings.link(joins)), messages)
+
+        return with_topmost(levels, self.uncharged(len(moved)), charge)
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)

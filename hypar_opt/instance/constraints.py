@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
+from hypar_opt.costs.states import counts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
@@ -113,9 +114,7 @@ class ConstraintSet:
         least = np.zeros(table.node.shape, object)
         completed = partial(self._loads.completed, loads=self.couple_layers)
         # Layers with the same splits above have the same loads below: one computation each.
-        rows = np.array(above, np.intp).reshape(len(above), table.layers, 1)
-        made = rows == np.arange(table.choices)
-        split = np.broadcast_to(made.sum(axis=0), table.node.shape)
+        split = counts_of(above, table.layers, table.choices).T
         for counts in {tuple(column) for column in split.tolist()}:
             here = np.all(split == np.array(counts), axis=1)
             for choice in range(table.choices):
@@ -262,9 +261,8 @@ class ConstraintSet:
         return self._memory_of([self._with_shared_weights(row) for row in rows])
 
     def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
-        full = np.array(rows, np.intp).reshape(len(rows), len(self._workload.nodes))
-        counts = [(full == choice).sum(axis=0) for choice in range(len(self._choices))]
-        load = memory_load(self._workload, np.array(counts), self._problem).sum()
+        counts = counts_of(rows, len(self._workload.nodes), len(self._choices))
+        load = memory_load(self._workload, counts, self._problem).sum()
         return self._whole_bytes(int(load))
 
     def load(self, counts: Counts) -> Integers:

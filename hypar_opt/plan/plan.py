@@ -268,7 +268,7 @@ class Plan(Displayed, ProblemFields):
     @property
     def level_names(self) -> tuple[str, ...]:
         """The names of the levels, the topmost first: ``H1``, ``H2``, ..."""
-        return tuple(f"H{level}" for level in range(1, self.levels + 1))
+        return self.hierarchy.names
 
     def __getitem__(self, layer: str) -> dict[str, Parallelism]:
         """Return a layer's choice at each level, by the level's name.

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hypar_opt.report.operator_graph import OperatorGraph
 
@@ -89,8 +89,13 @@ def layered(graph: OperatorGraph) -> GraphDrawing:
     main = _longest_path(graph)
     weights = [_MAIN if n in main else _BOX for n in range(len(ranks))]
     weights += [_BEND] * (len(bends) - len(ranks))
-    columns = _columns(_in_order(bends, segments), segments, weights)
-    points: list[Point] = list(zip(columns, bends, strict=True))
+    rows = _in_order(bends, segments)
+    columns = _columns(rows, segments, weights)
+    _straighten(paths, rows, columns)
+    left = min(columns)
+    points: list[Point] = [
+        (round(column - left, 3), rank) for column, rank in zip(columns, bends, strict=True)
+    ]
     nodes = tuple(points[: len(graph.nodes)])
     edges = tuple(tuple(points[n] for n in path) for path in paths)
     frames = tuple(_corners(graph, nodes, edges, n) for n in range(len(graph.frames)))
@@ -99,9 +104,7 @@ def layered(graph: OperatorGraph) -> GraphDrawing:
 
 def _longest_path(graph: OperatorGraph) -> set[int]:
     """Return the nodes of a longest path to the last node, the middle one of equals."""
-    sources: list[list[int]] = [[] for _ in graph.nodes]
-    for source, target in graph.edges:
-        sources[target].append(source)
+    sources, _ = _neighbours(len(graph.nodes), graph.edges)
     length: list[int] = []
     for own in sources:
         length.append(1 + max((length[source] for source in own), default=-1))
@@ -142,7 +145,7 @@ def _in_order(ranks: Sequence[int], segments: Sequence[Segment]) -> list[list[in
 
 
 def _neighbours(nodes: int, segments: Sequence[Segment]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return each node's neighbours in the rank above, and in that below."""
+    """Return the neighbours above and below each node."""
     above: list[list[int]] = [[] for _ in range(nodes)]
     below: list[list[int]] = [[] for _ in range(nodes)]
     for source, target in segments:
@@ -194,37 +197,28 @@ def _columns(
             columns_apart = _apart(wanted, [weights[node] for node in row])
             for node, column in zip(row, columns_apart, strict=True):
                 columns[node] = column
-    _straighten(rows, below, weights, columns)
-    left = min(columns)
-    return [round(column - left, 3) for column in columns]
+    return columns
 
 
 def _straighten(
-    rows: Sequence[Sequence[int]],
-    below: Sequence[Sequence[int]],
-    weights: Sequence[int],
-    columns: list[float],
+    paths: Iterable[Sequence[int]], rows: Sequence[Sequence[int]], columns: list[float]
 ) -> None:
     """Move the bends of each edge to the column of the outermost, in place, where that is free."""
-    beside = {node: row for row in rows for node in row}
-    for row in rows:
-        for box in row:
-            for first in below[box]:
-                chain = [first] if weights[first] == _BEND else []
-                while chain and weights[below[chain[-1]][0]] == _BEND:
-                    chain.append(below[chain[-1]][0])
-                if weights[box] == _BEND or not chain:
-                    continue
-                column = max((columns[n] for n in chain), key=lambda x: abs(x - columns[box]))
-                sides = [(beside[n], beside[n].index(n)) for n in chain]
-                free = all(
-                    (not n or columns[near[n - 1]] <= column - 1)
-                    and (n + 1 == len(near) or columns[near[n + 1]] >= column + 1)
-                    for near, n in sides
-                )
-                if free:
-                    for n in chain:
-                        columns[n] = column
+    place = {node: (row, number) for row in rows for number, node in enumerate(row)}
+
+    def free(node: int, column: float) -> bool:
+        row, number = place[node]
+        beside = [*row[max(number - 1, 0) : number], *row[number + 1 : number + 2]]
+        return all(abs(columns[other] - column) >= 1 for other in beside) and all(
+            (columns[other] < column) == (columns[other] < columns[node]) for other in beside
+        )
+
+    for source, *bends, _ in paths:
+        if bends:
+            column = max((columns[n] for n in bends), key=lambda x: abs(x - columns[source]))
+            if all(free(node, column) for node in bends):
+                for node in bends:
+                    columns[node] = column
 
 
 def _median(values: Sequence[float], weights: Sequence[int]) -> float:
@@ -272,9 +266,7 @@ def _bent(graph: OperatorGraph, ranks: Sequence[int]) -> set[int]:
 
 def _ranks(graph: OperatorGraph) -> list[int]:
     """Return each node's rank: one below its lowest source, and not above its frame."""
-    sources: list[list[int]] = [[] for _ in graph.nodes]
-    for source, target in graph.edges:
-        sources[target].append(source)
+    sources, _ = _neighbours(len(graph.nodes), graph.edges)
     ranks: list[int] = []
     floors: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):

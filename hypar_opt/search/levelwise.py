@@ -37,13 +37,13 @@ def levelwise(search: SearchRequest) -> SearchResult:
     tables = TableSolver(search, search.levels)
     rows: list[tuple[int, ...]] = []
     try:
-        for level in range(search.levels):
+        for level, name in enumerate(instance.problem.hierarchy.names):
             search.deadline.check()
             table = level_table(cost, workload, rows)
             limited = instance.constraints.level(table, rows)
             ways = instance.constraints.in_ways(table, rows)
-            labels = instance.labels(f"H{level + 1}")
-            start, suffix = search.start_of(level), f"-H{level + 1}"
+            labels = instance.labels(name)
+            start, suffix = search.start_of(level), f"-{name}"
             result = tables.solve(limited, start, suffix, labels, ways=ways)
             # Greedy: what this level chose is what the next one has to split.
             rows.append(with_users(workload, assignment_of(result)))

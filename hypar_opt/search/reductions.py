@@ -103,7 +103,7 @@ class ByThresholds:
         table = replace(self.table.as_one_table(), trick=self.instance.workload.trick * levels)
         if constraints.any:
             table = replace(table, allowed=constraints.thresholds().reshape(-1, 2))
-        return table, self.instance.labels(*_names(levels))
+        return table, self.instance.labels(*self.instance.problem.hierarchy.names)
 
     def assigned(self, rows: Rows) -> Assignment:
         model = np.sum(rows, axis=0)
@@ -157,7 +157,7 @@ class ByStates:
         states = self._states(deadline)
         table = expanded(instance.cost, instance.workload, levels, deadline)
         table = instance.constraints.states(table, states, deadline)
-        return table, instance.labels(*_names(levels), states=states)
+        return table, instance.labels(*instance.problem.hierarchy.names, states=states)
 
     def assigned(self, rows: Rows) -> Assignment:
         return tuple(map(self._states().index, zip(*rows, strict=True)))
@@ -188,7 +188,3 @@ def thresholds_of(instance: Instance) -> ThresholdTable | None:
     if constraints.any and not constraints.by_counts:
         return None
     return instance.cost.thresholds(instance.workload, levels)
-
-
-def _names(levels: int) -> tuple[str, ...]:
-    return tuple(f"H{level + 1}" for level in range(levels))

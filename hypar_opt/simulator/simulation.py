@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.states import of_rows
+from hypar_opt.costs.states import counts_of, of_rows
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.result import (
@@ -22,7 +22,7 @@ from hypar_opt.simulator.result import (
 )
 from hypar_opt.simulator.run import Measurements, run
 from hypar_opt.simulator.spans import trace_of
-from hypar_opt.simulator.step import final_counts, phases_of, program
+from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.tasks import ExchangeTask, Task
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def simulate_step(
     tasks = program(plan, workload, array, options, rows)
     measured = run(tasks, array.interconnect, record=options.trace)
     at_least = critical_path if measured.in_lockstep else lower_bound
-    counts, passes = final_counts(plan, workload, rows), len(phases_of(plan))
+    counts = counts_of(rows, len(workload.nodes), len(plan.choices))
+    passes = len(phases_of(plan))
     every_node = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
         workload, every_node, of_rows(rows, len(workload.nodes)), plan.hierarchy

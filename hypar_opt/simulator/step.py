@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.states import of_rows
+from hypar_opt.costs.states import counts_of, of_rows
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
@@ -18,7 +16,6 @@ from hypar_opt.simulator.schedule import Schedule
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import Task
@@ -72,13 +69,6 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
     return INFERENCE if plan.inference else TRAINING
 
 
-def final_counts(plan: Plan, workload: Workload, rows: Rows) -> Integers:
-    """Return how many levels have each choice, for every node: ``(choices, nodes)`` integers."""
-    states = np.array(rows, np.intp).reshape(len(rows), len(workload.nodes))
-    made: Integers = (states == np.arange(len(plan.choices))[:, None, None]).sum(axis=1)
-    return made
-
-
 def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
     """Return the plan's placement if the plan was made for this array, or else the array's."""
     # On another array the plan's order of the bits has no meaning.
@@ -103,7 +93,8 @@ def _seconds(
     shared = [0.0] * workload.shared
     # The profile is of one accelerator with the whole batch; every choice halves a layer's work,
     # but where it is whole both sides do all of it.
-    whole = workload.whole(len(plan.choices)) * final_counts(plan, workload, rows)
+    choices = len(plan.choices)
+    whole = workload.whole(choices) * counts_of(rows, len(workload.nodes), choices)
     halvings = (plan.levels - whole.sum(axis=0)).tolist()[workload.shared :]
     return {
         phase: shared + [float(s / 2**n) for s, n in zip(measured[phase], halvings, strict=True)]

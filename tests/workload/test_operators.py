@@ -20,7 +20,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import local_words, memory_load
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
-from hypar_opt.costs.states import of_rows
+from hypar_opt.costs.states import counts_of, of_rows
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.layouts import Layout, layouts
@@ -69,12 +69,6 @@ def written_out(
     return node, edge
 
 
-def counts_of(rows: list[list[int]], choices: int, layers: int) -> np.ndarray[Any, Any]:
-    """Return how often each layer makes each choice: ``(choices, layers)``."""
-    made = np.array(rows, int).reshape(len(rows), layers)
-    return np.array([(made == choice).sum(axis=0) for choice in range(choices)])
-
-
 @given(networks(longest=5), st.integers(1, 9), st.sampled_from(sorted(READINGS)), st.data())
 def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
     network: ho.Network, batch: int, reading: str, data: st.DataObject
@@ -83,7 +77,7 @@ def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
     workload = workload_of(network, batch)
     levels, layers = data.draw(st.integers(0, 9)), len(workload.layers)
     above = [[data.draw(st.integers(0, choices - 1)) for _ in range(layers)] for _ in range(levels)]
-    counts = counts_of(above, choices, layers)
+    counts = counts_of(above, layers, choices)
     for phase in TRAINING:
         cost = CommunicationCost(reading, phases=(phase,), choices=choices)
         node, edge = written_out(workload, reading, choices, counts, phase)
@@ -99,7 +93,7 @@ def test_shards_memory_and_words_are_those_of_the_powers_of_two(
     """W / 2^(m+o), A / 2^(d+m), F / 2^(d+o), times 2^levels."""
     workload = workload_of(network, batch)
     rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
-    counts, every_layer = counts_of(rows, 3, len(workload.layers)), np.arange(len(workload.layers))
+    counts, every_layer = counts_of(rows, len(workload.layers), 3), np.arange(len(workload.layers))
     hierarchy = Hierarchy.of_halves(levels)
     weights, inputs, outputs = local_words(
         workload, every_layer, of_rows(rows, len(every_layer)), hierarchy

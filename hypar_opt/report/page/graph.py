@@ -80,7 +80,7 @@ def graph_view(plan: Plan) -> DrawnGraph | None:
         )
         for n, (name, read) in enumerate(zip(plan.layers, sources, strict=True))
     ]
-    header = ("layer", "reads", *(f"H{level}" for level in range(1, plan.levels + 1)), "stored")
+    header = ("layer", "reads", *plan.level_names, "stored")
     layouts = stored_legend(layout for own in shared for layout in own or ())
     legend = tuple((own.name, own.glyph, words) for own, words in layouts)
     return DrawnGraph(escaped(json.dumps(drawing, allow_nan=False)), header, tuple(rows), legend)
